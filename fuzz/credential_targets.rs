@@ -113,7 +113,7 @@ pub(crate) fn consumers_file(data: &[u8]) {
     };
     assert!(!loaded.warnings.to_string().contains(KEY_PART));
     let rows = |loaded: &config::LoadedConfig| -> Vec<(String, Option<String>)> {
-        let consumers = &loaded.plan.auths[0].consumers;
+        let consumers = &loaded.plan.auths[0].api_keys().expect("API keys").consumers;
         let lines = 1 + data.iter().filter(|byte| matches!(byte, b'\n' | b'\r')).count();
         assert!(consumers.names() <= consumers.keys() && consumers.keys() < lines.max(2));
         let row = |one: tollgate::route::consumers::Consumer<'_>| {

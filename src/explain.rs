@@ -9,11 +9,12 @@ pub use request::{ExplainFault, ExplainRequest};
 
 use http::StatusCode;
 
+use crate::clock::Clock;
 use crate::http1::request::{RequestError, RequestHead};
 use crate::limit::units::{Cost, Fingerprint};
 use crate::plan::action::{ResponseContent, RouteAction};
 use crate::plan::admission::{self, LimitCheck};
-use crate::plan::auth::NamedConsumer;
+use crate::plan::auth::{NamedConsumer, VerifiedCredential};
 use crate::plan::loop_mark::LoopMark;
 use crate::plan::resolve::{EarlyResponse, Peer, Resolution, RoutedRequest, resolve};
 use crate::plan::{LimitIndex, LimitUse, Mode, PathEdit, Plan, Redirect, Route, TierIndex};
@@ -199,9 +200,23 @@ fn explain_with(
     // With TLS, so that the route behind a redirect is explained too.
     let peer = Peer { address: request.peer, secure: true, subject: None };
     let loop_mark = running.map(|running| running.loop_mark);
-    let resolution = resolve(plan, secret, loop_mark, &head, peer);
+    let now = Clock::system().now();
+    let verified = VerifiedCredential::unknown(now);
+    let resolve = || resolve(plan, secret, loop_mark, &head, peer, &verified);
+    let mut resolution = resolve();
+    if let (Err(EarlyResponse::Unverified(auth)), Some(seen)) = (&resolution.outcome, &resolution.seen)
+        && let Some(verification) = plan.verification(*auth, &seen.request(), now)
+        && !verification.lacks_keys()
+    {
+        verified.set(*auth, verification.run());
+        resolution = resolve();
+    }
     let ids = running.map(|running| running.ids);
-    Explanation::of(plan, request, &head, &resolution, ids)
+    let mut explanation = Explanation::of(plan, request, &head, &resolution, ids);
+    if let (Some(answer), Some(fault)) = (&mut explanation.answer, verified.fault()) {
+        answer.reason = fault.to_string();
+    }
+    explanation
 }
 
 impl Explanation {
@@ -274,6 +289,9 @@ impl ExplainedAnswer {
                 rule.map_or_else(|| reason.detail.to_string(), |rule| rule.words().to_owned())
             }
             EarlyResponse::Unauthenticated(failure) => failure.fault.detail().into(),
+            EarlyResponse::Unverified(_) => {
+                "the token can not be verified here: the keys of its issuer were not fetched".into()
+            }
             EarlyResponse::Redirect(location) => format!("to `{}`", without_credentials(plan, location)),
             EarlyResponse::Preflight => "a browser's preflight".into(),
             EarlyResponse::Options => "what the server as a whole can do".into(),

@@ -15,6 +15,7 @@
 //!  telemetry               counters, access records, traces, key stats, top keys, history
 //!  upstream                the backends
 //!  plan                    the compiled, immutable plan; resolve; admission
+//!  auth                    credentials that have to be verified: tokens and their keys
 //!  route · store · http2   routes and keys · counters · HTTP/2 frames and streams (`log_reader`: requests of access logs)
 //!  clock · net · counter   the clock · sockets and TLS · counters of one thread (`boxed_cold`: rare futures;
 //!                          `labels`: enums whose variants have a word each)
@@ -23,6 +24,7 @@
 //! ```
 
 pub mod admin;
+pub mod auth;
 pub mod boxed_cold;
 pub mod cli;
 pub mod clock;

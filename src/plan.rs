@@ -28,13 +28,14 @@ use crate::limit::Algorithm;
 use crate::limit::units::Timestamp;
 use crate::route::client::{AddressRules, ClientRule};
 use crate::route::exemptions::Exemptions;
-use crate::route::key::Key;
+use crate::route::key::{Key, Part};
 use crate::route::path::PathMatching;
 use crate::route::{Conditions, RouteIndex, RouteTable};
 use crate::store::redis::settings as redis;
 use crate::store::{OnError, ParamsId, SharedKeyInfo};
 use action::{ErrorPages, RouteAction};
 use admin::Admin;
+use auth::AuthMethod;
 use cost::CostRule;
 use log::{Log, Sample};
 use target::TargetTemplate;
@@ -74,6 +75,27 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Has the verifiers of tokens keep the claims by which limits count.
+    #[must_use]
+    pub fn with_counted_claims(mut self) -> Self {
+        let parts = self.limits.iter().flat_map(|limit| &limit.key.parts);
+        let claims = parts.filter_map(|part| match part {
+            Part::JwtClaim(claim) => Some(claim.as_str().into()),
+            _ => None,
+        });
+        let mut claims: Vec<Box<str>> = claims.collect();
+        claims.sort_unstable();
+        claims.dedup();
+        for auth in &mut self.auths {
+            if let AuthMethod::Tokens(tokens) = &mut auth.method
+                && let Some(tokens) = Arc::get_mut(tokens)
+            {
+                tokens.count_claims(claims.clone().into());
+            }
+        }
+        self
+    }
+
     /// Marks the limits whose costs are corrected after the response.
     #[must_use]
     pub fn with_settled_limits(mut self) -> Self {

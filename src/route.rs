@@ -7,6 +7,7 @@ pub mod consumers;
 mod cookie;
 pub mod credential;
 pub mod exemptions;
+pub mod identity;
 pub mod key;
 pub mod mask;
 pub mod networks;

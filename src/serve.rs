@@ -5,6 +5,7 @@
 
 mod changes;
 mod descriptors;
+mod issuers;
 mod reload;
 mod sampler;
 mod shutdown;
@@ -27,6 +28,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch as life};
 
 use crate::admin::AdminListener;
+use crate::auth::verification_pool::VerificationPool;
 use crate::clock::Clock;
 use crate::config::{self, NamedFile, Report, counted};
 use crate::plan::admin::Admin;
@@ -60,6 +62,9 @@ const LAST_LINES: Duration = Duration::from_secs(2);
 const LAST_LINES_AT_ONCE: Duration = Duration::from_millis(100);
 /// How long the exporter may take for the last spans; after a second request to stop they are dropped.
 const LAST_SPANS: Duration = Duration::from_secs(2);
+
+/// Credentials that wait to be verified.
+const MAX_UNVERIFIED: usize = 1024;
 
 /// How to start, and when to reload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -339,6 +344,7 @@ fn share(
         clock: Clock::system(),
         secret: KeySecret::Process(secret),
         loop_mark: LoopMark::new(u64::from_le_bytes(mark)),
+        verification: VerificationPool::new(plan.server.workers.div_ceil(2), MAX_UNVERIFIED),
         metrics: Metrics::new(plan.server.workers),
         samples: Mutex::default(),
         refusals: RefusalSamples::new(plan.server.workers),

@@ -14,6 +14,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::auth::verification_pool::VerificationPool;
 use crate::clock::Clock;
 use crate::plan::Plan;
 use crate::plan::loop_mark::LoopMark;
@@ -43,6 +44,8 @@ pub struct Shared {
     pub secret: KeySecret,
     /// Shows that a request has passed this process before.
     pub loop_mark: LoopMark,
+    /// Verifies credentials.
+    pub verification: VerificationPool,
     /// The metrics.
     pub metrics: Arc<Metrics>,
     /// The history, second by second. Only the control thread locks it.

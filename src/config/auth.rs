@@ -3,20 +3,28 @@
 use std::sync::Arc;
 
 use super::consumers::{self, ConsumersFile};
+use super::jwt;
 use super::name::{self, Directory};
 use super::report::{SourceSpan, quoted};
 use super::table::ConfigTable;
 use super::text::{Cursor, SyntaxError};
 use super::value::{ConfigValue, Entry};
 use crate::plan::LimitIndex;
-use crate::plan::auth::{Auth, AuthIndex, RouteAuth};
+use crate::plan::auth::{ApiKeys, Auth, AuthIndex, AuthMethod, RouteAuth};
 use crate::route::credential::CredentialSource;
 
 /// The types of a later version.
-const LATER_TYPES: [&str; 3] = ["basic", "jwt", "forward"];
-const TYPES: [(&str, ()); 1] = [("api-key", ())];
+const LATER_TYPES: [&str; 2] = ["basic", "forward"];
+const TYPES: [(&str, AuthType); 2] = [("api-key", AuthType::ApiKey), ("jwt", AuthType::Jwt)];
 /// The maximum number of auths of a route.
 const MAX_AUTHS: usize = 16;
+
+/// The type of an auth.
+#[derive(Clone, Copy)]
+enum AuthType {
+    ApiKey,
+    Jwt,
+}
 
 /// An auth of the file.
 pub(super) struct AuthDraft {
@@ -48,22 +56,34 @@ pub(super) fn read(entry: &Entry<'_>, limits: &Directory<'_>) -> AuthDraft {
 fn auth(mut table: ConfigTable<'_>, limits: &Directory<'_>, draft: &mut AuthDraft) -> Option<Auth> {
     let kind = table.require("type", "\"api-key\"", |value| value.choice_now(&TYPES, &LATER_TYPES));
     // Without it the other keys cannot be interpreted.
-    kind?;
-    let source = table.require("from", "\"header:x-api-key\"", |value| {
-        value.text()?.parse("the place of a credential", CredentialSource::parse)
-    });
-    let file = table.require("file", "\"consumers.csv\"", |value| consumers::read(&value));
+    let (source, method) = match kind? {
+        AuthType::ApiKey => {
+            let source = table.require("from", "\"header:x-api-key\"", source);
+            let file = table.require("file", "\"consumers.csv\"", |value| consumers::read(&value));
+            let keys = file.map(|ConsumersFile { consumers, tiers, version }| {
+                draft.tiers = tiers;
+                AuthMethod::ApiKeys(ApiKeys { consumers: Arc::new(consumers), version })
+            });
+            (source, keys)
+        }
+        AuthType::Jwt => {
+            let source = match table.take("from") {
+                Some(value) => source(value),
+                None => Some(CredentialSource::Bearer),
+            };
+            (source, jwt::read(&mut table, &draft.name).map(|tokens| AuthMethod::Tokens(Arc::new(tokens))))
+        }
+    };
     let realm = table.or("realm", draft.name.to_string(), |value| value.text()?.parse("a realm", realm));
     draft.failures = table.optional("failures", |value| {
         let limit = LimitIndex(limits.find(&value.text()?)?);
         Some((limit, value.span()))
     });
     table.finish().then_some(())?;
-    let (source, ConsumersFile { consumers, tiers, version }) = (source?, file?);
-    draft.tiers = tiers;
+    let (source, method) = (source?, method?);
     let realm = printable(&realm);
-    let (challenge, challenge_invalid) = match source {
-        CredentialSource::Bearer => {
+    let (challenge, challenge_invalid) = match (&method, &source) {
+        (AuthMethod::Tokens(_), _) | (_, CredentialSource::Bearer) => {
             let challenge = format!("Bearer realm=\"{realm}\"");
             let invalid = format!("{challenge}, error=\"invalid_token\"");
             (challenge, invalid)
@@ -73,12 +93,15 @@ fn auth(mut table: ConfigTable<'_>, limits: &Directory<'_>, draft: &mut AuthDraf
     Some(Auth {
         name: Arc::clone(&draft.name),
         source,
-        consumers: Arc::new(consumers),
-        version,
+        method,
         challenge: challenge.into(),
         challenge_invalid: challenge_invalid.into(),
         failures: draft.failures.map(|(limit, _)| limit),
     })
+}
+
+fn source(value: ConfigValue<'_>) -> Option<CredentialSource> {
+    value.text()?.parse("the place of a credential", CredentialSource::parse)
 }
 
 /// A quoted string of a header (RFC 9110 §5.6.4) without escapes.
@@ -130,15 +153,21 @@ fn auth_names(
     if !value.is_list() {
         return find(&value.text()?).map(|auth| vec![auth]);
     }
-    let source = |auth: AuthIndex| drafts.get(auth.0)?.auth.as_ref().map(|auth| &auth.source);
+    let auth_at = |auth: AuthIndex| drafts.get(auth.0)?.auth.as_ref();
+    let source = |auth: AuthIndex| auth_at(auth).map(|auth| &auth.source);
+    // A key and a token are told apart by their form.
+    let are_alike = |one: AuthIndex, other: AuthIndex| {
+        source(one).is_some()
+            && source(one) == source(other)
+            && auth_at(one).is_some_and(|auth| auth.tokens().is_some())
+                == auth_at(other).is_some_and(|auth| auth.tokens().is_some())
+    };
     let mut named: Vec<AuthIndex> = Vec::new();
     value.some_of(|item| {
         let auth = find(&item.text()?)?;
         if named.contains(&auth) {
             item.fault("this route names the same auth twice", "leave one of the two out");
-        } else if let Some(other) =
-            named.iter().find(|other| source(auth).is_some() && source(auth) == source(**other))
-        {
+        } else if let Some(other) = named.iter().find(|other| are_alike(auth, **other)) {
             let message = format!(
                 "{} and {} both read `{}`: only the first would ever decide",
                 quoted(&drafts[other.0].name),

@@ -75,6 +75,7 @@ pub(super) fn compile(draft: FileDraft, reader: &Diagnostics<'_>) -> Option<Plan
             has_templates: false,
         }
         .with_templates()
+        .with_counted_claims()
         .with_settled_limits(),
     )
 }

@@ -8,6 +8,7 @@ use super::limits::LimitDraft;
 use super::report::{listed, quoted};
 use super::routes::RouteDraft;
 use crate::plan::Limit;
+use crate::plan::auth::Auth;
 use crate::route::exemptions::Exemption;
 use crate::route::key::Part;
 
@@ -24,6 +25,7 @@ pub(super) fn check(draft: &FileDraft, reader: &Diagnostics<'_>) {
             let users = || draft.routes.iter().filter(move |route| uses(route, at));
             consumer_is_never_known(limit, sound, users(), reader);
             unknown_columns(limit, sound, users(), draft, reader);
+            claims_are_never_known(limit, sound, users(), draft, reader);
             unknown_tiers(limit, sound, users(), draft, reader);
             shared_tiers(limit, sound, users(), draft, reader);
         }
@@ -124,13 +126,16 @@ fn unknown_columns<'d>(
             continue;
         }
         let auths = || auths_of(users.clone(), draft);
-        if auths().next().is_some() && !auths().any(|auth| auth.consumers.has_column(column)) {
+        if auths().next().is_some()
+            && !auths().any(|auth| auth.api_keys().is_some_and(|keys| keys.consumers.has_column(column)))
+        {
             let message = format!(
                 "limit {} counts by the column {}, which no file of consumers on its routes has",
                 quoted(&limit.name),
                 quoted(column)
             );
-            let mut columns: Vec<&str> = auths().flat_map(|auth| auth.consumers.columns()).collect();
+            let mut columns: Vec<&str> =
+                auths().filter_map(Auth::api_keys).flat_map(|keys| keys.consumers.columns()).collect();
             columns.sort_unstable();
             columns.dedup();
             reader.fault(limit.span, message, format!("the columns are {}", listed(columns)));
@@ -138,10 +143,27 @@ fn unknown_columns<'d>(
     }
 }
 
+/// A limit by a claim where no auth on its routes has tokens.
+fn claims_are_never_known<'d>(
+    limit: &LimitDraft,
+    sound: &Limit,
+    users: impl Iterator<Item = &'d RouteDraft> + Clone,
+    draft: &'d FileDraft,
+    reader: &Diagnostics<'_>,
+) {
+    let Some(part) = sound.key.parts.iter().find(|part| matches!(part, Part::JwtClaim(_))) else { return };
+    let mut auths = auths_of(users, draft).peekable();
+    if auths.peek().is_some() && auths.all(|auth| auth.tokens().is_none()) {
+        let message =
+            format!("limit {} counts by `{part}`, but no auth on its routes has tokens", quoted(&limit.name));
+        reader.fault(limit.span, message, "name an auth with `type = \"jwt\"` on the route, or another key");
+    }
+}
+
 fn auths_of<'d>(
     users: impl Iterator<Item = &'d RouteDraft>,
     draft: &'d FileDraft,
-) -> impl Iterator<Item = &'d crate::plan::auth::Auth> {
+) -> impl Iterator<Item = &'d Auth> {
     let named = users.filter_map(|route| route.route.as_ref()?.auth.as_ref()).flat_map(|auth| &auth.auths);
     named.filter_map(|auth| draft.auths.get(auth.0)?.auth.as_ref())
 }
@@ -214,7 +236,7 @@ fn shared_tiers<'d>(
         return;
     }
     let mut tiers = HashMap::new();
-    for consumer in auths.iter().flat_map(|auth| auth.consumers.iter()) {
+    for consumer in auths.iter().flat_map(|auth| auth.consumers()) {
         let shared = match part {
             Some(Part::Consumer) => Some(consumer.name()),
             Some(Part::ConsumerColumn(column)) => consumer.column(column),

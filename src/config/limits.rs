@@ -118,15 +118,7 @@ pub(super) fn parts(value: &ConfigValue<'_>) -> Option<Vec<Part>> {
 }
 
 fn part(value: &ConfigValue<'_>) -> Option<Part> {
-    let text = value.text()?;
-    if text.as_str().starts_with("jwt:") {
-        value.fault(
-            "a key by `jwt:` is not available in this version of tollgate",
-            "use another key, such as `header:NAME`",
-        );
-        return None;
-    }
-    text.parse("a key", Part::parse)
+    value.text()?.parse("a key", Part::parse)
 }
 
 fn exemption(value: &ConfigValue<'_>) -> Option<Exemption> {

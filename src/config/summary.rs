@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::limit::Algorithm;
 use crate::limit::units::Cost;
 use crate::plan::action::RouteAction;
-use crate::plan::auth::{Auth, RouteAuth};
+use crate::plan::auth::{ApiKeys, Auth, AuthMethod, RouteAuth};
 use crate::plan::cost::CostRule;
 use crate::plan::{Backend, Limit, LimitUse, Mode, Plan, Policy, Redirect, Route, Upstream};
 use crate::route::client::AddressRules;
@@ -40,12 +40,12 @@ pub fn summary(plan: &Plan, file: &str) -> String {
     }
     text.push_str(&address_words("All routes: ", &plan.server.addresses));
     for auth in &plan.auths {
-        let (name, source) = (&auth.name, &auth.source);
+        let name = &auth.name;
         let failures = auth
             .failures
             .map(|limit| format!("; wrong keys are charged to limit `{}`", plan.limit(limit).name));
-        let (words, failures) = (consumers_words(auth), failures.unwrap_or_default());
-        let _ = writeln!(text, "Auth `{name}`: API keys in `{source}`, {words}{failures}.");
+        let (words, failures) = (credentials_words(auth), failures.unwrap_or_default());
+        let _ = writeln!(text, "Auth `{name}`: {words}{failures}.");
     }
     for route in &plan.routes {
         let _ = write!(text, "\n{}", route_words(plan, route));
@@ -96,10 +96,23 @@ fn route_words(plan: &Plan, route: &Route) -> String {
     text
 }
 
-/// `3 keys of 2 consumers`.
+/// ``API keys in `header:x-api-key`, 3 keys of 2 consumers``.
+fn credentials_words(auth: &Auth) -> String {
+    let (source, words) = (&auth.source, consumers_words(auth));
+    match auth.tokens() {
+        None => format!("API keys in `{source}`, {words}"),
+        Some(_) => format!("tokens in `{source}`, verified by {words}"),
+    }
+}
+
+/// `3 keys of 2 consumers`; of tokens, the keys that verify them.
 pub(crate) fn consumers_words(auth: &Auth) -> String {
-    let (keys, names) = (auth.consumers.keys(), auth.consumers.names());
-    format!("{} of {}", counted(keys, "key"), counted(names, "consumer"))
+    match &auth.method {
+        AuthMethod::ApiKeys(ApiKeys { consumers, .. }) => {
+            format!("{} of {}", counted(consumers.keys(), "key"), counted(consumers.names(), "consumer"))
+        }
+        AuthMethod::Tokens(tokens) => tokens.keys_words(),
+    }
 }
 
 /// The clients that are admitted, on a line of its own; empty: all are.

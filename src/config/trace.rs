@@ -5,12 +5,11 @@ use std::sync::Arc;
 use http::uri::PathAndQuery;
 use http::{HeaderName, header};
 
-use super::endpoint::authority;
 use super::report::quoted;
 use super::table::ConfigTable;
 use super::text::SyntaxError;
 use super::value::ConfigValue;
-use super::{headers, tls};
+use super::{headers, service_url};
 use crate::plan::log::Sample;
 use crate::plan::{Endpoint, Trace};
 
@@ -20,15 +19,10 @@ const DEFAULT_SAMPLE: f64 = 0.01;
 const DEFAULT_PATH: PathAndQuery = PathAndQuery::from_static("/v1/traces");
 /// Bytes of `service_name`.
 const MAX_NAME: usize = 256;
+/// The form of a collector's URL.
+const HELP: &str = "write `http://HOST:PORT` or `https://HOST:PORT`, such as `http://127.0.0.1:4318`";
 /// The usual port of collectors for gRPC.
 const GRPC_PORT: u16 = 4_317;
-
-/// The URL of a collector, in parts.
-struct Target {
-    server: Endpoint,
-    secure: bool,
-    path: PathAndQuery,
-}
 
 /// Reads `[trace]`. `None` if it has faults.
 pub(super) fn read(mut table: ConfigTable<'_>) -> Option<Trace> {
@@ -50,7 +44,10 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> Option<Trace> {
 }
 
 fn collector(value: &ConfigValue<'_>) -> Option<(Endpoint, PathAndQuery)> {
-    let Target { server, secure, path } = value.text()?.parse("the URL of a collector", url)?;
+    let url =
+        value.text()?.parse("the URL of a collector", |text| service_url::parse(text, "collector", HELP))?;
+    let path = url.path.clone().unwrap_or(DEFAULT_PATH);
+    let server = &url.server;
     if server.port == GRPC_PORT {
         value.reader().warn(
             value.span(),
@@ -58,51 +55,7 @@ fn collector(value: &ConfigValue<'_>) -> Option<(Endpoint, PathAndQuery)> {
             "the port for that is 4318",
         );
     }
-    let tls = if secure { Some(trust(&server, value)?) } else { None };
-    Some((Endpoint { tls, ..server }, path))
-}
-
-fn trust(server: &Endpoint, value: &ConfigValue<'_>) -> Option<crate::net::TlsClientConfig> {
-    let trust = tls::client(None, value, &[b"http/1.1"])?;
-    if trust.name(&server.host).is_none() {
-        value.fault(
-            format!("no certificate can be for the name {}", quoted(&server.host)),
-            "write the name that its certificate carries",
-        );
-        return None;
-    }
-    Some(trust)
-}
-
-/// Parses `http://HOST[:PORT][/PATH]`, or the same with `https`.
-fn url(text: &str) -> Result<Target, SyntaxError> {
-    const HELP: &str = "write `http://HOST:PORT` or `https://HOST:PORT`, such as `http://127.0.0.1:4318`";
-    let secure = text.starts_with("https://");
-    let (scheme, default_port) = if secure { ("https://", 443) } else { ("http://", 80) };
-    let Some(rest) = text.strip_prefix(scheme) else {
-        return Err(SyntaxError::new(format!("{} is not the URL of a collector", quoted(text)), HELP));
-    };
-    let (authority_text, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-    if authority_text.contains('@') {
-        // The text is not repeated: the part before the `@` may be a password.
-        let help =
-            "leave out what stands before the `@`, and use `headers = { authorization = \"${NAME}\" }`";
-        return Err(SyntaxError::new("the URL of the collector has a user", help));
-    }
-    let server = authority(authority_text, default_port)?;
-    let path = match path {
-        "" | "/" => DEFAULT_PATH,
-        path => PathAndQuery::try_from(path)
-            .ok()
-            .filter(|_| path.starts_with('/') && !path.contains('#'))
-            .ok_or_else(|| {
-                SyntaxError::new(
-                    format!("{} has no good path", quoted(text)),
-                    "without one, `/v1/traces` is meant",
-                )
-            })?,
-    };
-    Ok(Target { server, secure, path })
+    Some((url.trusted(value)?, path))
 }
 
 fn service_name(text: &str) -> Result<Arc<str>, SyntaxError> {

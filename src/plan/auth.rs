@@ -1,5 +1,6 @@
 //! `[auth.*]`: the consumer of a request, named by a credential.
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -7,28 +8,71 @@ use smallvec::SmallVec;
 
 use super::admission::RequestCharges;
 use super::{LimitIndex, Plan, Route};
+use crate::auth::jwt::{self, TokenFault};
+use crate::auth::tokens::{TokenVerification, TokenVerifier};
+use crate::limit::units::Timestamp;
 use crate::route::RouteRequest;
 use crate::route::consumers::{Consumer, Consumers};
 use crate::route::credential::{Credential, CredentialSource, without_credentials};
+use crate::route::identity::Identity;
 use crate::route::key::KeySecret;
 
-/// An `[auth.NAME]`: API keys.
+/// An `[auth.NAME]`.
 #[derive(Clone, Debug)]
 pub struct Auth {
     /// Its name.
     pub name: Arc<str>,
-    /// Where requests carry the key.
+    /// Where requests carry the credential.
     pub source: CredentialSource,
+    /// How a credential is checked.
+    pub method: AuthMethod,
+    /// The value of `www-authenticate` for a request without a credential.
+    pub challenge: Box<str>,
+    /// The same for a request with a wrong one.
+    pub challenge_invalid: Box<str>,
+    /// The limit that is charged for each wrong credential. It counts by `ip` alone.
+    pub failures: Option<LimitIndex>,
+}
+
+/// How a credential is checked.
+#[derive(Clone, Debug)]
+pub enum AuthMethod {
+    /// `api-key`: it is looked up.
+    ApiKeys(ApiKeys),
+    /// `jwt`: its signature is verified.
+    Tokens(Arc<TokenVerifier>),
+}
+
+/// API keys of a file.
+#[derive(Clone, Debug)]
+pub struct ApiKeys {
     /// The consumers by key.
     pub consumers: Arc<Consumers>,
     /// A hash of their file.
     pub version: [u8; 32],
-    /// The value of `www-authenticate` for a request without a key.
-    pub challenge: Box<str>,
-    /// The same for a request with a wrong key.
-    pub challenge_invalid: Box<str>,
-    /// The limit that is charged for each wrong key. It counts by `ip` alone.
-    pub failures: Option<LimitIndex>,
+}
+
+impl Auth {
+    /// Its API keys, if it is of this type.
+    pub fn api_keys(&self) -> Option<&ApiKeys> {
+        match &self.method {
+            AuthMethod::ApiKeys(keys) => Some(keys),
+            AuthMethod::Tokens(_) => None,
+        }
+    }
+
+    /// Its consumers, if they are known beforehand.
+    pub fn consumers(&self) -> impl Iterator<Item = Consumer<'_>> {
+        self.api_keys().into_iter().flat_map(|keys| keys.consumers.iter())
+    }
+
+    /// The verifier of its tokens, if it is of this type.
+    pub fn tokens(&self) -> Option<&Arc<TokenVerifier>> {
+        match &self.method {
+            AuthMethod::ApiKeys(_) => None,
+            AuthMethod::Tokens(tokens) => Some(tokens),
+        }
+    }
 }
 
 /// An auth's index in [`Plan::auths`].
@@ -44,6 +88,61 @@ pub struct RouteAuth {
     pub optional: bool,
     /// Whether the backend gets the credential.
     pub forwards_credentials: bool,
+}
+
+/// The result of verifying a request's credential, which the caller of [`Plan::authenticate`] keeps for as long as the
+/// request lasts.
+#[derive(Debug)]
+pub struct VerifiedCredential {
+    /// When the request came.
+    now: Timestamp,
+    /// Empty until it is known.
+    result: OnceCell<(AuthIndex, Result<Arc<Identity>, TokenFault>)>,
+}
+
+impl VerifiedCredential {
+    /// Nothing is known of the credential of a request that came at `now`.
+    pub fn unknown(now: Timestamp) -> Self {
+        Self { now, result: OnceCell::new() }
+    }
+
+    /// When the request came.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Tells the result for this auth. Only the first counts.
+    pub fn set(&self, auth: AuthIndex, result: Result<Arc<Identity>, TokenFault>) {
+        self.result.get_or_init(|| (auth, result));
+    }
+
+    /// Why the credential was refused, if it was.
+    pub fn fault(&self) -> Option<TokenFault> {
+        self.result.get().and_then(|(_, result)| result.as_ref().err().copied())
+    }
+
+    /// The result for this auth. What was verified before is remembered.
+    fn get(
+        &self,
+        auth: AuthIndex,
+        tokens: &TokenVerifier,
+        token: &[u8],
+    ) -> Option<Result<&Identity, TokenFault>> {
+        if self.result.get().is_none() {
+            self.set(auth, Ok(tokens.find(token, self.now)?));
+        }
+        let (known, result) = self.result.get()?;
+        (*known == auth).then(|| result.as_ref().map(|identity| &**identity).map_err(|fault| *fault))
+    }
+}
+
+/// Why a request is not authenticated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unauthenticated {
+    /// It is refused.
+    Failure(AuthFailure),
+    /// Its credential has to be verified: see [`VerifiedCredential`].
+    Unverified(AuthIndex),
 }
 
 /// Why a request has no consumer on a route that requires one.
@@ -136,28 +235,68 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// The route requires a credential, or the request carries a wrong one.
+    /// The route requires a credential, the request carries a wrong one, or one that has to be verified first.
     pub fn authenticate<'p>(
         &'p self,
         route: &RouteAuth,
         request: &RouteRequest<'_>,
-    ) -> Result<Option<NamedConsumer<'p>>, AuthFailure> {
-        for &auth in &route.auths {
-            let Auth { source, consumers, .. } = self.auth(auth);
-            let fault = match source.find(request) {
+        verified: &'p VerifiedCredential,
+    ) -> Result<Option<NamedConsumer<'p>>, Unauthenticated> {
+        let failed = |auth, fault| Err(Unauthenticated::Failure(AuthFailure { auth, fault }));
+        for &index in &route.auths {
+            let auth = self.auth(index);
+            let credential = match auth.source.find(request) {
                 Credential::Missing => continue,
-                Credential::Repeated => CredentialFault::Repeated,
-                Credential::Single(key) => match consumers.find(&key) {
-                    Some(consumer) => return Ok(Some(NamedConsumer { auth, consumer })),
-                    None => CredentialFault::Invalid,
+                Credential::Repeated => return failed(index, CredentialFault::Repeated),
+                Credential::Single(credential) => credential,
+            };
+            if self.is_for_another(route, index, &credential) {
+                continue;
+            }
+            let consumer = match &auth.method {
+                AuthMethod::ApiKeys(keys) => keys.consumers.find(&credential),
+                AuthMethod::Tokens(tokens) => match verified.get(index, tokens, &credential) {
+                    None => return Err(Unauthenticated::Unverified(index)),
+                    Some(result) => result.ok().map(Consumer::verified),
                 },
             };
-            return Err(AuthFailure { auth, fault });
+            return match consumer {
+                Some(consumer) => Ok(Some(NamedConsumer { auth: index, consumer })),
+                None => failed(index, CredentialFault::Invalid),
+            };
         }
         match route.auths.first() {
-            Some(&auth) if !route.optional => Err(AuthFailure { auth, fault: CredentialFault::Missing }),
+            Some(&auth) if !route.optional => failed(auth, CredentialFault::Missing),
             _ => Ok(None),
         }
+    }
+
+    /// Whether a credential is for another auth of the route that reads the same place: of API keys and tokens, a token is
+    /// for the latter.
+    fn is_for_another(&self, route: &RouteAuth, index: AuthIndex, credential: &[u8]) -> bool {
+        let auth = self.auth(index);
+        let mut others = route.auths.iter().filter(|other| **other != index).map(|other| self.auth(*other));
+        let is_compact = jwt::is_compact(credential);
+        others.any(|other| {
+            other.source == auth.source
+                && match (&auth.method, &other.method) {
+                    (AuthMethod::ApiKeys(_), AuthMethod::Tokens(_)) => is_compact,
+                    (AuthMethod::Tokens(_), AuthMethod::ApiKeys(_)) => !is_compact,
+                    _ => false,
+                }
+        })
+    }
+
+    /// Prepares to verify the credential of a request for this auth; `None`: it has none, or the auth verifies none.
+    pub fn verification(
+        &self,
+        index: AuthIndex,
+        request: &RouteRequest<'_>,
+        now: Timestamp,
+    ) -> Option<TokenVerification> {
+        let auth = self.auth(index);
+        let Credential::Single(token) = auth.source.find(request) else { return None };
+        Some(auth.tokens()?.prepare(&token, now))
     }
 
     /// The charges of a wrong credential; `None`: none is charged.
@@ -202,7 +341,7 @@ impl Plan {
     /// names: not for requests.
     pub fn tiers_of(&self, names: &HashSet<String>) -> HashMap<String, &str> {
         let mut tiers = HashMap::new();
-        for consumer in self.auths.iter().rev().flat_map(|auth| auth.consumers.iter()) {
+        for consumer in self.auths.iter().rev().flat_map(Auth::consumers) {
             if names.contains(consumer.name()) {
                 tiers.insert(consumer.name().to_owned(), consumer.tier().unwrap_or_default());
             }

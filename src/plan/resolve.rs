@@ -8,7 +8,10 @@ use http::{Method, StatusCode, header};
 
 use super::action::RouteAction;
 use super::admission::RequestCharges;
-use super::auth::{AuthFailure, CredentialFault, LoggedCredential, NamedConsumer, RouteAuth};
+use super::auth::{
+    AuthFailure, AuthIndex, CredentialFault, LoggedCredential, NamedConsumer, RouteAuth, Unauthenticated,
+    VerifiedCredential,
+};
 use super::loop_mark::LoopMark;
 use super::target::AmbiguousTarget;
 use super::{Limit, Plan, Redirect, Route};
@@ -96,6 +99,8 @@ pub enum EarlyResponse {
     Reject(RejectReason),
     /// A refusal because of the credential.
     Unauthenticated(AuthFailure),
+    /// None yet: the credential for this auth has to be verified, and the request resolved again.
+    Unverified(AuthIndex),
     /// A redirect to this URL.
     Redirect(String),
     /// A response to a browser's preflight, on a route with `cors`.
@@ -113,6 +118,7 @@ impl EarlyResponse {
                 StatusCode::BAD_REQUEST
             }
             Self::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
+            Self::Unverified(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Redirect(_) => StatusCode::PERMANENT_REDIRECT,
             Self::Preflight => StatusCode::NO_CONTENT,
             Self::Options => StatusCode::OK,
@@ -124,6 +130,7 @@ impl EarlyResponse {
         match self {
             Self::Reject(reason) => Some(reason.error),
             Self::Unauthenticated(failure) => Some(failure.fault.error()),
+            Self::Unverified(_) => Some("credential_unverified"),
             Self::Redirect(_) | Self::Preflight | Self::Options => None,
         }
     }
@@ -147,21 +154,31 @@ struct Input<'p, 'r, 's> {
     head: &'r RequestHead<'r>,
     peer: Peer<'r>,
     client: ClientAddress,
-    /// Of a request in a log.
-    logged: Option<LoggedSender<'p, 's>>,
+    origin: Origin<'p, 's>,
+}
+
+/// Where a request comes from, and with it what is known of its credential.
+#[derive(Clone, Copy)]
+enum Origin<'p, 's> {
+    /// A connection: the credential is checked.
+    Connection(&'p VerifiedCredential),
+    /// A log, which never has the credential itself.
+    Log(LoggedSender<'p, 's>),
 }
 
 /// Resolves a request, as the client sent it: keys are computed before anything is stripped. `loop_mark` is that of the
-/// process; without one, no request counts as having passed it before.
+/// process; without one, no request counts as having passed it before. Where the credential is one of those that are
+/// verified, `verified` receives or has the result.
 pub fn resolve<'p, 'r>(
     plan: &'p Plan,
     secret: &KeySecret,
     loop_mark: Option<&LoopMark>,
     head: &'r RequestHead<'r>,
     peer: Peer<'r>,
+    verified: &'p VerifiedCredential,
 ) -> Resolution<'p, 'r> {
     let client = plan.server.client.identify(peer.address, head.fields);
-    Input { plan, head, peer, client, logged: None }.resolve(secret, loop_mark)
+    Input { plan, head, peer, client, origin: Origin::Connection(verified) }.resolve(secret, loop_mark)
 }
 
 /// Resolves a request of an access log.
@@ -173,7 +190,7 @@ pub fn resolve_logged<'p, 'r>(
 ) -> Resolution<'p, 'r> {
     let peer = Peer { address: sender.client, secure: sender.secure, subject: None };
     let client = plan.server.client.client(sender.client);
-    Input { plan, head, peer, client, logged: Some(sender) }.resolve(secret, None)
+    Input { plan, head, peer, client, origin: Origin::Log(sender) }.resolve(secret, None)
 }
 
 /// The data that the route adds to a request.
@@ -225,11 +242,14 @@ impl<'p, 'r> Input<'p, 'r, '_> {
         auth: &RouteAuth,
         request: &RouteRequest<'_>,
     ) -> Result<Option<NamedConsumer<'p>>, EarlyResponse> {
-        let authenticated = match self.logged {
-            None => self.plan.authenticate(auth, request),
-            Some(sender) => sender.credential.authenticate(auth),
-        };
-        authenticated.map_err(EarlyResponse::Unauthenticated)
+        match self.origin {
+            Origin::Connection(verified) => {
+                self.plan.authenticate(auth, request, verified).map_err(EarlyResponse::from)
+            }
+            Origin::Log(sender) => {
+                sender.credential.authenticate(auth).map_err(EarlyResponse::Unauthenticated)
+            }
+        }
     }
 
     fn see(self, host: Cow<'r, str>) -> Result<SeenRequest<'r>, EarlyResponse> {
@@ -398,6 +418,15 @@ fn check(head: &RequestHead<'_>, route: &Route) -> Result<(), RejectReason> {
     }
 }
 
+impl From<Unauthenticated> for EarlyResponse {
+    fn from(reason: Unauthenticated) -> Self {
+        match reason {
+            Unauthenticated::Failure(failure) => Self::Unauthenticated(failure),
+            Unauthenticated::Unverified(auth) => Self::Unverified(auth),
+        }
+    }
+}
+
 impl From<RejectReason> for EarlyResponse {
     fn from(reason: RejectReason) -> Self {
         Self::Reject(reason)
@@ -408,6 +437,11 @@ impl RejectReason {
     fn new(status: u16, detail: impl Into<Cow<'static, str>>, error: &'static str) -> Self {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
         Self { status, detail: detail.into(), error }
+    }
+
+    /// The reason where a credential could not be verified, which is not the client's fault.
+    pub fn unverified() -> Self {
+        Self::new(503, "the credential can not be verified at the moment", "credential_unverified")
     }
 
     /// The reason where a limit with `on_error = "deny"` could not be checked.

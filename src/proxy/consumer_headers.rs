@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
     use crate::http1::request::RequestHead;
-    use crate::plan::auth::AuthIndex;
+    use crate::plan::auth::{ApiKeys, AuthIndex, AuthMethod};
     use crate::route::consumers::{Consumers, KeyForm};
 
     fn auth(source: &str) -> Auth {
@@ -124,8 +124,10 @@ mod tests {
         Auth {
             name: "keys".into(),
             source: CredentialSource::parse(source).unwrap(),
-            consumers: Arc::new(consumers.finish(1)),
-            version: [0; 32],
+            method: AuthMethod::ApiKeys(ApiKeys {
+                consumers: Arc::new(consumers.finish(1)),
+                version: [0; 32],
+            }),
             challenge: "".into(),
             challenge_invalid: "".into(),
             failures: None,
@@ -144,7 +146,11 @@ mod tests {
             optional: true,
             forwards_credentials,
         };
-        let written = ConsumerHeaders::of(&auths, Some(&route), auths[0].consumers.find(b"K"));
+        let written = ConsumerHeaders::of(
+            &auths,
+            Some(&route),
+            auths[0].api_keys().and_then(|keys| keys.consumers.find(b"K")),
+        );
         let mut lines = Vec::new();
         let line = |name: &[u8], value: &[u8]| {
             format!("{}: {}", String::from_utf8_lossy(name), String::from_utf8_lossy(value))

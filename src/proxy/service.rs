@@ -21,7 +21,11 @@ use super::session::{NextAction, Session};
 use super::settlement::Settlement;
 use super::worker::WorkerPlan;
 use super::{cors, forward};
+use crate::auth::jwt::TokenFault;
+use crate::auth::tokens::TokenVerification;
+use crate::auth::verification_pool::QueueFull;
 use crate::boxed_cold::boxed_cold;
+use crate::clock::now;
 use crate::http1::request::{Body, RequestError, RequestHead};
 use crate::limit::units::{Micros, Timestamp};
 use crate::plan::Route;
@@ -29,8 +33,9 @@ use crate::plan::action::RouteAction;
 use crate::plan::admission::{
     Admission, AdmissionDecision, BanRefusal, BindingLimit, Refusal, RefusalCause, RequestCharges,
 };
-use crate::plan::auth::{AuthFailure, CredentialFault};
+use crate::plan::auth::{AuthFailure, AuthIndex, CredentialFault, VerifiedCredential};
 use crate::plan::resolve::{self, EarlyResponse, RejectReason, Resolution, RoutedRequest, SeenRequest};
+use crate::route::identity::Identity;
 use crate::store::{BanningRequest, InTurn, Outcome};
 use crate::telemetry::metrics::RequestOutcome;
 
@@ -72,7 +77,8 @@ pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction 
     ctx.open_record(peer, Some(head));
     let length = head.length;
     *is_last = !head.keep_alive && head.body == Body::EMPTY;
-    match judge(&mut ctx, &plan, head, peer, reader).await {
+    let verified = VerifiedCredential::unknown(now);
+    match judge(&mut ctx, &plan, head, peer, reader, &verified).await {
         RequestAction::Forward(delivery, target) => {
             message.clear();
             delivery.write_head(&mut ctx, head, target, peer, message);
@@ -103,18 +109,18 @@ async fn judge<'p, 'r>(
     head: &'r RequestHead<'r>,
     peer: &'r ConnectionPeer,
     reader: &RequestReader,
+    verified: &'p VerifiedCredential,
 ) -> RequestAction<'p, 'r> {
-    let routed = match resolve(ctx, plan, head, peer) {
+    let mut resolved = resolve(ctx, plan, head, peer, verified);
+    if let Err(Unresolved { response: EarlyResponse::Unverified(auth), seen: Some(seen), .. }) = resolved {
+        resolved = match boxed_cold(|| verify(ctx, plan, auth, &seen, verified)).await {
+            Ok(()) => resolve(ctx, plan, head, peer, verified),
+            Err(reason) => return RequestAction::Early(EarlyResponse::Reject(reason)),
+        };
+    }
+    let routed = match resolved {
         Ok(routed) => routed,
-        Err(Unresolved {
-            response: EarlyResponse::Unauthenticated(failure),
-            route: Some(route),
-            seen: Some(seen),
-        }) => {
-            // Boxed: its state would be part of every connection's.
-            return Box::pin(refuse_credential(ctx, plan, failure, route, &seen, reader)).await;
-        }
-        Err(Unresolved { response, .. }) => return RequestAction::Early(response),
+        Err(unresolved) => return boxed_cold(|| refuse_unresolved(ctx, plan, unresolved, reader)).await,
     };
     if !ctx.worker.shared.store.bans().is_empty()
         && let Some(BanRefusal { index, refusal, tightest }) = banned(ctx, &routed.charges)
@@ -198,6 +204,63 @@ struct Unresolved<'p, 'r> {
     seen: Option<Box<SeenRequest<'r>>>,
 }
 
+/// Refuses a request that is answered before any limit of its route is checked.
+async fn refuse_unresolved<'p>(
+    ctx: &mut RequestContext,
+    plan: &'p WorkerPlan,
+    unresolved: Unresolved<'p, '_>,
+    reader: &RequestReader,
+) -> RequestAction<'p, 'static> {
+    match unresolved {
+        Unresolved {
+            response: EarlyResponse::Unauthenticated(failure),
+            route: Some(route),
+            seen: Some(seen),
+        } => refuse_credential(ctx, plan, failure, route, &seen, reader).await,
+        Unresolved { response, .. } => RequestAction::Early(response),
+    }
+}
+
+/// Verifies the credential of a request for the auth at `index`, away from the worker unless that takes little time. A
+/// token whose key is unknown waits for the issuer's newest keys.
+async fn verify(
+    ctx: &RequestContext,
+    plan: &WorkerPlan,
+    index: AuthIndex,
+    seen: &SeenRequest<'_>,
+    verified: &VerifiedCredential,
+) -> Result<(), RejectReason> {
+    let prepare = || plan.verification(index, &seen.request(), verified.now());
+    let Some(mut verification) = prepare() else { return Err(RejectReason::unverified()) };
+    let issuer = plan.auth(index).tokens().and_then(|tokens| tokens.issuer());
+    if let Some(issuer) = issuer
+        && verification.lacks_keys()
+    {
+        issuer.refresh(now()).await;
+        verification = prepare().filter(|newer| !newer.lacks_keys()).ok_or_else(RejectReason::unverified)?;
+    }
+    let mut result = run(ctx, verification).await?;
+    if let (Err(TokenFault::UnknownKey), Some(issuer)) = (&result, issuer)
+        && issuer.refresh(now()).await
+        && let Some(newer) = prepare()
+    {
+        result = run(ctx, newer).await?;
+    }
+    verified.set(index, result);
+    Ok(())
+}
+
+async fn run(
+    ctx: &RequestContext,
+    verification: TokenVerification,
+) -> Result<Result<Arc<Identity>, TokenFault>, RejectReason> {
+    if verification.is_quick() {
+        return Ok(verification.run());
+    }
+    let verified = ctx.worker.shared.verification.run(move || verification.run()).await;
+    verified.map_err(|QueueFull| RejectReason::unverified())
+}
+
 /// Charges a wrong credential to the limit that bounds them: a request with one gets 401, or 429 once the limit is used
 /// up.
 async fn refuse_credential<'p>(
@@ -247,9 +310,14 @@ fn resolve<'p, 'r>(
     plan: &'p WorkerPlan,
     head: &'r RequestHead<'r>,
     peer: &'r ConnectionPeer,
+    verified: &'p VerifiedCredential,
 ) -> Result<RoutedRequest<'p, 'r>, Unresolved<'p, 'r>> {
     let loop_mark = Some(&ctx.worker.shared.loop_mark);
-    let resolution = resolve::resolve(plan, &plan.secret, loop_mark, head, peer.as_seen());
+    let resolution = resolve::resolve(plan, &plan.secret, loop_mark, head, peer.as_seen(), verified);
+    if let Err(response @ EarlyResponse::Unverified(_)) = resolution.outcome {
+        // It is resolved again, and noted then.
+        return Err(Unresolved { response, route: None, seen: resolution.seen });
+    }
     ctx.noted = NotedValues::of(plan, head, &resolution);
     let Resolution { client, host, route, seen, outcome } = resolution;
     peer.check_client(client, &plan.server.client, head.fields);
@@ -376,6 +444,7 @@ async fn early(session: &mut Session, ctx: &mut RequestContext, response: &Early
         EarlyResponse::Options => page.options(),
         EarlyResponse::Redirect(location) => page.redirect(location),
         EarlyResponse::Reject(reason) => page.problem(reason.status, &reason.detail),
+        EarlyResponse::Unverified(_) => page.problem(response.status(), "the credential is not verified"),
         EarlyResponse::Unauthenticated(failure) => {
             page.unauthenticated(response.status(), failure.fault.detail(), &challenges)
         }

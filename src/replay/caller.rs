@@ -25,7 +25,7 @@ impl<'p> ConsumerNames<'p> {
     pub(super) fn new(plan: &'p Plan) -> Self {
         let mut by_name = HashMap::<_, SmallVec<[NamedConsumer<'p>; 1]>>::new();
         for (index, auth) in plan.auths.iter().enumerate() {
-            for consumer in auth.consumers.iter() {
+            for consumer in auth.consumers() {
                 let named = by_name.entry(consumer.name()).or_default();
                 // Of several rows with one name, the first counts.
                 if named.last().is_none_or(|last| last.auth.0 != index) {

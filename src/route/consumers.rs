@@ -15,6 +15,7 @@ use hashbrown::hash_table::Entry;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
+use super::identity::Identity;
 use crate::net::crypto::digest::{SHA256, digest};
 
 /// The bytes that are not sent to backends as they are: `%` too, so that two names never look alike.
@@ -55,9 +56,15 @@ pub struct Consumers {
 
 /// A consumer that a credential named.
 #[derive(Clone, Copy)]
-pub struct Consumer<'t> {
-    table: &'t Consumers,
-    row: usize,
+pub struct Consumer<'t>(Known<'t>);
+
+/// How a consumer is known.
+#[derive(Clone, Copy)]
+enum Known<'t> {
+    /// By a row of a file.
+    Row(&'t Consumers, usize),
+    /// By a credential that was verified.
+    Verified(&'t Identity),
 }
 
 /// The key of a row as written in the file.
@@ -168,12 +175,12 @@ impl Consumers {
 
     /// The consumer with this key.
     pub fn find(&self, key: &[u8]) -> Option<Consumer<'_>> {
-        self.row(self.fingerprint(key)).map(|row| Consumer { table: self, row })
+        self.row(self.fingerprint(key)).map(|row| Consumer(Known::Row(self, row)))
     }
 
     /// The consumer of a row, in file order from 0.
     pub fn at(&self, row: usize) -> Option<Consumer<'_>> {
-        (row < self.fingerprints.len()).then_some(Consumer { table: self, row })
+        (row < self.fingerprints.len()).then_some(Consumer(Known::Row(self, row)))
     }
 
     /// The first row of the consumer with this name. It reads all names: not for requests.
@@ -183,7 +190,7 @@ impl Consumers {
 
     /// All rows, in file order.
     pub fn iter(&self) -> impl Iterator<Item = Consumer<'_>> {
-        (0..self.fingerprints.len()).map(|row| Consumer { table: self, row })
+        (0..self.fingerprints.len()).map(|row| Consumer(Known::Row(self, row)))
     }
 
     /// The number of keys.
@@ -239,14 +246,25 @@ impl Consumers {
 }
 
 impl<'t> Consumer<'t> {
+    /// The consumer that a verified credential names.
+    pub fn verified(identity: &'t Identity) -> Self {
+        Self(Known::Verified(identity))
+    }
+
     /// Its name; not empty.
     pub fn name(&self) -> &'t str {
-        self.table.value(self.row, self.table.name)
+        match self.0 {
+            Known::Row(table, row) => table.value(row, table.name),
+            Known::Verified(identity) => &identity.name,
+        }
     }
 
     /// Its tier, if it has one.
     pub fn tier(&self) -> Option<&'t str> {
-        let tier = self.table.value(self.row, self.table.tier?);
+        let tier = match self.0 {
+            Known::Row(table, row) => table.value(row, table.tier?),
+            Known::Verified(identity) => identity.tier.as_deref()?,
+        };
         Some(tier).filter(|tier| !tier.is_empty())
     }
 
@@ -261,13 +279,23 @@ impl<'t> Consumer<'t> {
     }
 
     fn encoded(&self, text: &'t str) -> Cow<'t, str> {
-        if self.table.is_plain { Cow::Borrowed(text) } else { encoded(text) }
+        match self.0 {
+            Known::Row(table, _) if table.is_plain => Cow::Borrowed(text),
+            _ => encoded(text),
+        }
     }
 
-    /// Its value in this column; `None` if it is empty or there is no such column.
+    /// Its value in this column of its file; `None` if it is empty or there is no such column.
     pub fn column(&self, column: &str) -> Option<&'t str> {
-        let at = self.table.columns.iter().position(|known| known == column)?;
-        Some(self.table.value(self.row, at)).filter(|value| !value.is_empty())
+        let Known::Row(table, row) = self.0 else { return None };
+        let at = table.columns.iter().position(|known| known == column)?;
+        Some(table.value(row, at)).filter(|value| !value.is_empty())
+    }
+
+    /// The text of a claim of its token.
+    pub fn claim(&self, name: &str) -> Option<&'t str> {
+        let Known::Verified(identity) = self.0 else { return None };
+        identity.claim(name)
     }
 }
 

@@ -41,6 +41,9 @@ pub enum Part {
     Consumer,
     /// The consumer's value in this column of its file. Absent of an anonymous request, or if it is empty.
     ConsumerColumn(String),
+    /// The text of this claim of the consumer's token, which was verified. Absent of a request without one, or if it is
+    /// empty, or no text, whole number or boolean.
+    JwtClaim(String),
 }
 
 /// The rule for several different values of a header, cookie or query part.
@@ -83,7 +86,7 @@ impl Part {
     ///
     /// Any other word, and a name that no header, cookie or query parameter can have.
     pub fn parse(text: &str) -> Result<Self, KeyFault> {
-        const ALL: &str = "write `ip`, `header:NAME`, `cookie:NAME`, `query:NAME`, `host`, `path`, `method`, `route`, `global`, `consumer`, `consumer:COLUMN` or `tls:subject`";
+        const ALL: &str = "write `ip`, `header:NAME`, `cookie:NAME`, `query:NAME`, `host`, `path`, `method`, `route`, `global`, `consumer`, `consumer:COLUMN`, `jwt:CLAIM` or `tls:subject`";
         match text.split_once(':') {
             None => match text {
                 "ip" => Ok(Self::Ip),
@@ -107,8 +110,9 @@ impl Part {
             Some(("consumer", _)) => {
                 KeyFault::new("the key `consumer:` lacks a column", "write `consumer`, or `consumer:COLUMN`")
             }
+            Some(("jwt", claim)) if !claim.is_empty() => Ok(Self::JwtClaim(claim.into())),
             Some(("jwt", _)) => {
-                KeyFault::new(format!("the key `{text}` is not available in this version"), ALL)
+                KeyFault::new("the key `jwt:` lacks a claim", "write `jwt:CLAIM`, as in `jwt:sub`")
             }
             Some(_) => KeyFault::new(format!("`{text}` is not a key"), ALL),
         }
@@ -131,7 +135,7 @@ impl Part {
 
     /// Whether its value is that of a consumer, which is known on routes with `auth` only.
     pub fn is_of_consumer(&self) -> bool {
-        matches!(self, Self::Consumer | Self::ConsumerColumn(_))
+        matches!(self, Self::Consumer | Self::ConsumerColumn(_) | Self::JwtClaim(_))
     }
 
     /// How its values are shown: masked only if they may be secret.
@@ -192,6 +196,9 @@ impl Part {
             Self::ConsumerColumn(column) => {
                 request.consumer.and_then(|consumer| consumer.column(column)).map_or(PartValue::Missing, text)
             }
+            Self::JwtClaim(claim) => {
+                request.consumer.and_then(|consumer| consumer.claim(claim)).map_or(PartValue::Missing, text)
+            }
             Self::TlsSubject => {
                 PartValue::or_missing(request.tls_subject.map(|subject| Cow::Borrowed(subject.as_bytes())))
             }
@@ -213,6 +220,7 @@ impl Part {
             Self::TlsSubject => 9,
             Self::Consumer => 10,
             Self::ConsumerColumn(_) => 11,
+            Self::JwtClaim(_) => 12,
         }
     }
 
@@ -231,6 +239,7 @@ impl Part {
             Self::TlsSubject => "subject of the client certificate".into(),
             Self::Consumer => "consumer".into(),
             Self::ConsumerColumn(column) => format!("`{column}` of the consumer"),
+            Self::JwtClaim(claim) => format!("claim `{claim}` of the token"),
         }
     }
 }
@@ -250,6 +259,7 @@ impl fmt::Display for Part {
             Self::TlsSubject => f.write_str("tls:subject"),
             Self::Consumer => f.write_str("consumer"),
             Self::ConsumerColumn(column) => write!(f, "consumer:{column}"),
+            Self::JwtClaim(claim) => write!(f, "jwt:{claim}"),
         }
     }
 }

@@ -196,7 +196,8 @@ fn auth(subject: &mut Subject<'_>, (last_plan, last): (&Plan, &Auth), (next_plan
     subject.shown("from", &last.source, &next.source);
     let (before, after) = (consumers_words(last), consumers_words(next));
     if before == after {
-        subject.hidden("consumers", &last.version, &next.version);
+        let version = |auth: &Auth| auth.api_keys().map(|keys| keys.version);
+        subject.hidden("consumers", &version(last), &version(next));
     }
     subject.shown("consumers", before, after);
     subject.hidden("realm", &last.challenge, &next.challenge);

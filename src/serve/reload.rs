@@ -9,6 +9,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch::Sender;
 
 use super::changes::changes;
+use super::issuers::{self, Issuers};
 use super::systemd::Systemd;
 use crate::config::{self, ConfigFinding, NamedFile, Report};
 use crate::plan::admin::Admin;
@@ -35,6 +36,7 @@ pub(super) struct Reloader {
     log: ProgramLog,
     supervisor: Systemd,
     checks: HealthChecks,
+    issuers: Issuers,
     config_status: Sender<ConfigStatus>,
 }
 
@@ -107,7 +109,7 @@ impl RestartOnlySettings {
 }
 
 impl Reloader {
-    /// Begins the health checks, too. Needs the control thread's runtime around it.
+    /// Begins the health checks and the fetching of keys, too. Needs the control thread's runtime around it.
     pub(super) fn new(
         file: PathBuf,
         named: Sender<Vec<NamedFile>>,
@@ -119,7 +121,9 @@ impl Reloader {
     ) -> Self {
         let mut checks = HealthChecks::default();
         checks.adopt(&shared.plan.load().upstreams, &shared.server_registry);
-        Self { file, named, shared, settled, log, supervisor, checks, config_status }
+        let mut issuers = Issuers::default();
+        issuers.adopt(&shared.plan.load());
+        Self { file, named, shared, settled, log, supervisor, checks, issuers, config_status }
     }
 
     /// Reloads for each trigger, or once for several in quick succession.
@@ -217,12 +221,14 @@ impl Reloader {
         self.settled.impose_on(&mut plan);
         self.settled.admin.clone_from(&plan.admin);
         keep_sessions(&mut plan, &self.shared.plan.load());
+        issuers::keep(&mut plan, &self.shared.plan.load());
         register(&self.shared.store, &plan);
         self.shared.store.share(plan.store.shared.as_ref());
         self.log.change(&plan.log.level, plan.log.program);
         self.shared.access_log.change(plan.log.access.clone(), output);
         let last = self.shared.plan.swap(Arc::new(plan));
         self.checks.adopt(&self.shared.plan.load().upstreams, &self.shared.server_registry);
+        self.issuers.adopt(&self.shared.plan.load());
         log_changes(&changes(&last, &self.shared.plan.load()));
     }
 }

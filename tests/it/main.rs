@@ -41,5 +41,6 @@ mod structure;
 mod suggest;
 mod telemetry;
 mod tls;
+mod tokens;
 mod top;
 mod upstream;

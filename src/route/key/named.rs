@@ -124,7 +124,8 @@ impl KeyText {
             | Part::Global
             | Part::TlsSubject
             | Part::Consumer
-            | Part::ConsumerColumn(_) => {
+            | Part::ConsumerColumn(_)
+            | Part::JwtClaim(_) => {
                 self.bytes(part.tag(), value.as_bytes());
             }
         }

@@ -21,7 +21,7 @@ fn parse(folder: &Path, csv: &[u8]) -> Result<LoadedConfig, Report> {
 }
 
 fn consumers(loaded: &LoadedConfig) -> &Consumers {
-    &loaded.plan.auths[0].consumers
+    &loaded.plan.auths[0].api_keys().expect("API keys").consumers
 }
 
 /// The values of a consumer by column. Empty ones are none.

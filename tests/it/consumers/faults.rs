@@ -185,7 +185,7 @@ fn an_auth_needs_what_its_type_needs() {
         ("type = \"api-key\"\nfile = \"consumers.csv\"", "`[auth.keys]` has no `from`"),
         ("type = \"api-key\"\nfrom = \"bearer\"", "`[auth.keys]` has no `file`"),
         ("type = \"api-keys\"", "`type` can not be `api-keys`"),
-        ("type = \"jwt\"", "`type = \"jwt\"` is not available"),
+        ("type = \"forward\"", "`type = \"forward\"` is not available"),
         (
             "type = \"api-key\"\nfrom = \"header:authorization\"\nfile = \"consumers.csv\"",
             "`header:authorization`",

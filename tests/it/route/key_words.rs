@@ -55,7 +55,7 @@ fn faults_say_what_would_be_right() {
         ("query:", "the key `query:` lacks a valid name", "write `query:NAME`"),
         ("ip:1", "the key `ip` takes no name", "write `ip`"),
         ("tls:issuer", "`tls:issuer` is not a key", "write `ip`, "),
-        ("jwt:sub", "the key `jwt:sub` is not available in this version", "write `ip`, "),
+        ("jwt:", "the key `jwt:` lacks a claim", "write `jwt:CLAIM`"),
     ];
     for (text, message, help) in cases {
         let fault = Part::parse(text).unwrap_err();

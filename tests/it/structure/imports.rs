@@ -19,6 +19,7 @@ const LAYERS: &[&[&str]] = &[
     &["telemetry"],
     &["upstream"],
     &["plan"],
+    &["auth"],
     &["route", "store", "http2", "log_reader"],
     &["clock", "net", "counter", "boxed_cold", "labels"],
     &["limit", "http1", "measure"],

@@ -1,0 +1,165 @@
+//! `type = "jwt"`: from a token to the consumer that it names.
+
+use std::sync::Arc;
+
+use super::issuer::{Issuer, Keys};
+use super::jwt::{
+    Claims, ClaimsFault, ClaimsRules, KeySet, SecretKey, SignatureAlgorithm, SignedToken, TokenFault,
+};
+use super::remembered::Remembered;
+use crate::limit::units::Timestamp;
+use crate::route::consumers::encoded;
+use crate::route::identity::{Identity, MAX_NAME};
+
+/// Microseconds of a second.
+const SECOND: u64 = 1_000_000;
+
+/// How tokens are verified, and the ones that were.
+#[derive(Debug)]
+pub struct TokenVerifier {
+    keys: VerificationKeys,
+    rules: ClaimsRules,
+    /// The claim that names the consumer.
+    name: Box<str>,
+    /// The claim that names its tier.
+    tier: Option<Box<str>>,
+    /// Claims that limits count by.
+    claims: Box<[Box<str>]>,
+    remembered: Remembered,
+}
+
+/// What verifies signatures. A public key never verifies HS256, nor a secret another algorithm.
+#[derive(Debug)]
+pub enum VerificationKeys {
+    /// HS256 by this secret.
+    Secret(Box<SecretKey>),
+    /// These algorithms by keys of a file.
+    File(KeySet, Box<[SignatureAlgorithm]>),
+    /// These algorithms by keys that an issuer publishes.
+    Issuer(Arc<Issuer>, Box<[SignatureAlgorithm]>),
+}
+
+/// The claims that are of use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedClaims {
+    /// The claim that names the consumer.
+    pub name: Box<str>,
+    /// The claim that names its tier.
+    pub tier: Option<Box<str>>,
+    /// Claims that limits count by.
+    pub counted: Box<[Box<str>]>,
+}
+
+/// A token to verify, with the keys as they are now.
+#[derive(Debug)]
+pub struct TokenVerification {
+    verifier: Arc<TokenVerifier>,
+    token: Box<[u8]>,
+    keys: Option<Keys>,
+    now: Timestamp,
+}
+
+impl TokenVerifier {
+    /// A verifier that remembers no token yet, by a hash keyed with `secret`.
+    pub fn new(keys: VerificationKeys, rules: ClaimsRules, claims: NamedClaims, secret: [u8; 16]) -> Self {
+        let NamedClaims { name, tier, counted } = claims;
+        Self { keys, rules, name, tier, claims: counted, remembered: Remembered::new(secret) }
+    }
+
+    /// Keeps these claims of tokens, by which limits count.
+    pub fn count_claims(&mut self, claims: Box<[Box<str>]>) {
+        self.claims = claims;
+    }
+
+    /// What verifies tokens: ``the keys of `https://idp.example.com/keys` ``.
+    pub fn keys_words(&self) -> String {
+        match &self.keys {
+            VerificationKeys::Secret(_) => "a secret (HS256)".to_owned(),
+            VerificationKeys::File(keys, _) if keys.len() == 1 => "1 public key".to_owned(),
+            VerificationKeys::File(keys, _) => format!("{} public keys", keys.len()),
+            VerificationKeys::Issuer(issuer, _) => format!("the keys of `{}`", issuer.url()),
+        }
+    }
+
+    /// The issuer whose keys are fetched.
+    pub fn issuer(&self) -> Option<&Arc<Issuer>> {
+        match &self.keys {
+            VerificationKeys::Issuer(issuer, _) => Some(issuer),
+            VerificationKeys::Secret(_) | VerificationKeys::File(..) => None,
+        }
+    }
+
+    /// Uses the keys that `last` has fetched, if it is the same issuer.
+    pub fn adopt_issuer(&mut self, last: &Arc<Issuer>) {
+        if let VerificationKeys::Issuer(issuer, _) = &mut self.keys
+            && issuer.is_same(last)
+        {
+            *issuer = Arc::clone(last);
+        }
+    }
+
+    /// The consumer of a token that was verified before and has not expired. `None`: it has to be verified.
+    pub fn find(&self, token: &[u8], now: Timestamp) -> Option<Arc<Identity>> {
+        self.remembered.find(token, self.generation(), now)
+    }
+
+    /// A number that differs once a key has left: tokens verified before count no more.
+    fn generation(&self) -> u64 {
+        self.issuer().map_or(0, |issuer| issuer.generation())
+    }
+
+    /// Prepares to verify `token` at `now`.
+    pub fn prepare(self: &Arc<Self>, token: &[u8], now: Timestamp) -> TokenVerification {
+        let keys = self.issuer().map(|issuer| issuer.keys());
+        TokenVerification { verifier: Arc::clone(self), token: token.into(), keys, now }
+    }
+
+    fn identify(&self, claims: &Claims, now: Timestamp) -> Result<Identity, TokenFault> {
+        let end = claims.check(&self.rules, now.0 / SECOND).map_err(TokenFault::Claims)?;
+        let short = |text: &String| encoded(text).len() <= MAX_NAME;
+        let name = claims.text(&self.name).filter(short).ok_or(TokenFault::Claims(ClaimsFault::Name))?;
+        let tier = self.tier.as_ref().and_then(|tier| claims.text(tier));
+        if tier.as_ref().is_some_and(|tier| !short(tier)) {
+            return Err(TokenFault::Claims(ClaimsFault::Name));
+        }
+        let text = |claim: &str| Some((claim.into(), claims.text(claim)?.into()));
+        Ok(Identity {
+            name: name.into(),
+            tier: tier.map(Into::into),
+            claims: self.claims.iter().filter_map(|claim| text(claim)).collect(),
+            expires: Timestamp(end.saturating_mul(SECOND)),
+        })
+    }
+}
+
+impl TokenVerification {
+    /// Whether the keys of the issuer were never fetched.
+    pub fn lacks_keys(&self) -> bool {
+        self.keys.as_ref().is_some_and(|keys| keys.set.is_empty())
+    }
+
+    /// Whether it takes so little time that a worker may do it.
+    pub fn is_quick(&self) -> bool {
+        matches!(self.verifier.keys, VerificationKeys::Secret(_))
+    }
+
+    /// Verifies the token, and remembers it if it is good.
+    ///
+    /// # Errors
+    ///
+    /// The token is refused.
+    pub fn run(&self) -> Result<Arc<Identity>, TokenFault> {
+        let verifier = &*self.verifier;
+        let token = SignedToken::parse(&self.token)?;
+        let claims = match (&verifier.keys, &self.keys) {
+            (VerificationKeys::Secret(secret), _) => token.verify_secret(secret),
+            (VerificationKeys::File(keys, allowed), _) => token.verify_public(keys, allowed),
+            (VerificationKeys::Issuer(_, allowed), Some(keys)) => token.verify_public(&keys.set, allowed),
+            (VerificationKeys::Issuer(..), None) => Err(TokenFault::UnknownKey),
+        }?;
+        let identity = Arc::new(verifier.identify(&claims, self.now)?);
+        let generation = self.keys.as_ref().map_or(0, |keys| keys.generation);
+        verifier.remembered.keep(&self.token, generation, Arc::clone(&identity));
+        Ok(identity)
+    }
+}

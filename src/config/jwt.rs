@@ -1,0 +1,168 @@
+//! The keys of an `[auth.NAME]` with `type = "jwt"`.
+
+use http::uri::PathAndQuery;
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::named_file::MAX_BYTES;
+use super::report::quoted;
+use super::table::ConfigTable;
+use super::value::ConfigValue;
+use super::{service_url, text};
+use crate::auth::fetch::KeySetUrl;
+use crate::auth::issuer::Issuer;
+use crate::auth::jwt::{ClaimsRules, KeySet, MIN_SECRET, SecretKey, SignatureAlgorithm};
+use crate::auth::tokens::{NamedClaims, TokenVerifier, VerificationKeys};
+use crate::plan::Endpoint;
+
+/// The algorithms of public keys that are allowed by default: those in wide use.
+const DEFAULT_ALGORITHMS: [SignatureAlgorithm; 3] =
+    [SignatureAlgorithm::Rs256, SignatureAlgorithm::Es256, SignatureAlgorithm::EdDsa];
+/// The default and the maximum of `leeway`, seconds.
+const DEFAULT_LEEWAY: u32 = 30;
+const MAX_LEEWAY: f64 = 300.0;
+const HELP: &str = "write `https://HOST/PATH`, or the path of a file";
+
+/// Reads all keys but those that auths of any type have. `None` if they have faults.
+pub(super) fn read(table: &mut ConfigTable<'_>, name: &str) -> Option<TokenVerifier> {
+    let algorithms = table.take("algorithms");
+    let keys = match (table.take("jwks"), table.take("secret_env")) {
+        (Some(jwks), None) => public(&jwks, algorithms.as_ref()),
+        (None, Some(secret)) => self::secret(&secret, algorithms.as_ref()),
+        (None, None) => {
+            table.missing("jwks", "\"https://idp.example.com/keys\"");
+            None
+        }
+        (Some(_), Some(secret)) => {
+            let help = "leave one of the two out: a key that is published must never be a secret";
+            secret.fault("an auth has either `jwks` or `secret_env`", help);
+            None
+        }
+    };
+    let issuer = table.optional("issuer", |value| Some(value.text()?.into_string()));
+    let audience = table.optional("audience", |value| Some(value.text()?.into_string()));
+    if audience.is_none()
+        && table.given("audience").is_none()
+        && matches!(keys, Some(VerificationKeys::Issuer(..)))
+    {
+        let message = format!(
+            "auth {} has no `audience`: it admits tokens for other services of the issuer",
+            quoted(name)
+        );
+        table.reader().warn(
+            table.span(),
+            message,
+            "write the `aud` of tokens for this service: `audience = \"api\"`",
+        );
+    }
+    let leeway = table.or("leeway", DEFAULT_LEEWAY, |value| leeway(&value));
+    let claim = |value: ConfigValue<'_>| value.text()?.parse("a claim", self::claim);
+    let name = table.or("name", "sub".into(), claim);
+    let tier = table.optional("tier", claim);
+    let rules = ClaimsRules { issuer: issuer.map(Into::into), audience: audience.map(Into::into), leeway };
+    let mut secret = [0; 16];
+    if getrandom(&mut secret, GetRandomFlags::empty()).is_err() {
+        table.reader().fault(table.span(), "the system has no random numbers", "look at `/dev/urandom`");
+        return None;
+    }
+    let claims = NamedClaims { name: name.into(), tier: tier.map(Into::into), counted: Box::default() };
+    Some(TokenVerifier::new(keys?, rules, claims, secret))
+}
+
+fn public(jwks: &ConfigValue<'_>, algorithms: Option<&ConfigValue<'_>>) -> Option<VerificationKeys> {
+    let allowed = match algorithms {
+        None => Some(DEFAULT_ALGORITHMS.into()),
+        Some(value) => value.some_of(|item| algorithm(&item)).map(Vec::into_boxed_slice),
+    };
+    let place = jwks.text()?;
+    let text = place.as_str();
+    if !text.contains("://") {
+        let bytes = jwks.file_at(&place, MAX_BYTES)?;
+        return match KeySet::parse(&bytes) {
+            Ok(keys) => Some(VerificationKeys::File(keys, allowed?)),
+            Err(fault) => {
+                let message = format!("the file {} has no keys: {fault}", place.quoted());
+                jwks.fault(message, "write what the issuer publishes at its `jwks_uri` into it");
+                None
+            }
+        };
+    }
+    let url = place.parse("the URL of a key set", |text| service_url::parse(text, "key set", HELP))?;
+    if !url.secure && !is_loopback(&url.server) {
+        let message =
+            "the keys of an issuer must not come over `http://`: an attacker between could send other keys";
+        jwks.fault(message, "write `https://`; `http://` is for a loopback address");
+        return None;
+    }
+    let path = url.path.clone().unwrap_or(PathAndQuery::from_static("/"));
+    let Endpoint { host, port, authority, tls, .. } = url.trusted(jwks)?;
+    let default = if tls.is_some() { ":443" } else { ":80" };
+    let authority = authority.strip_suffix(default).unwrap_or(&authority).into();
+    let issuer = Issuer::new(KeySetUrl { host, port, authority, tls, path });
+    Some(VerificationKeys::Issuer(issuer.into(), allowed?))
+}
+
+fn is_loopback(server: &Endpoint) -> bool {
+    let address = server.host.parse::<std::net::IpAddr>();
+    server.host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+fn algorithm(value: &ConfigValue<'_>) -> Option<SignatureAlgorithm> {
+    let text = value.text()?;
+    if let Some(algorithm) = SignatureAlgorithm::named(text.as_str()) {
+        return Some(algorithm);
+    }
+    let names: Vec<_> = SignatureAlgorithm::ALL.iter().map(|(name, _)| format!("`{name}`")).collect();
+    let (message, help) = match text.as_str() {
+        "none" => {
+            ("tokens without a signature are never accepted".to_owned(), format!("use {}", names.join(", ")))
+        }
+        "HS256" | "HS384" | "HS512" => (
+            format!("{} is for a secret, and `jwks` has public keys", text.quoted()),
+            "with `secret_env` instead of `jwks`, HS256 is the algorithm".to_owned(),
+        ),
+        _ => (format!("{} is not an algorithm", text.quoted()), format!("use {}", names.join(", "))),
+    };
+    value.fault(message, help);
+    None
+}
+
+fn secret(secret: &ConfigValue<'_>, algorithms: Option<&ConfigValue<'_>>) -> Option<VerificationKeys> {
+    let is_hs256 = |item: ConfigValue<'_>| {
+        let text = item.text()?;
+        if text.as_str() != "HS256" {
+            let message = format!("{} is no algorithm for a secret", text.quoted());
+            item.fault(message, "leave `algorithms` out: HS256 is the algorithm of `secret_env`");
+        }
+        Some(())
+    };
+    if let Some(value) = algorithms {
+        value.some_of(is_hs256)?;
+    }
+    let key = SecretKey::new(secret.variable()?.as_bytes());
+    if key.is_none() {
+        let help = format!("use at least {MIN_SECRET} bytes: `openssl rand -hex 32` makes a good one");
+        secret.fault("the secret is too short for HS256", help);
+    }
+    key.map(|key| VerificationKeys::Secret(Box::new(key)))
+}
+
+fn leeway(value: &ConfigValue<'_>) -> Option<u32> {
+    if value.whole_text() == Some("0s") {
+        return Some(0);
+    }
+    let seconds = value.duration()?.as_secs_f64().ceil();
+    if seconds > MAX_LEEWAY {
+        value.fault("clocks that differ by so much are not in order", "use at most `5min`");
+        return None;
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is within the range")]
+    let whole = seconds as u32;
+    Some(whole)
+}
+
+fn claim(name: &str) -> Result<String, text::SyntaxError> {
+    if name.is_empty() {
+        return Err(text::SyntaxError::new("a claim has a name", "write, for example, `sub`"));
+    }
+    Ok(name.to_owned())
+}

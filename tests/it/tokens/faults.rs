@@ -1,0 +1,70 @@
+//! Faults of `[auth]` with `type = "jwt"`, each with its line.
+
+use std::process::{Command, Output};
+
+use crate::harness::binary;
+
+fn check(auth: &str) -> (i32, String) {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let toml = format!(
+        "[upstreams]\na = \"builtin:echo\"\n[[routes]]\npath = \"/*\"\nupstream = \"a\"\nauth = \"sso\"\n[auth.sso]\ntype = \"jwt\"\n{auth}\n"
+    );
+    std::fs::write(folder.path().join("gateway.toml"), toml).expect("the file can be written");
+    std::fs::write(folder.path().join("empty.json"), "{\"keys\":[]}").expect("the file can be written");
+    std::fs::write(folder.path().join("text.json"), "keys").expect("the file can be written");
+    let Output { status, stdout, stderr } = Command::new(binary())
+        .arg("check")
+        .current_dir(folder.path())
+        .env("NO_COLOR", "1")
+        .env("SHORT", "too short")
+        .env("LONG", "0123456789abcdef0123456789abcdef")
+        .output()
+        .expect("the binary starts");
+    let text = format!("{}{}", String::from_utf8_lossy(&stderr), String::from_utf8_lossy(&stdout));
+    (status.code().expect("an exit status"), text)
+}
+
+#[test]
+fn each_fault_is_named_with_its_remedy() {
+    for (auth, message) in [
+        ("", "`jwks`"),
+        ("jwks = \"http://idp.example.com/keys\"", "must not come over `http://`"),
+        ("jwks = \"ftp://idp.example.com/keys\"", "is not the URL of a key set"),
+        ("jwks = \"https://user:secret@idp.example.com/keys\"", "the URL of the key set has a user"),
+        ("jwks = \"empty.json\"", "has no keys"),
+        ("jwks = \"text.json\"", "is not a JSON Web Key Set"),
+        ("jwks = \"missing.json\"", "missing.json"),
+        (
+            "jwks = \"https://a.example/k\"\nalgorithms = [\"none\"]",
+            "tokens without a signature are never accepted",
+        ),
+        ("jwks = \"https://a.example/k\"\nalgorithms = [\"HS256\"]", "is for a secret"),
+        ("jwks = \"https://a.example/k\"\nalgorithms = [\"rs256\"]", "is not an algorithm"),
+        ("jwks = \"https://a.example/k\"\nalgorithms = []", "algorithms"),
+        ("jwks = \"https://a.example/k\"\nsecret_env = \"LONG\"", "either `jwks` or `secret_env`"),
+        ("jwks = \"https://a.example/k\"\nleeway = \"1h\"", "clocks that differ by so much"),
+        ("jwks = \"https://a.example/k\"\nname = \"\"", "a claim has a name"),
+        ("secret_env = \"SHORT\"", "the secret is too short for HS256"),
+        ("secret_env = \"LONG\"\nalgorithms = [\"RS256\"]", "is no algorithm for a secret"),
+    ] {
+        let (status, text) = check(auth);
+        assert!(status != 0 && text.contains(message), "{auth}: {text}");
+        assert!(!text.contains("too short:") && !text.contains("secret@"), "{text}");
+    }
+}
+
+#[test]
+fn check_describes_what_verifies_tokens() {
+    let (status, text) = check("jwks = \"https://idp.example.com/keys\"\naudience = \"api\"");
+    assert_eq!(status, 0, "{text}");
+    assert!(
+        text.contains(
+            "Auth `sso`: tokens in `bearer`, verified by the keys of `https://idp.example.com/keys`."
+        ),
+        "{text}"
+    );
+    let (_, text) = check("secret_env = \"LONG\"");
+    assert!(text.contains("verified by a secret (HS256)"), "{text}");
+    let (_, text) = check("jwks = \"https://idp.example.com/keys\"");
+    assert!(text.contains("has no `audience`"), "{text}");
+}

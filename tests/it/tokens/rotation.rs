@@ -1,0 +1,65 @@
+//! Story C: an issuer that rotates its keys, and then dies.
+
+use jsonwebtoken::Algorithm;
+
+use super::{INVALID, KeySetServer, SigningKey, ask, claims, gateway, sso};
+use crate::harness::{Backend, eventually};
+
+#[test]
+fn keys_rotate_and_the_last_ones_outlive_their_issuer() {
+    let (old, new) = (SigningKey::new("old", Algorithm::RS256), SigningKey::new("new", Algorithm::ES256));
+    let (backend, issuer) = (Backend::ok(), KeySetServer::start(&[&old]));
+    let auth = sso(&issuer.url(), "");
+    let gateway = gateway(&backend, &auth);
+    let first = old.sign(&claims("ann"));
+    ask(&gateway, &first).expect(200);
+    // The first token with the new key has it fetched.
+    issuer.publish(&[&old, &new]);
+    let second = new.sign(&claims("bob"));
+    ask(&gateway, &second).expect(200);
+    ask(&gateway, &first).expect(200);
+    assert_eq!(issuer.backend.count(), 2);
+    // An unknown `kid` makes the gateway ask again, but not twice within 30 s.
+    let unknown = SigningKey::new("unknown", Algorithm::ES256).sign(&claims("eve"));
+    for _ in 0..20 {
+        let response = ask(&gateway, &unknown).expect(401);
+        assert_eq!(response.header("www-authenticate"), Some(INVALID));
+    }
+    assert_eq!(issuer.backend.count(), 2);
+    // A reload keeps the keys, also while the issuer is away.
+    drop(issuer);
+    gateway.reload(
+        &crate::harness::everything_to(&backend, &format!("auth = \"sso\"\n{auth}leeway = \"20s\"\n")),
+        "reloaded",
+    );
+    ask(&gateway, &first).expect(200);
+    ask(&gateway, &second).expect(200);
+    ask(&gateway, &new.sign(&claims("carl"))).expect(200);
+}
+
+#[test]
+fn a_key_that_leaves_ends_its_tokens() {
+    let (old, new) = (SigningKey::new("old", Algorithm::ES256), SigningKey::new("new", Algorithm::ES256));
+    let (backend, issuer) = (Backend::ok(), KeySetServer::start(&[&old]));
+    let gateway = gateway(&backend, &sso(&issuer.url(), ""));
+    let token = old.sign(&claims("ann"));
+    ask(&gateway, &token).expect(200);
+    ask(&gateway, &token).expect(200);
+    issuer.publish(&[&new]);
+    // The keys are fetched for the first token of the new key.
+    ask(&gateway, &new.sign(&claims("bob"))).expect(200);
+    ask(&gateway, &token).expect(401);
+}
+
+#[test]
+fn without_any_keys_the_answer_is_503_and_the_issuer_is_asked_until_it_is_there() {
+    let key = SigningKey::new("k", Algorithm::ES256);
+    let (backend, issuer) = (Backend::ok(), KeySetServer::start(&[]));
+    let gateway = gateway(&backend, &sso(&issuer.url(), ""));
+    let token = key.sign(&claims("ann"));
+    let response = ask(&gateway, &token).expect(503);
+    assert_eq!(response.header("retry-after"), Some("1"));
+    gateway.wait_for_log("the keys of the issuer could not be fetched");
+    issuer.publish(&[&key]);
+    eventually("the keys are there", || (ask(&gateway, &token).status == 200).then_some(()));
+}
