@@ -32,16 +32,19 @@ mod credential_targets;
 mod log_targets;
 #[path = "measure_targets.rs"]
 mod measure_targets;
+#[path = "token_targets.rs"]
+mod token_targets;
 
 pub(crate) use credential_targets::{consumers_file, credentials, networks_file};
 pub(crate) use log_targets::{field_map, log_line};
 pub(crate) use measure_targets::measured_body;
+pub(crate) use token_targets::{key_set, token};
 
 /// A name, and what is asserted of any bytes.
 pub(crate) type Target = (&'static str, fn(&[u8]));
 
 /// All of them. Each has a folder of the same name in `corpus/`.
-pub(crate) const TARGETS: [Target; 19] = [
+pub(crate) const TARGETS: [Target; 21] = [
     ("request_head", request_head),
     ("response_head", response_head),
     ("request_body", request_body),
@@ -58,6 +61,8 @@ pub(crate) const TARGETS: [Target; 19] = [
     ("credentials", credentials),
     ("consumers_file", consumers_file),
     ("networks_file", networks_file),
+    ("token", token),
+    ("key_set", key_set),
     ("measured_body", measured_body),
     ("log_line", log_line),
     ("field_map", field_map),

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -30,7 +31,15 @@ pub struct Issuer {
     /// The number of fetches that have ended, well or not.
     fetches: watch::Sender<u64>,
     wanted: Arc<Notify>,
-    last_asked: parking_lot::Mutex<Option<Instant>>,
+    last_asked: Mutex<Option<Asked>>,
+}
+
+/// A request that has asked for a fetch.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    at: Instant,
+    /// The number of fetches that had ended then.
+    fetches: u64,
 }
 
 /// The keys of an issuer at one time.
@@ -61,7 +70,7 @@ impl Issuer {
             keys: ArcSwap::default(),
             fetches: watch::Sender::new(0),
             wanted: Arc::default(),
-            last_asked: parking_lot::Mutex::new(None),
+            last_asked: Mutex::new(None),
         }
     }
 
@@ -90,13 +99,14 @@ impl Issuer {
     pub async fn refresh(&self, now: Instant) -> bool {
         let mut fetches = self.fetches.subscribe();
         {
+            let ended = *fetches.borrow_and_update();
             let mut last = self.last_asked.lock();
             match *last {
-                // Another request has asked just now, and its fetch goes on.
-                Some(last) if now < last + MAX_WAIT => {}
-                Some(last) if now < last + AT_MOST_EVERY => return false,
+                // Another request has asked, and its fetch goes on.
+                Some(last) if last.fetches == ended && now < last.at + MAX_WAIT => {}
+                Some(last) if now < last.at + AT_MOST_EVERY => return false,
                 _ => {
-                    *last = Some(now);
+                    *last = Some(Asked { at: now, fetches: ended });
                     self.wanted.notify_one();
                 }
             }

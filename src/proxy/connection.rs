@@ -177,9 +177,19 @@ async fn refuse_preface(session: &mut Session) -> NextAction {
 }
 
 /// Serves a connection until either side closes it.
-pub(crate) async fn serve(stream: Stream, handle: Rc<ConnectionHandle>, peer: IpAddr, worker: Rc<Worker>) {
+pub(crate) fn serve(
+    stream: Stream,
+    handle: Rc<ConnectionHandle>,
+    peer: IpAddr,
+    worker: Rc<Worker>,
+) -> impl Future<Output = ()> {
+    // Before the future begins: it would keep room for these values until its end.
     let peer = Rc::new(ConnectionPeer::new(peer, &stream));
-    let (mut connection, session) = Connection::new(stream, handle, peer, worker);
+    let (connection, session) = Connection::new(stream, handle, peer, worker);
+    serve_requests(connection, session)
+}
+
+async fn serve_requests(mut connection: Connection, session: Box<Session>) {
     let (mut session, after) = connection.run(session).await;
     match after {
         NextAction::Keep | NextAction::Drop => {}

@@ -151,5 +151,5 @@ macro_rules! fuzz_tests {
 
 fuzz_tests! {
     request_head response_head request_body response_body trailers proxy_preamble http2_head path client_address
-    traceparent redis_reply gateway_toml explain credentials consumers_file networks_file measured_body log_line field_map
+    traceparent redis_reply gateway_toml explain credentials consumers_file networks_file token key_set measured_body log_line field_map
 }

@@ -2,6 +2,9 @@
 
 use std::process::{Command, Output};
 
+use jsonwebtoken::Algorithm;
+
+use super::{SigningKey, claims, key_set, now, sso};
 use crate::harness::binary;
 
 fn check(auth: &str) -> (i32, String) {
@@ -67,4 +70,37 @@ fn check_describes_what_verifies_tokens() {
     assert!(text.contains("verified by a secret (HS256)"), "{text}");
     let (_, text) = check("jwks = \"https://idp.example.com/keys\"");
     assert!(text.contains("has no `audience`"), "{text}");
+}
+
+#[test]
+fn explain_says_why_a_token_is_refused() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let (key, other) = (SigningKey::new("k", Algorithm::ES256), SigningKey::new("k", Algorithm::ES256));
+    let toml = format!(
+        "[upstreams]\na = \"builtin:echo\"\n[[routes]]\npath = \"/*\"\nupstream = \"a\"\nauth = \"sso\"\n{}",
+        sso("keys.json", "")
+    );
+    std::fs::write(folder.path().join("gateway.toml"), toml).expect("the file can be written");
+    std::fs::write(folder.path().join("keys.json"), key_set(&[&key])).expect("the file can be written");
+    let explain = |token: &str| {
+        let output = Command::new(binary())
+            .args(["explain", "GET", "http://localhost/", "-H", &format!("authorization: Bearer {token}")])
+            .current_dir(folder.path())
+            .output()
+            .expect("the binary starts");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let told = explain(&key.sign(&claims("ann")));
+    assert!(told.contains("`ann`, tier `pro`: named by `sso`"), "{told}");
+    let mut expired = claims("ann");
+    expired["exp"] = (now() - 3600).into();
+    for (token, reason) in [
+        (key.sign(&expired), "the token has expired"),
+        (other.sign(&claims("ann")), "the token's signature is wrong"),
+        ("eyJ.eyJ.eyJ".to_owned(), "the token is malformed"),
+        ("key".to_owned(), "the token is malformed"),
+    ] {
+        let told = explain(&token);
+        assert!(told.contains(reason) && !told.contains(&token), "{told}");
+    }
 }
