@@ -1,12 +1,15 @@
-//! Credentials that have to be verified: tokens, by the signature of their issuer. API keys are looked up instead:
-//! [`crate::route::consumers`].
+//! Credentials that have to be verified: tokens, by the signature of their issuer, and passwords. API keys are looked up
+//! instead: [`crate::route::consumers`].
 //!
-//! A worker never computes a signature of a public key. A token that was verified is remembered by a keyed hash, so that
-//! the next request with it costs a look-up.
+//! A worker never computes a signature of a public key, nor the hash of a password. A credential that was verified is
+//! remembered by a keyed hash, so that the next request with it costs a look-up.
 
 pub mod fetch;
+pub mod htpasswd;
 pub mod issuer;
 pub mod jwt;
+pub mod password_lanes;
+pub mod passwords;
 pub mod remembered;
 pub mod tokens;
 pub mod verification_pool;

@@ -9,6 +9,7 @@ mod admin;
 mod algorithm;
 mod auth;
 mod ban;
+mod basic;
 mod compile;
 mod concurrency;
 mod conditions;

@@ -206,9 +206,9 @@ fn explain_with(
     let mut resolution = resolve();
     if let (Err(EarlyResponse::Unverified(auth)), Some(seen)) = (&resolution.outcome, &resolution.seen)
         && let Some(verification) = plan.verification(*auth, &seen.request(), now)
-        && !verification.lacks_keys()
+        && let Some(result) = verification.run()
     {
-        verified.set(*auth, verification.run());
+        verified.set(*auth, result);
         resolution = resolve();
     }
     let ids = running.map(|running| running.ids);

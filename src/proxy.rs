@@ -18,6 +18,8 @@ mod connection;
 mod connection_handle;
 mod consumer_headers;
 mod cors;
+mod credentials;
+mod decide;
 mod drain;
 mod fd_reserve;
 mod fixed_response;

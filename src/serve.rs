@@ -28,6 +28,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch as life};
 
 use crate::admin::AdminListener;
+use crate::auth::password_lanes::PasswordLanes;
 use crate::auth::verification_pool::VerificationPool;
 use crate::clock::Clock;
 use crate::config::{self, NamedFile, Report, counted};
@@ -65,6 +66,8 @@ const LAST_SPANS: Duration = Duration::from_secs(2);
 
 /// Credentials that wait to be verified.
 const MAX_UNVERIFIED: usize = 1024;
+/// Passwords that wait to be checked, for each thread that checks them.
+const MAX_UNCHECKED: usize = 64;
 
 /// How to start, and when to reload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -345,6 +348,7 @@ fn share(
         secret: KeySecret::Process(secret),
         loop_mark: LoopMark::new(u64::from_le_bytes(mark)),
         verification: VerificationPool::new(plan.server.workers.div_ceil(2), MAX_UNVERIFIED),
+        passwords: PasswordLanes::new(plan.server.workers.div_ceil(2), MAX_UNCHECKED),
         metrics: Metrics::new(plan.server.workers),
         samples: Mutex::default(),
         refusals: RefusalSamples::new(plan.server.workers),

@@ -14,6 +14,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::auth::password_lanes::PasswordLanes;
 use crate::auth::verification_pool::VerificationPool;
 use crate::clock::Clock;
 use crate::plan::Plan;
@@ -46,6 +47,8 @@ pub struct Shared {
     pub loop_mark: LoopMark,
     /// Verifies credentials.
     pub verification: VerificationPool,
+    /// The passwords that are being checked.
+    pub passwords: PasswordLanes,
     /// The metrics.
     pub metrics: Arc<Metrics>,
     /// The history, second by second. Only the control thread locks it.

@@ -11,20 +11,24 @@ use parking_lot::Mutex;
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
 use crate::limit::units::Timestamp;
-use crate::route::identity::Identity;
 
 /// A power of two, so that a part is chosen by bits of the hash.
 const PARTS: usize = 16;
 /// The maximum number of credentials in all parts. One takes some 300 bytes.
 pub const MAX_REMEMBERED: usize = 64 << 10;
 
-/// Verified credentials.
-pub struct Remembered {
+/// Verified credentials, with what each is good for.
+pub struct Remembered<T> {
     secret: [u8; 16],
-    parts: [Mutex<LruCache<u128, Arc<Identity>>>; PARTS],
+    parts: [Mutex<LruCache<u128, Known<T>>>; PARTS],
 }
 
-impl Remembered {
+struct Known<T> {
+    value: Arc<T>,
+    expires: Timestamp,
+}
+
+impl<T> Remembered<T> {
     /// An empty table, whose hash is keyed by `secret`.
     pub fn new(secret: [u8; 16]) -> Self {
         let most = std::num::NonZeroUsize::new(MAX_REMEMBERED / PARTS).unwrap_or(std::num::NonZeroUsize::MIN);
@@ -35,22 +39,22 @@ impl Remembered {
         Self { secret, parts }
     }
 
-    /// The identity of a credential that was kept in the same generation, and has not expired at `now`.
-    pub fn find(&self, credential: &[u8], generation: u64, now: Timestamp) -> Option<Arc<Identity>> {
+    /// The value of a credential that was kept in the same generation, and has not expired at `now`.
+    pub fn find(&self, credential: &[u8], generation: u64, now: Timestamp) -> Option<Arc<T>> {
         let hash = self.hash(credential, generation);
         let mut part = self.part(hash).lock();
-        let identity = part.get(&hash)?;
-        if identity.expires > now {
-            return Some(Arc::clone(identity));
+        let known = part.get(&hash)?;
+        if known.expires > now {
+            return Some(Arc::clone(&known.value));
         }
         part.pop(&hash);
         None
     }
 
-    /// Remembers the identity of a verified credential. Those of other generations are not found any more.
-    pub fn keep(&self, credential: &[u8], generation: u64, identity: Arc<Identity>) {
+    /// Remembers the value of a verified credential. Those of other generations are not found any more.
+    pub fn keep(&self, credential: &[u8], generation: u64, value: Arc<T>, expires: Timestamp) {
         let hash = self.hash(credential, generation);
-        self.part(hash).lock().put(hash, identity);
+        self.part(hash).lock().put(hash, Known { value, expires });
     }
 
     /// How many there are.
@@ -63,20 +67,21 @@ impl Remembered {
         self.len() == 0
     }
 
-    fn hash(&self, credential: &[u8], generation: u64) -> u128 {
+    /// The keyed hash of a credential.
+    pub fn hash(&self, credential: &[u8], generation: u64) -> u128 {
         let mut hasher = SipHasher24::new_with_key(&self.secret);
         hasher.write_u64(generation);
         hasher.write(credential);
         hasher.finish128().as_u128()
     }
 
-    fn part(&self, hash: u128) -> &Mutex<LruCache<u128, Arc<Identity>>> {
+    fn part(&self, hash: u128) -> &Mutex<LruCache<u128, Known<T>>> {
         let low = hash as usize;
         &self.parts[low % PARTS]
     }
 }
 
-impl fmt::Debug for Remembered {
+impl<T> fmt::Debug for Remembered<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Remembered({})", self.len())
     }
@@ -86,23 +91,13 @@ impl fmt::Debug for Remembered {
 mod tests {
     use super::*;
 
-    fn identity(name: &str, expires: u64) -> Arc<Identity> {
-        Arc::new(Identity {
-            name: name.into(),
-            tier: None,
-            claims: Box::default(),
-            expires: Timestamp(expires),
-        })
-    }
-
     #[test]
     fn a_credential_is_remembered_until_it_expires() {
         let table = Remembered::new([7; 16]);
-        table.keep(b"a", 0, identity("ann", 100));
-        table.keep(b"b", 0, identity("bob", 50));
-        let name = |credential: &[u8], now| {
-            table.find(credential, 0, Timestamp(now)).map(|known| known.name.to_string())
-        };
+        table.keep(b"a", 0, Arc::new("ann"), Timestamp(100));
+        table.keep(b"b", 0, Arc::new("bob"), Timestamp(50));
+        let name =
+            |credential: &[u8], now| table.find(credential, 0, Timestamp(now)).map(|known| known.to_string());
         assert_eq!((name(b"a", 99), name(b"b", 49)), (Some("ann".into()), Some("bob".into())));
         assert_eq!((name(b"a", 99), name(b"b", 50), name(b"c", 0)), (Some("ann".into()), None, None));
         assert_eq!(table.len(), 1, "an expired one leaves");
@@ -113,7 +108,7 @@ mod tests {
     fn the_table_is_bounded_and_those_in_use_stay() {
         let table = Remembered::new([7; 16]);
         for number in 0..2 * MAX_REMEMBERED {
-            table.keep(format!("token-{number}").as_bytes(), 0, identity("x", 100));
+            table.keep(format!("token-{number}").as_bytes(), 0, Arc::new("x"), Timestamp(100));
             assert!(number > 0 || table.len() == 1);
             if number % 64 == 0 {
                 assert!(table.find(b"token-0", 0, Timestamp(0)).is_some(), "after {number}");

@@ -25,7 +25,7 @@ pub struct TokenVerifier {
     tier: Option<Box<str>>,
     /// Claims that limits count by.
     claims: Box<[Box<str>]>,
-    remembered: Remembered,
+    remembered: Remembered<Identity>,
 }
 
 /// What verifies signatures. A public key never verifies HS256, nor a secret another algorithm.
@@ -159,7 +159,7 @@ impl TokenVerification {
         }?;
         let identity = Arc::new(verifier.identify(&claims, self.now)?);
         let generation = self.keys.as_ref().map_or(0, |keys| keys.generation);
-        verifier.remembered.keep(&self.token, generation, Arc::clone(&identity));
+        verifier.remembered.keep(&self.token, generation, Arc::clone(&identity), identity.expires);
         Ok(identity)
     }
 }

@@ -16,8 +16,13 @@ type Job = Box<dyn FnOnce() + Send>;
 pub struct VerificationPool {
     threads: usize,
     waiting: usize,
+    /// Added to the niceness of the threads.
+    niceness: i32,
     queue: OnceLock<SyncSender<Job>>,
 }
+
+/// The niceness of threads that yield to the workers.
+const BACKGROUND: i32 = 10;
 
 /// The queue is full, or the system starts no thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,7 +32,12 @@ pub struct QueueFull;
 impl VerificationPool {
     /// A pool of `threads` threads; at most `waiting` jobs wait for one. The threads end with the pool.
     pub fn new(threads: usize, waiting: usize) -> Self {
-        Self { threads, waiting, queue: OnceLock::new() }
+        Self { threads, waiting, niceness: 0, queue: OnceLock::new() }
+    }
+
+    /// The same with threads that leave the processors to the workers where these need them: for jobs that take long.
+    pub fn in_background(threads: usize, waiting: usize) -> Self {
+        Self { niceness: BACKGROUND, ..Self::new(threads, waiting) }
     }
 
     /// Runs `job` on one of the threads.
@@ -56,8 +66,15 @@ impl VerificationPool {
         let (queue, jobs) = sync_channel(self.waiting);
         let jobs = Arc::new(Mutex::new(jobs));
         for _ in 0..self.threads.max(1) {
-            let jobs = Arc::clone(&jobs);
-            if let Err(error) = thread::Builder::new().name("verify".into()).spawn(move || serve(&jobs)) {
+            let (jobs, niceness) = (Arc::clone(&jobs), self.niceness);
+            let run = move || {
+                // Linux applies it to the thread alone. Without it, the threads still work.
+                if niceness > 0 {
+                    let _ = rustix::process::nice(niceness);
+                }
+                serve(&jobs);
+            };
+            if let Err(error) = thread::Builder::new().name("verify".into()).spawn(run) {
                 tracing::error!(%error, "no thread for the verification of credentials could be started");
             }
         }

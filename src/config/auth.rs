@@ -3,19 +3,20 @@
 use std::sync::Arc;
 
 use super::consumers::{self, ConsumersFile};
-use super::jwt;
 use super::name::{self, Directory};
 use super::report::{SourceSpan, quoted};
 use super::table::ConfigTable;
 use super::text::{Cursor, SyntaxError};
 use super::value::{ConfigValue, Entry};
+use super::{basic, jwt};
 use crate::plan::LimitIndex;
 use crate::plan::auth::{ApiKeys, Auth, AuthIndex, AuthMethod, RouteAuth};
 use crate::route::credential::CredentialSource;
 
 /// The types of a later version.
-const LATER_TYPES: [&str; 2] = ["basic", "forward"];
-const TYPES: [(&str, AuthType); 2] = [("api-key", AuthType::ApiKey), ("jwt", AuthType::Jwt)];
+const LATER_TYPES: [&str; 1] = ["forward"];
+const TYPES: [(&str, AuthType); 3] =
+    [("api-key", AuthType::ApiKey), ("basic", AuthType::Basic), ("jwt", AuthType::Jwt)];
 /// The maximum number of auths of a route.
 const MAX_AUTHS: usize = 16;
 
@@ -23,6 +24,7 @@ const MAX_AUTHS: usize = 16;
 #[derive(Clone, Copy)]
 enum AuthType {
     ApiKey,
+    Basic,
     Jwt,
 }
 
@@ -66,6 +68,11 @@ fn auth(mut table: ConfigTable<'_>, limits: &Directory<'_>, draft: &mut AuthDraf
             });
             (source, keys)
         }
+        AuthType::Basic => {
+            let passwords = table.require("file", "\"users.htpasswd\"", |value| basic::read(&value));
+            let passwords = passwords.map(|passwords| AuthMethod::Passwords(Arc::new(passwords)));
+            (Some(CredentialSource::Basic), passwords)
+        }
         AuthType::Jwt => {
             let source = match table.take("from") {
                 Some(value) => source(value),
@@ -87,6 +94,11 @@ fn auth(mut table: ConfigTable<'_>, limits: &Directory<'_>, draft: &mut AuthDraf
             let challenge = format!("Bearer realm=\"{realm}\"");
             let invalid = format!("{challenge}, error=\"invalid_token\"");
             (challenge, invalid)
+        }
+        (AuthMethod::Passwords(_), _) => {
+            // RFC 7617 §2.1: names and passwords are UTF-8.
+            let challenge = format!("Basic realm=\"{realm}\", charset=\"UTF-8\"");
+            (challenge.clone(), challenge)
         }
         _ => (format!("ApiKey realm=\"{realm}\""), format!("ApiKey realm=\"{realm}\"")),
     };

@@ -99,9 +99,10 @@ fn route_words(plan: &Plan, route: &Route) -> String {
 /// ``API keys in `header:x-api-key`, 3 keys of 2 consumers``.
 fn credentials_words(auth: &Auth) -> String {
     let (source, words) = (&auth.source, consumers_words(auth));
-    match auth.tokens() {
-        None => format!("API keys in `{source}`, {words}"),
-        Some(_) => format!("tokens in `{source}`, verified by {words}"),
+    match &auth.method {
+        AuthMethod::ApiKeys(_) => format!("API keys in `{source}`, {words}"),
+        AuthMethod::Tokens(_) => format!("tokens in `{source}`, verified by {words}"),
+        AuthMethod::Passwords(_) => format!("passwords of {words}"),
     }
 }
 
@@ -112,6 +113,7 @@ pub(crate) fn consumers_words(auth: &Auth) -> String {
             format!("{} of {}", counted(consumers.keys(), "key"), counted(consumers.names(), "consumer"))
         }
         AuthMethod::Tokens(tokens) => tokens.keys_words(),
+        AuthMethod::Passwords(passwords) => counted(passwords.users().len(), "user"),
     }
 }
 

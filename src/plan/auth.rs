@@ -1,6 +1,6 @@
 //! `[auth.*]`: the consumer of a request, named by a credential.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -9,6 +9,8 @@ use smallvec::SmallVec;
 use super::admission::RequestCharges;
 use super::{LimitIndex, Plan, Route};
 use crate::auth::jwt::{self, TokenFault};
+use crate::auth::password_lanes::LaneTurn;
+use crate::auth::passwords::{PasswordCheck, PasswordVerifier, WrongPassword};
 use crate::auth::tokens::{TokenVerification, TokenVerifier};
 use crate::limit::units::Timestamp;
 use crate::route::RouteRequest;
@@ -41,6 +43,8 @@ pub enum AuthMethod {
     ApiKeys(ApiKeys),
     /// `jwt`: its signature is verified.
     Tokens(Arc<TokenVerifier>),
+    /// `basic`: the hash of its password is computed.
+    Passwords(Arc<PasswordVerifier>),
 }
 
 /// API keys of a file.
@@ -57,7 +61,7 @@ impl Auth {
     pub fn api_keys(&self) -> Option<&ApiKeys> {
         match &self.method {
             AuthMethod::ApiKeys(keys) => Some(keys),
-            AuthMethod::Tokens(_) => None,
+            AuthMethod::Tokens(_) | AuthMethod::Passwords(_) => None,
         }
     }
 
@@ -66,11 +70,30 @@ impl Auth {
         self.api_keys().into_iter().flat_map(|keys| keys.consumers.iter())
     }
 
+    /// The verifier of its passwords, if it is of this type.
+    pub fn passwords(&self) -> Option<&Arc<PasswordVerifier>> {
+        match &self.method {
+            AuthMethod::ApiKeys(_) | AuthMethod::Tokens(_) => None,
+            AuthMethod::Passwords(passwords) => Some(passwords),
+        }
+    }
+
     /// The verifier of its tokens, if it is of this type.
     pub fn tokens(&self) -> Option<&Arc<TokenVerifier>> {
         match &self.method {
-            AuthMethod::ApiKeys(_) => None,
+            AuthMethod::ApiKeys(_) | AuthMethod::Passwords(_) => None,
             AuthMethod::Tokens(tokens) => Some(tokens),
+        }
+    }
+}
+
+impl AuthMethod {
+    /// The consumer of a credential that was verified before, and is remembered. `None`: it has to be verified.
+    fn remembered(&self, credential: &[u8], now: Timestamp) -> Option<Arc<Identity>> {
+        match self {
+            Self::ApiKeys(_) => None,
+            Self::Tokens(tokens) => tokens.find(credential, now),
+            Self::Passwords(passwords) => passwords.find(credential, now),
         }
     }
 }
@@ -97,13 +120,46 @@ pub struct VerifiedCredential {
     /// When the request came.
     now: Timestamp,
     /// Empty until it is known.
-    result: OnceCell<(AuthIndex, Result<Arc<Identity>, TokenFault>)>,
+    result: OnceCell<(AuthIndex, Result<Arc<Identity>, VerificationFault>)>,
+    /// The client's next password is checked once this one was charged.
+    turn: RefCell<Option<LaneTurn>>,
+}
+
+/// Why a credential was refused after it was verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VerificationFault {
+    /// That of a token.
+    #[error("{0}")]
+    Token(TokenFault),
+    /// That of a password.
+    #[error(transparent)]
+    Password(#[from] WrongPassword),
+}
+
+/// A credential to verify.
+#[derive(Debug)]
+pub enum CredentialVerification {
+    /// A token.
+    Token(TokenVerification),
+    /// A password.
+    Password(PasswordCheck),
+}
+
+impl CredentialVerification {
+    /// Verifies it in this thread, which may take seconds. `None`: the keys of the issuer were never fetched.
+    pub fn run(&self) -> Option<Result<Arc<Identity>, VerificationFault>> {
+        match self {
+            Self::Token(token) if token.lacks_keys() => None,
+            Self::Token(token) => Some(token.run().map_err(VerificationFault::Token)),
+            Self::Password(password) => Some(password.run().map_err(VerificationFault::from)),
+        }
+    }
 }
 
 impl VerifiedCredential {
     /// Nothing is known of the credential of a request that came at `now`.
     pub fn unknown(now: Timestamp) -> Self {
-        Self { now, result: OnceCell::new() }
+        Self { now, result: OnceCell::new(), turn: RefCell::default() }
     }
 
     /// When the request came.
@@ -112,24 +168,34 @@ impl VerifiedCredential {
     }
 
     /// Tells the result for this auth. Only the first counts.
-    pub fn set(&self, auth: AuthIndex, result: Result<Arc<Identity>, TokenFault>) {
+    pub fn set(&self, auth: AuthIndex, result: Result<Arc<Identity>, VerificationFault>) {
         self.result.get_or_init(|| (auth, result));
     }
 
     /// Why the credential was refused, if it was.
-    pub fn fault(&self) -> Option<TokenFault> {
+    pub fn fault(&self) -> Option<VerificationFault> {
         self.result.get().and_then(|(_, result)| result.as_ref().err().copied())
+    }
+
+    /// Keeps the client's turn until [`Self::end_turn`].
+    pub fn hold_turn(&self, turn: LaneTurn) {
+        self.turn.replace(Some(turn));
+    }
+
+    /// Ends the client's turn, if it has one.
+    pub fn end_turn(&self) {
+        self.turn.take();
     }
 
     /// The result for this auth. What was verified before is remembered.
     fn get(
         &self,
         auth: AuthIndex,
-        tokens: &TokenVerifier,
-        token: &[u8],
-    ) -> Option<Result<&Identity, TokenFault>> {
+        method: &AuthMethod,
+        credential: &[u8],
+    ) -> Option<Result<&Identity, VerificationFault>> {
         if self.result.get().is_none() {
-            self.set(auth, Ok(tokens.find(token, self.now)?));
+            self.set(auth, Ok(method.remembered(credential, self.now)?));
         }
         let (known, result) = self.result.get()?;
         (*known == auth).then(|| result.as_ref().map(|identity| &**identity).map_err(|fault| *fault))
@@ -255,7 +321,7 @@ impl Plan {
             }
             let consumer = match &auth.method {
                 AuthMethod::ApiKeys(keys) => keys.consumers.find(&credential),
-                AuthMethod::Tokens(tokens) => match verified.get(index, tokens, &credential) {
+                method => match verified.get(index, method, &credential) {
                     None => return Err(Unauthenticated::Unverified(index)),
                     Some(result) => result.ok().map(Consumer::verified),
                 },
@@ -293,10 +359,18 @@ impl Plan {
         index: AuthIndex,
         request: &RouteRequest<'_>,
         now: Timestamp,
-    ) -> Option<TokenVerification> {
+    ) -> Option<CredentialVerification> {
         let auth = self.auth(index);
-        let Credential::Single(token) = auth.source.find(request) else { return None };
-        Some(auth.tokens()?.prepare(&token, now))
+        let Credential::Single(credential) = auth.source.find(request) else { return None };
+        match &auth.method {
+            AuthMethod::ApiKeys(_) => None,
+            AuthMethod::Tokens(tokens) => {
+                Some(CredentialVerification::Token(tokens.prepare(&credential, now)))
+            }
+            AuthMethod::Passwords(passwords) => {
+                Some(CredentialVerification::Password(passwords.prepare(&credential, now)))
+            }
+        }
     }
 
     /// The charges of a wrong credential; `None`: none is charged.

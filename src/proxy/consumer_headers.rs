@@ -36,7 +36,7 @@ impl<'a> ConsumerHeaders<'a> {
         let mut headers = Self { auths, consumer, auth, hides, lengths: 0 };
         headers.lengths = headers.sources().fold(0, |lengths, source| match source {
             CredentialSource::Header(name) => lengths | bit(name.as_str()),
-            CredentialSource::Bearer => lengths | bit(AUTHORIZATION.as_str()),
+            CredentialSource::Bearer | CredentialSource::Basic => lengths | bit(AUTHORIZATION.as_str()),
             CredentialSource::Cookie(_) => lengths | bit(COOKIE.as_str()),
             CredentialSource::Query(_) => lengths,
         });

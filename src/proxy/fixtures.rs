@@ -11,6 +11,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, watch};
 
 use super::worker::Worker;
+use crate::auth::password_lanes::PasswordLanes;
 use crate::auth::verification_pool::VerificationPool;
 use crate::clock::Clock;
 use crate::limit::units::Timestamp;
@@ -127,6 +128,7 @@ pub(super) fn worker(plan: Plan) -> Rc<Worker> {
         secret: KeySecret::Process([0; 16]),
         loop_mark: LoopMark::new(0),
         verification: VerificationPool::new(1, 1),
+        passwords: PasswordLanes::new(1, 1),
         metrics: Metrics::new(1),
         server_registry: ServerRegistry::default(),
         access_log: AccessLogger::disabled(),

@@ -1,13 +1,13 @@
 //! The steps of one request: route or 404 → keys and cost → clock → store → forward, wait then forward, or refuse.
 
-use std::borrow::Cow;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Buf as _;
 
 use super::buffer_pool::Buffers;
+use super::credentials::{refuse_credential, verify};
+use super::decide::{OverLimitRequest, RequestAction, banned, banned_by_store, decide};
 use super::drain::drain;
 use super::fixed_response::{self, FixedAnswer, FixedForm};
 use super::forward_request::ForwardRequest;
@@ -21,45 +21,16 @@ use super::session::{NextAction, Session};
 use super::settlement::Settlement;
 use super::worker::WorkerPlan;
 use super::{cors, forward};
-use crate::auth::jwt::TokenFault;
-use crate::auth::tokens::TokenVerification;
-use crate::auth::verification_pool::QueueFull;
 use crate::boxed_cold::boxed_cold;
-use crate::clock::now;
 use crate::http1::request::{Body, RequestError, RequestHead};
 use crate::limit::units::{Micros, Timestamp};
 use crate::plan::Route;
 use crate::plan::action::RouteAction;
-use crate::plan::admission::{
-    Admission, AdmissionDecision, BanRefusal, BindingLimit, Refusal, RefusalCause, RequestCharges,
-};
-use crate::plan::auth::{AuthFailure, AuthIndex, CredentialFault, VerifiedCredential};
+use crate::plan::admission::{Admission, AdmissionDecision, BanRefusal};
+use crate::plan::auth::VerifiedCredential;
 use crate::plan::resolve::{self, EarlyResponse, RejectReason, Resolution, RoutedRequest, SeenRequest};
-use crate::route::identity::Identity;
-use crate::store::{BanningRequest, InTurn, Outcome};
+use crate::store::Outcome;
 use crate::telemetry::metrics::RequestOutcome;
-
-/// The action for a request.
-enum RequestAction<'p, 'h> {
-    /// Forward to the backend, with this path and query.
-    Forward(ForwardRequest<'p>, Cow<'h, str>),
-    /// Answer it: the route has no backend.
-    Answer(Box<FixedAnswer<'p>>),
-    /// Respond before any limit is checked.
-    Early(EarlyResponse),
-    /// A limit refuses.
-    Refuse(OverLimitRequest<'p>),
-    /// The client left during its delay: its slot is unused.
-    GiveUp,
-}
-
-/// A limit's refusal.
-struct OverLimitRequest<'p> {
-    refusal: Refusal<'p>,
-    /// The limit that the rate-limit headers describe.
-    tightest: Option<BindingLimit<'p>>,
-    route: &'p Route,
-}
 
 /// Serves the request with the head at the front of the buffer. The head was complete at `now`.
 pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction {
@@ -112,15 +83,22 @@ async fn judge<'p, 'r>(
     verified: &'p VerifiedCredential,
 ) -> RequestAction<'p, 'r> {
     let mut resolved = resolve(ctx, plan, head, peer, verified);
-    if let Err(Unresolved { response: EarlyResponse::Unverified(auth), seen: Some(seen), .. }) = resolved {
-        resolved = match boxed_cold(|| verify(ctx, plan, auth, &seen, verified)).await {
+    if let Err(Unresolved {
+        response: EarlyResponse::Unverified(auth),
+        route: Some(route),
+        seen: Some(seen),
+    }) = resolved
+    {
+        resolved = match boxed_cold(|| verify(ctx, plan, (auth, route), &seen, reader, verified)).await {
             Ok(()) => resolve(ctx, plan, head, peer, verified),
-            Err(reason) => return RequestAction::Early(EarlyResponse::Reject(reason)),
+            Err(action) => return action,
         };
     }
     let routed = match resolved {
         Ok(routed) => routed,
-        Err(unresolved) => return boxed_cold(|| refuse_unresolved(ctx, plan, unresolved, reader)).await,
+        Err(unresolved) => {
+            return boxed_cold(|| refuse_unresolved(ctx, plan, unresolved, reader, verified)).await;
+        }
     };
     if !ctx.worker.shared.store.bans().is_empty()
         && let Some(BanRefusal { index, refusal, tightest }) = banned(ctx, &routed.charges)
@@ -179,24 +157,6 @@ async fn judge<'p, 'r>(
     RequestAction::Answer(Box::new(FixedAnswer { route, tightest, form }))
 }
 
-impl<'p> RequestAction<'p, '_> {
-    /// A limit refuses the request.
-    fn refuse(
-        ctx: &mut RequestContext,
-        routed: &RoutedRequest<'p, '_>,
-        refusal: Refusal<'p>,
-        tightest: Option<BindingLimit<'p>>,
-    ) -> Self {
-        ctx.refused(routed, &refusal, tightest.as_ref());
-        match refusal.why {
-            RefusalCause::Repeated => {
-                Self::Early(EarlyResponse::Reject(RejectReason::repeated_key(refusal.limit)))
-            }
-            _ => Self::Refuse(OverLimitRequest { refusal, tightest, route: routed.route }),
-        }
-    }
-}
-
 /// A request that is answered before any limit of its route is checked.
 struct Unresolved<'p, 'r> {
     response: EarlyResponse,
@@ -210,97 +170,19 @@ async fn refuse_unresolved<'p>(
     plan: &'p WorkerPlan,
     unresolved: Unresolved<'p, '_>,
     reader: &RequestReader,
+    verified: &VerifiedCredential,
 ) -> RequestAction<'p, 'static> {
     match unresolved {
         Unresolved {
             response: EarlyResponse::Unauthenticated(failure),
             route: Some(route),
             seen: Some(seen),
-        } => refuse_credential(ctx, plan, failure, route, &seen, reader).await,
+        } => {
+            let action = refuse_credential(ctx, plan, failure, route, &seen, reader).await;
+            verified.end_turn();
+            action
+        }
         Unresolved { response, .. } => RequestAction::Early(response),
-    }
-}
-
-/// Verifies the credential of a request for the auth at `index`, away from the worker unless that takes little time. A
-/// token whose key is unknown waits for the issuer's newest keys.
-async fn verify(
-    ctx: &RequestContext,
-    plan: &WorkerPlan,
-    index: AuthIndex,
-    seen: &SeenRequest<'_>,
-    verified: &VerifiedCredential,
-) -> Result<(), RejectReason> {
-    let prepare = || plan.verification(index, &seen.request(), verified.now());
-    let Some(mut verification) = prepare() else { return Err(RejectReason::unverified()) };
-    let issuer = plan.auth(index).tokens().and_then(|tokens| tokens.issuer());
-    if let Some(issuer) = issuer
-        && verification.lacks_keys()
-    {
-        issuer.refresh(now()).await;
-        verification = prepare().filter(|newer| !newer.lacks_keys()).ok_or_else(RejectReason::unverified)?;
-    }
-    let mut result = run(ctx, verification).await?;
-    if let (Err(TokenFault::UnknownKey), Some(issuer)) = (&result, issuer)
-        && issuer.refresh(now()).await
-        && let Some(newer) = prepare()
-    {
-        result = run(ctx, newer).await?;
-    }
-    verified.set(index, result);
-    Ok(())
-}
-
-async fn run(
-    ctx: &RequestContext,
-    verification: TokenVerification,
-) -> Result<Result<Arc<Identity>, TokenFault>, RejectReason> {
-    if verification.is_quick() {
-        return Ok(verification.run());
-    }
-    let verified = ctx.worker.shared.verification.run(move || verification.run()).await;
-    verified.map_err(|QueueFull| RejectReason::unverified())
-}
-
-/// Charges a wrong credential to the limit that bounds them: a request with one gets 401, or 429 once the limit is used
-/// up.
-async fn refuse_credential<'p>(
-    ctx: &mut RequestContext,
-    plan: &'p WorkerPlan,
-    failure: AuthFailure,
-    route: &'p Route,
-    seen: &SeenRequest<'_>,
-    reader: &RequestReader,
-) -> RequestAction<'p, 'static> {
-    let request = seen.request();
-    let mut refused = None;
-    if let Some(charges) = plan.failure_charges(failure, route, &request, &plan.secret) {
-        refused = match banned(ctx, &charges) {
-            Some(BanRefusal { refusal, tightest, .. }) => Some((refusal, Some(tightest))),
-            None => {
-                let Some(outcome) = decide(ctx, &charges, reader).await else { return RequestAction::GiveUp };
-                if outcome.unavailable {
-                    return RequestAction::Early(EarlyResponse::Reject(RejectReason::unavailable()));
-                }
-                let ban = outcome.banned.then(|| banned_by_store(ctx, &charges, &outcome)).flatten();
-                let Admission { sentence, tightest } = charges.decide(&outcome);
-                match (ban, sentence) {
-                    (Some(BanRefusal { refusal, tightest, .. }), _) => Some((refusal, Some(tightest))),
-                    (None, AdmissionDecision::Refuse(refusal)) => Some((refusal, tightest)),
-                    (None, AdmissionDecision::Admit(_)) => None,
-                }
-            }
-        };
-        ctx.count_failure(failure, &charges, &request, refused.is_some());
-    }
-    if failure.fault == CredentialFault::Invalid {
-        ctx.credential_refused(
-            failure,
-            refused.as_ref().map(|(refusal, tightest)| (refusal, tightest.as_ref())),
-        );
-    }
-    match refused {
-        None => RequestAction::Early(EarlyResponse::Unauthenticated(failure)),
-        Some((refusal, tightest)) => RequestAction::Refuse(OverLimitRequest { refusal, tightest, route }),
     }
 }
 
@@ -314,10 +196,8 @@ fn resolve<'p, 'r>(
 ) -> Result<RoutedRequest<'p, 'r>, Unresolved<'p, 'r>> {
     let loop_mark = Some(&ctx.worker.shared.loop_mark);
     let resolution = resolve::resolve(plan, &plan.secret, loop_mark, head, peer.as_seen(), verified);
-    if let Err(response @ EarlyResponse::Unverified(_)) = resolution.outcome {
-        // It is resolved again, and noted then.
-        return Err(Unresolved { response, route: None, seen: resolution.seen });
-    }
+    // A request whose credential had to be verified is resolved again.
+    ctx.cors.clear();
     ctx.noted = NotedValues::of(plan, head, &resolution);
     let Resolution { client, host, route, seen, outcome } = resolution;
     peer.check_client(client, &plan.server.client, head.fields);
@@ -337,71 +217,6 @@ fn resolve<'p, 'r>(
     }
     ctx.authenticated(&outcome);
     outcome.map_err(|response| Unresolved { response, route: route.map(|(_, route)| route), seen })
-}
-
-/// The refusal of a request because of a ban, if there is one. A ban that this request begins counts from the decision,
-/// which comes after the wait for a place.
-#[cold]
-fn banned<'p>(ctx: &RequestContext, charges: &RequestCharges<'p>) -> Option<BanRefusal<'p>> {
-    let now = ctx.started.plus(ctx.delay);
-    let refusal = charges.banned(ctx.worker.shared.store.bans(), now)?;
-    Some(refusal.not_before(ctx.plan.counters.known_wait(&charges.charges, now)))
-}
-
-/// The refusal because of a ban that the store has told of.
-#[cold]
-fn banned_by_store<'p>(
-    ctx: &RequestContext,
-    charges: &RequestCharges<'p>,
-    outcome: &Outcome,
-) -> Option<BanRefusal<'p>> {
-    let unknown = || charges.banned_until_known(ctx.started.plus(ctx.delay));
-    banned(ctx, charges).or_else(|| if outcome.decisions.is_empty() { unknown() } else { None })
-}
-
-/// Asks the store, with the time at which the request head was complete. Without charges, the store is not asked.
-/// `None`: the client left while the request waited for a place.
-async fn decide(
-    ctx: &mut RequestContext,
-    assessment: &RequestCharges<'_>,
-    reader: &RequestReader,
-) -> Option<Outcome> {
-    let charges = &assessment.charges;
-    if charges.is_empty() {
-        return Some(Outcome::default());
-    }
-    if assessment.takes_places() {
-        return boxed_cold(|| take_turn(ctx, assessment, reader)).await;
-    }
-    if assessment.may_ban() {
-        let bans = assessment.bans();
-        let request = BanningRequest { charges, bans: &bans };
-        return Some(boxed_cold(|| ctx.plan.counters.decide_banning(request, ctx.started)).await);
-    }
-    Some(ctx.plan.counters.decide(charges, ctx.started).await)
-}
-
-/// The same under concurrency limits: the request may wait for a place.
-async fn take_turn(
-    ctx: &mut RequestContext,
-    assessment: &RequestCharges<'_>,
-    reader: &RequestReader,
-) -> Option<Outcome> {
-    let bans = assessment.bans();
-    let request = BanningRequest { charges: &assessment.charges, bans: &bans };
-    let (plan, shared) = (Rc::clone(&ctx.plan), Arc::clone(&ctx.worker.shared));
-    let turn = plan.counters.admit(request, ctx.started, || shared.clock.now());
-    let InTurn { outcome, places, waited } = tokio::select! {
-        biased;
-        turn = turn => turn,
-        () = reader.gone() => return None,
-    };
-    ctx.places = places;
-    if waited > Micros(0) {
-        ctx.delay = waited;
-        ctx.fate = RequestOutcome::Delayed;
-    }
-    Some(outcome)
 }
 
 /// Waits for the request's delay. False if the client left meanwhile.

@@ -18,6 +18,8 @@ pub enum CredentialSource {
     Header(HeaderName),
     /// `authorization` with the scheme `Bearer` (RFC 6750 §2.1).
     Bearer,
+    /// `authorization` with the scheme `Basic` (RFC 7617): the text behind it.
+    Basic,
     /// The query parameter of this name, decoded.
     Query(String),
     /// The cookie of this name, decoded.
@@ -73,16 +75,8 @@ impl CredentialSource {
     pub fn find<'r>(&'r self, request: &RouteRequest<'r>) -> Credential<'r> {
         match self {
             Self::Header(name) => Credential::of(request.headers.all(name).iter().map(Cow::Borrowed)),
-            Self::Bearer => {
-                let mut values = request.headers.all(&AUTHORIZATION).iter();
-                let Some(first) = values.next() else { return Credential::Missing };
-                if values.any(|other| other != first) {
-                    return Credential::Repeated;
-                }
-                bearer_token(first).map_or(Credential::Missing, |token| {
-                    Credential::of(std::iter::once(Cow::Borrowed(token)))
-                })
-            }
+            Self::Bearer => Credential::of_scheme(b"bearer", request),
+            Self::Basic => Credential::of_scheme(b"basic", request),
             Self::Query(name) => {
                 request.query.map_or(Credential::Missing, |query| Credential::of(query::all(query, name)))
             }
@@ -96,7 +90,8 @@ impl CredentialSource {
     pub fn is_field(&self, field: &Field<'_>) -> bool {
         match self {
             Self::Header(name) => same_to_cgi(name.as_str().as_bytes(), field.name),
-            Self::Bearer => field.known == Name::Authorization && bearer_token(field.value).is_some(),
+            Self::Bearer => field.known == Name::Authorization && of_scheme(b"bearer", field.value).is_some(),
+            Self::Basic => field.known == Name::Authorization && of_scheme(b"basic", field.value).is_some(),
             Self::Query(_) | Self::Cookie(_) => false,
         }
     }
@@ -108,12 +103,23 @@ impl CredentialSource {
                 let name = name.as_str().as_bytes();
                 same_to_cgi(name, field.name) && !name.eq_ignore_ascii_case(field.name)
             }
-            Self::Bearer | Self::Query(_) | Self::Cookie(_) => false,
+            Self::Bearer | Self::Basic | Self::Query(_) | Self::Cookie(_) => false,
         }
     }
 }
 
 impl<'r> Credential<'r> {
+    /// That of `authorization` with this scheme.
+    fn of_scheme(scheme: &[u8], request: &RouteRequest<'r>) -> Self {
+        let mut values = request.headers.all(&AUTHORIZATION).iter();
+        let Some(first) = values.next() else { return Self::Missing };
+        if values.any(|other| other != first) {
+            return Self::Repeated;
+        }
+        let credential = of_scheme(scheme, first);
+        credential.map_or(Self::Missing, |credential| Self::of(std::iter::once(Cow::Borrowed(credential))))
+    }
+
     fn of(mut values: impl Iterator<Item = Cow<'r, [u8]>>) -> Self {
         match values.next() {
             None => Self::Missing,
@@ -131,6 +137,7 @@ impl fmt::Display for CredentialSource {
         match self {
             Self::Header(name) => write!(f, "header:{name}"),
             Self::Bearer => f.write_str("bearer"),
+            Self::Basic => f.write_str("basic"),
             Self::Query(name) => write!(f, "query:{name}"),
             Self::Cookie(name) => write!(f, "cookie:{name}"),
         }
@@ -163,10 +170,11 @@ pub fn without_cookies<'s>(
     cookie::without(value, |name| names.clone().any(|hidden| hidden == name))
 }
 
-/// The token of `Bearer TOKEN`, perhaps empty; `None` for another scheme.
-fn bearer_token(value: &[u8]) -> Option<&[u8]> {
-    let (scheme, token) = value.split_at(value.iter().position(|byte| *byte == b' ').unwrap_or(value.len()));
-    scheme.eq_ignore_ascii_case(b"bearer").then(|| token.trim_ascii())
+/// What stands behind the scheme of `authorization`, perhaps empty; `None` for another scheme.
+fn of_scheme<'v>(expected: &[u8], value: &'v [u8]) -> Option<&'v [u8]> {
+    let end = value.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(value.len());
+    let (scheme, credential) = value.split_at(end);
+    scheme.eq_ignore_ascii_case(expected).then(|| credential.trim_ascii())
 }
 
 #[cfg(test)]
@@ -175,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_bearer_token_follows_its_scheme() {
-        let token = |value: &'static str| bearer_token(value.as_bytes());
+        let token = |value: &'static str| of_scheme(b"bearer", value.as_bytes());
         assert_eq!(token("Bearer abc"), Some(&b"abc"[..]));
         assert_eq!(token("bEARER   abc "), Some(&b"abc"[..]));
         assert_eq!((token("Bearer"), token("Bearer ")), (Some(&b""[..]), Some(&b""[..])));

@@ -198,6 +198,8 @@ fn auth(subject: &mut Subject<'_>, (last_plan, last): (&Plan, &Auth), (next_plan
     if before == after {
         let version = |auth: &Auth| auth.api_keys().map(|keys| keys.version);
         subject.hidden("consumers", &version(last), &version(next));
+        let users = |auth: &Auth| auth.passwords().map(|passwords| passwords.users().clone());
+        subject.hidden("passwords", &users(last), &users(next));
     }
     subject.shown("consumers", before, after);
     subject.hidden("realm", &last.challenge, &next.challenge);

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use crate::auth::issuer::Issuer;
 use crate::plan::Plan;
-use crate::plan::auth::AuthMethod;
+use crate::plan::auth::{Auth, AuthMethod};
 
 /// The issuers of the active plan.
 #[derive(Debug, Default)]
@@ -23,8 +23,10 @@ impl Issuers {
     }
 }
 
-/// Issuers that are in `last`, too, keep the keys that were fetched.
+/// Issuers that are in `last`, too, keep the keys that were fetched, and files of users that have not changed the passwords
+/// that were good lately.
 pub(super) fn keep(plan: &mut Plan, last: &Plan) {
+    keep_passwords(plan, last);
     let known: Vec<_> = last.auths.iter().filter_map(|auth| auth.tokens()?.issuer()).collect();
     for auth in &mut plan.auths {
         // A plan that is not in force yet has the only reference.
@@ -32,6 +34,17 @@ pub(super) fn keep(plan: &mut Plan, last: &Plan) {
             && let Some(tokens) = Arc::get_mut(tokens)
         {
             known.iter().for_each(|issuer| tokens.adopt_issuer(issuer));
+        }
+    }
+}
+
+fn keep_passwords(plan: &mut Plan, last: &Plan) {
+    for auth in &mut plan.auths {
+        let known = last.auths.iter().find(|known| known.name == auth.name).and_then(Auth::passwords);
+        if let (AuthMethod::Passwords(passwords), Some(known)) = (&mut auth.method, known)
+            && passwords.users() == known.users()
+        {
+            *passwords = Arc::clone(known);
         }
     }
 }
