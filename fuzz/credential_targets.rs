@@ -33,9 +33,9 @@ pub(crate) fn credentials(data: &[u8]) {
         consumer: None,
     };
     let of = |source: &str| CredentialSource::parse(source).expect("a place");
-    let sources = ["header:x-api-key", "bearer", "query:key", "cookie:key"].map(of);
-    for source in &sources {
-        assert_eq!(of(&source.to_string()), *source);
+    let parsed = ["header:x-api-key", "bearer", "query:key", "cookie:key"].map(of);
+    parsed.iter().for_each(|source| assert_eq!(of(&source.to_string()), *source));
+    for source in parsed.iter().chain([&CredentialSource::Basic]) {
         let found = source.find(&request(head.target.query));
         // Escapes make text shorter, never longer.
         assert!(
@@ -45,7 +45,7 @@ pub(crate) fn credentials(data: &[u8]) {
         let is_field = |field: &_| source.is_field(field) || source.is_twin(field);
         let fields = || head.fields.iter().filter(|field| is_field(field));
         match source {
-            CredentialSource::Header(_) | CredentialSource::Bearer => {
+            CredentialSource::Header(_) | CredentialSource::Bearer | CredentialSource::Basic => {
                 assert!(!carried || repeated || fields().next().is_some());
             }
             CredentialSource::Query(_) => {

@@ -29,6 +29,7 @@ mod limit;
 mod measure;
 mod migrate;
 mod packaging;
+mod passwords;
 mod proxy;
 mod redis;
 mod replay;
