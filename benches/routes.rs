@@ -18,7 +18,7 @@ use tollgate::plan::admission::{Applicability, RequestCharges};
 use tollgate::route::client::ClientRule;
 use tollgate::route::condition::{Condition, ValuePattern};
 use tollgate::route::consumers::{Consumers, KeyForm};
-use tollgate::route::key::{Key, KeySecret, Missing, Part};
+use tollgate::route::key::{Key, KeySecret, Part};
 use tollgate::route::networks::Networks;
 use tollgate::route::path::{Path, PathMatching};
 use tollgate::route::pattern::{HostPattern, PathMatcher};
@@ -216,7 +216,7 @@ fn with_tenant(mut route: Conditions, tenant: usize) -> Conditions {
 #[divan::bench(args = ["ip", "header:x-api-key", "cookie:sid", "query:key", "header:x-api-key ip path"])]
 fn claim(bencher: Bencher<'_, '_>, parts: &str) {
     let parts = parts.split(' ').map(|part| Part::parse(part).expect("a part")).collect();
-    let key = Key { parts, missing: Missing::Ip, repeated: None };
+    let key = Key::new(parts);
     let mut headers = FieldList::default();
     headers.push(&HeaderName::from_static("x-api-key"), b"0123456789abcdef0123456789abcdef");
     headers.push(&COOKIE, b"theme=dark; sid=0123456789abcdef0123456789abcdef");
@@ -296,6 +296,7 @@ fn with_request(host: &str, path: &str, headers: Fields<'_>, ask: impl FnOnce(&R
         body: tollgate::http1::request::Body::EMPTY,
         client,
         tls_subject: None,
+        content: &tollgate::route::content::RequestContent::Unknown,
         consumer: None,
     });
 }

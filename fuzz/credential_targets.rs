@@ -30,6 +30,7 @@ pub(crate) fn credentials(data: &[u8]) {
         body: head.body,
         client,
         tls_subject: None,
+        content: &tollgate::route::content::RequestContent::Unknown,
         consumer: None,
     };
     let of = |source: &str| CredentialSource::parse(source).expect("a place");

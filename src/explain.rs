@@ -19,6 +19,7 @@ use crate::plan::loop_mark::LoopMark;
 use crate::plan::resolve::{EarlyResponse, Peer, Resolution, RoutedRequest, resolve};
 use crate::plan::{LimitIndex, LimitUse, Mode, PathEdit, Plan, Redirect, Route, TierIndex};
 use crate::route::client::{AddressRefusal, ClientAddress};
+use crate::route::content::RequestContent;
 use crate::route::key::{KeySecret, Missing};
 use crate::route::mask::{Masking, ShortIds};
 use crate::route::{self, Conditions, Match, RouteIndex};
@@ -202,7 +203,7 @@ fn explain_with(
     let loop_mark = running.map(|running| running.loop_mark);
     let now = Clock::system().now();
     let verified = VerifiedCredential::unknown(now);
-    let resolve = || resolve(plan, secret, loop_mark, &head, peer, &verified);
+    let resolve = || resolve(plan, secret, loop_mark, &head, peer, &verified, Some(&RequestContent::Unknown));
     let mut resolution = resolve();
     if let (Err(EarlyResponse::Unverified(auth)), Some(seen)) = (&resolution.outcome, &resolution.seen)
         && let Some(verification) = plan.verification(*auth, &seen.request(), now)
@@ -292,6 +293,7 @@ impl ExplainedAnswer {
             EarlyResponse::Unverified(_) => {
                 "the token can not be verified here: the keys of its issuer were not fetched".into()
             }
+            EarlyResponse::Unread => "the body is not known".into(),
             EarlyResponse::Redirect(location) => format!("to `{}`", without_credentials(plan, location)),
             EarlyResponse::Preflight => "a browser's preflight".into(),
             EarlyResponse::Options => "what the server as a whole can do".into(),
@@ -427,7 +429,8 @@ impl AppliedStatus {
                 Self::Exempt(first.map(ToString::to_string).unwrap_or_default())
             }
             admission::Applicability::Skipped => Self::Skipped,
-            admission::Applicability::Missing => Self::Missing,
+            // The body of an explained request is unknown: what reads it finds nothing.
+            admission::Applicability::Missing | admission::Applicability::Unreadable(_) => Self::Missing,
             admission::Applicability::Repeated => Self::Repeated,
         }
     }

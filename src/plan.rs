@@ -96,6 +96,17 @@ impl Plan {
         self
     }
 
+    /// Marks the routes whose limits count by values in bodies.
+    #[must_use]
+    pub fn with_read_bodies(mut self) -> Self {
+        let limits = &self.limits;
+        for route in &mut self.routes {
+            let mut limits = route.limits.iter().filter_map(|used| limits.get(used.limit.0));
+            route.reads_body = limits.any(|limit| limit.key.reads_body());
+        }
+        self
+    }
+
     /// Marks the limits whose costs are corrected after the response.
     #[must_use]
     pub fn with_settled_limits(mut self) -> Self {
@@ -358,6 +369,8 @@ pub struct Route {
     pub addresses: AddressRules,
     /// The credentials that it asks for; `None`: none.
     pub auth: Option<auth::RouteAuth>,
+    /// Whether one of its limits counts by a value in the body.
+    pub reads_body: bool,
 }
 
 /// A change of the path before a request is forwarded.

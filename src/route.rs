@@ -4,6 +4,7 @@ mod candidates;
 pub mod client;
 pub mod condition;
 pub mod consumers;
+pub mod content;
 mod cookie;
 pub mod credential;
 pub mod exemptions;
@@ -31,6 +32,7 @@ use crate::http1::request::Body;
 use client::ClientAddress;
 use condition::Condition;
 use consumers::Consumer;
+use content::RequestContent;
 use path::Path;
 use pattern::{HostPattern, PathMatcher};
 pub use table::RouteTable;
@@ -59,6 +61,8 @@ pub struct RouteRequest<'a> {
     pub client: ClientAddress,
     /// The subject of the client's certificate, as `CN=a, O=b`; `None` without one.
     pub tls_subject: Option<&'a str>,
+    /// Its body, where the route reads it.
+    pub content: &'a RequestContent,
     /// The consumer that the request's credential names; `None`: it is anonymous, or not authenticated yet.
     pub consumer: Option<Consumer<'a>>,
 }

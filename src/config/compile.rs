@@ -76,6 +76,7 @@ pub(super) fn compile(draft: FileDraft, reader: &Diagnostics<'_>) -> Option<Plan
         }
         .with_templates()
         .with_counted_claims()
+        .with_read_bodies()
         .with_settled_limits(),
     )
 }

@@ -21,6 +21,10 @@ const MISSING: [(&str, Missing); 4] =
 const REPEATED: [(&str, Repeated); 3] =
     [("deny", Repeated::Deny), ("missing", Repeated::Missing), ("join", Repeated::Join)];
 
+const UNREADABLE: [(&str, bool); 2] = [("deny", false), ("missing", true)];
+
+const FOLD: [(&str, ()); 1] = [("lower", ())];
+
 /// A limit of the file.
 pub(super) struct LimitDraft {
     pub(super) name: Arc<str>,
@@ -75,14 +79,29 @@ fn key(table: &mut ConfigTable<'_>) -> Option<Key> {
         Some(value) => Some(value.choice(&REPEATED)?),
         None => None,
     };
+    let unreadable = table.take("unreadable");
+    let unreadable_is_missing = match &unreadable {
+        Some(value) => value.choice(&UNREADABLE)?,
+        None => false,
+    };
+    let folds_case = table.optional("fold", |value| value.choice(&FOLD)).is_some();
     let parts = parts.filter(|_| !table.is_uncertain("key"))?;
+    if let Some(unreadable) = unreadable
+        && !parts.iter().any(Part::is_of_body)
+    {
+        unreadable.reader().warn(
+            unreadable.span(),
+            "`unreadable` has no effect: no part of this key stands in a body",
+            "leave it out; it is about `json:` and `form:`",
+        );
+    }
     if let Some(repeats) = repeats
         && !parts.iter().any(Part::invented_by_client)
     {
         repeats.reader().warn(
             repeats.span(),
             "`repeated` has no effect: no part of this key can come more than once",
-            "leave it out; it is about `header:`, `cookie:` and `query:`",
+            "leave it out; it is about `header:`, `cookie:`, `query:`, `json:` and `form:`",
         );
     }
     if let Some(given) = given
@@ -91,10 +110,10 @@ fn key(table: &mut ConfigTable<'_>) -> Option<Key> {
         given.reader().warn(
             given.span(),
             "`missing` has no effect: no part of this key can be missing",
-            "leave it out; it speaks of `header:`, `cookie:`, `query:` and `tls:subject`",
+            "leave it out; it speaks of `header:`, `cookie:`, `query:`, `json:`, `form:` and `tls:subject`",
         );
     }
-    Some(Key { parts, missing, repeated })
+    Some(Key { parts, missing, repeated, unreadable_is_missing, folds_case })
 }
 
 /// The parts of a key: one word, or a list.

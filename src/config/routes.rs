@@ -180,6 +180,7 @@ fn rest(
         reject,
         addresses,
         auth,
+        reads_body: false,
     }
 }
 

@@ -18,7 +18,7 @@ use crate::labels::labels;
 use crate::plan::{
     Backend, Balance, Eject, Endpoint, HealthCheck, MaxConnections, Protocol, Retry, Upstream,
 };
-use crate::route::key::{Key, Missing, Repeated};
+use crate::route::key::{Key, Repeated};
 
 /// Maximum number of servers of one upstream.
 const MAX_SERVERS: usize = 1_024;
@@ -143,7 +143,12 @@ fn balance(table: &mut ConfigTable<'_>) -> Option<Balance> {
         Word::Random => Balance::Random,
         Word::Hash => {
             let parts = table.require("hash_key", "\"ip\"", |value| limits::parts(&value))?;
-            return Some(Balance::Hash(Key { parts, missing: Missing::Ip, repeated: Some(Repeated::Join) }));
+            if let Some(part) = parts.iter().find(|part| part.is_of_body()) {
+                let message =
+                    format!("`{part}` is no `hash_key`: the server is chosen before the body is read");
+                table.reader().fault(table.span(), message, "name a header, a cookie or `ip`");
+            }
+            return Some(Balance::Hash(Key { repeated: Some(Repeated::Join), ..Key::new(parts) }));
         }
     };
     if table.is_uncertain("balance") {

@@ -8,14 +8,14 @@ use thiserror::Error;
 pub const MAX_TOKENS: usize = 16;
 
 /// A JSON pointer: `/usage/total_tokens`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JsonPointer {
     text: Box<str>,
     tokens: Box<[PointerToken]>,
 }
 
 /// A step from a container to one of its values.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PointerToken {
     /// The key in an object, without escapes.
     pub(super) key: Box<[u8]>,
@@ -53,6 +53,11 @@ impl JsonPointer {
             return Err(PointerFault::TooLong);
         }
         Ok(Self { text: text.into(), tokens })
+    }
+
+    /// The keys of its tokens, without escapes.
+    pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.tokens.iter().map(|token| &*token.key)
     }
 
     pub(super) fn tokens(&self) -> &[PointerToken] {

@@ -9,6 +9,7 @@ use super::{Limit, Mode, Plan, Policy, Route, TierIndex};
 use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use crate::limit::{Decision, Verdict, Wait};
 use crate::route::RouteRequest;
+use crate::route::content::UnreadableBody;
 use crate::route::key::{KeyResult, KeySecret};
 use crate::store::bans::{ActiveBan, BanCause, Bans};
 use crate::store::{Charge, Group, OnError, Outcome};
@@ -52,6 +53,8 @@ pub enum Applicability {
     Missing,
     /// A part of the key has several values, and the request is refused in that case.
     Repeated,
+    /// The body cannot be read, and the request is refused in that case.
+    Unreadable(UnreadableBody),
 }
 
 /// The admission of a request.
@@ -108,6 +111,8 @@ pub enum RefusalCause {
     Missing,
     /// A part of the limit's key has several values: the request is malformed, and was not counted.
     Repeated,
+    /// The body, which the limit's key reads, cannot be read: the request was not counted.
+    Unreadable(UnreadableBody),
     /// The key is banned: nothing was charged.
     Banned {
         /// The end of the ban.
@@ -189,6 +194,7 @@ impl<'a> RequestCharges<'a> {
             KeyResult::Skip => return Applicability::Skipped,
             KeyResult::Deny => return Applicability::Missing,
             KeyResult::Repeated => return Applicability::Repeated,
+            KeyResult::Unreadable(fault) => return Applicability::Unreadable(fault),
         };
         self.charges.extend(charges(check.policies(), owner, cost, group));
         self.may_ban |= limit.ban.is_some();
@@ -232,17 +238,15 @@ impl<'a> RequestCharges<'a> {
     /// The refusal of an enforced limit with a missing key, or with several values, which takes precedence: the store
     /// need not be called.
     pub fn missing(&self) -> Option<Refusal<'a>> {
-        let refused = |applicability| {
-            let is_it = |used: &&LimitCheck<'a>| {
-                used.applicability == applicability && used.limit.mode == Mode::Enforce
-            };
-            self.checks.iter().find(is_it)
+        let cause = |used: &LimitCheck<'_>| match used.applicability {
+            _ if used.limit.mode == Mode::Shadow => None,
+            Applicability::Unreadable(fault) => Some((0, RefusalCause::Unreadable(fault))),
+            Applicability::Repeated => Some((1, RefusalCause::Repeated)),
+            Applicability::Missing => Some((2, RefusalCause::Missing)),
+            _ => None,
         };
-        let (used, why) = match (refused(Applicability::Repeated), refused(Applicability::Missing)) {
-            (Some(used), _) => (used, RefusalCause::Repeated),
-            (None, Some(used)) => (used, RefusalCause::Missing),
-            (None, None) => return None,
-        };
+        let refused = self.checks.iter().filter_map(|used| Some((used, cause(used)?)));
+        let (used, (_, why)) = refused.min_by_key(|(_, (rank, _))| *rank)?;
         Some(Refusal {
             limit: used.limit,
             wait: None,

@@ -18,6 +18,7 @@ use super::{Limit, Plan, Redirect, Route};
 use crate::http1::name::Name;
 use crate::http1::request::{Body, RequestHead};
 use crate::route::client::{AddressRefusal, ClientAddress};
+use crate::route::content::{RequestContent, UnreadableBody};
 use crate::route::key::KeySecret;
 use crate::route::path::Path;
 use crate::route::pattern::bare_host;
@@ -90,6 +91,7 @@ pub struct SeenRequest<'r> {
     host: Cow<'r, str>,
     client: ClientAddress,
     subject: Option<&'r str>,
+    content: &'r RequestContent,
 }
 
 /// The response to a request that is not forwarded or charged.
@@ -99,6 +101,8 @@ pub enum EarlyResponse {
     Reject(RejectReason),
     /// A refusal because of the credential.
     Unauthenticated(AuthFailure),
+    /// None yet: the body has to be read, and the request resolved again.
+    Unread,
     /// None yet: the credential for this auth has to be verified, and the request resolved again.
     Unverified(AuthIndex),
     /// A redirect to this URL.
@@ -118,6 +122,7 @@ impl EarlyResponse {
                 StatusCode::BAD_REQUEST
             }
             Self::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
+            Self::Unread => StatusCode::BAD_REQUEST,
             Self::Unverified(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Redirect(_) => StatusCode::PERMANENT_REDIRECT,
             Self::Preflight => StatusCode::NO_CONTENT,
@@ -130,6 +135,7 @@ impl EarlyResponse {
         match self {
             Self::Reject(reason) => Some(reason.error),
             Self::Unauthenticated(failure) => Some(failure.fault.error()),
+            Self::Unread => Some("unreadable_body"),
             Self::Unverified(_) => Some("credential_unverified"),
             Self::Redirect(_) | Self::Preflight | Self::Options => None,
         }
@@ -154,6 +160,8 @@ struct Input<'p, 'r, 's> {
     head: &'r RequestHead<'r>,
     peer: Peer<'r>,
     client: ClientAddress,
+    /// `None`: the body was not read.
+    content: Option<&'r RequestContent>,
     origin: Origin<'p, 's>,
 }
 
@@ -168,7 +176,7 @@ enum Origin<'p, 's> {
 
 /// Resolves a request, as the client sent it: keys are computed before anything is stripped. `loop_mark` is that of the
 /// process; without one, no request counts as having passed it before. Where the credential is one of those that are
-/// verified, `verified` receives or has the result.
+/// verified, `verified` receives or has the result. `content` is the body, if it was read.
 pub fn resolve<'p, 'r>(
     plan: &'p Plan,
     secret: &KeySecret,
@@ -176,9 +184,11 @@ pub fn resolve<'p, 'r>(
     head: &'r RequestHead<'r>,
     peer: Peer<'r>,
     verified: &'p VerifiedCredential,
+    content: Option<&'r RequestContent>,
 ) -> Resolution<'p, 'r> {
     let client = plan.server.client.identify(peer.address, head.fields);
-    Input { plan, head, peer, client, origin: Origin::Connection(verified) }.resolve(secret, loop_mark)
+    Input { plan, head, peer, client, content, origin: Origin::Connection(verified) }
+        .resolve(secret, loop_mark)
 }
 
 /// Resolves a request of an access log.
@@ -190,7 +200,8 @@ pub fn resolve_logged<'p, 'r>(
 ) -> Resolution<'p, 'r> {
     let peer = Peer { address: sender.client, secure: sender.secure, subject: None };
     let client = plan.server.client.client(sender.client);
-    Input { plan, head, peer, client, origin: Origin::Log(sender) }.resolve(secret, None)
+    let content = Some(&RequestContent::Unknown);
+    Input { plan, head, peer, client, content, origin: Origin::Log(sender) }.resolve(secret, None)
 }
 
 /// The data that the route adds to a request.
@@ -259,7 +270,8 @@ impl<'p, 'r> Input<'p, 'r, '_> {
         }
         let path = Path::parse(head.target.path, plan.server.path_matching)
             .map_err(|fault| RejectReason::new(400, fault.to_string(), "malformed_path"))?;
-        Ok(SeenRequest { head, path, host, client, subject: peer.subject })
+        let content = self.content.unwrap_or(&RequestContent::Unknown);
+        Ok(SeenRequest { head, path, host, client, subject: peer.subject, content })
     }
 
     fn route(
@@ -292,6 +304,9 @@ impl<'p, 'r> Input<'p, 'r, '_> {
             Some(auth) => self.authenticate(auth, &request)?,
             None => None,
         };
+        if self.content.is_none() && route.reads_body {
+            return Err(EarlyResponse::Unread);
+        }
         request.consumer = consumer.map(|named| named.consumer);
         let (target, affinity) = match &route.action {
             &RouteAction::Forward(upstream) => {
@@ -355,6 +370,7 @@ impl SeenRequest<'_> {
             body: self.head.body,
             client: self.client,
             tls_subject: self.subject,
+            content: self.content,
             consumer: None,
         }
     }
@@ -453,6 +469,27 @@ impl RejectReason {
     fn looped() -> Self {
         let detail = "the request has passed this gateway three times already: an upstream leads back to it";
         Self::new(508, detail, "loop")
+    }
+
+    /// The body, by which a limit counts, did not come: with this status, detail and error.
+    pub fn body_lost((status, detail, error): (StatusCode, &'static str, &'static str)) -> Self {
+        Self { status, detail: detail.into(), error }
+    }
+
+    /// The body, by which a limit counts, cannot be read.
+    pub fn unreadable_body(fault: UnreadableBody) -> Self {
+        match fault {
+            UnreadableBody::TooLarge => {
+                Self::new(413, "this route reads bodies of at most 64 KiB", "body_too_large")
+            }
+            UnreadableBody::Type => {
+                let detail = "this route reads forms or JSON, as UTF-8 and without a content coding";
+                Self::new(415, detail, "unreadable_body")
+            }
+            UnreadableBody::Broken => {
+                Self::new(400, "the request body is no form or JSON document of use", "unreadable_body")
+            }
+        }
     }
 
     /// A part of the limit's key has several values.

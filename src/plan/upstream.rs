@@ -174,7 +174,7 @@ impl Upstream {
                     [bits, bits >> 64].map(|half| u64::try_from(half & u128::from(u64::MAX)).unwrap_or(0));
                 low ^ high
             }
-            KeyResult::Skip | KeyResult::Deny | KeyResult::Repeated => 0,
+            KeyResult::Skip | KeyResult::Deny | KeyResult::Repeated | KeyResult::Unreadable(_) => 0,
         }
     }
 }

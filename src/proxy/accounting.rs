@@ -345,7 +345,10 @@ impl RequestContext {
             record.decision = Some(DecisionLabel::Limited);
         }
         // Otherwise there is no key.
-        if !matches!(refusal.why, RefusalCause::Missing | RefusalCause::Repeated) {
+        if !matches!(
+            refusal.why,
+            RefusalCause::Missing | RefusalCause::Repeated | RefusalCause::Unreadable(_)
+        ) {
             self.note_key(routed, tightest.map_or(refusal.limit, |tightest| tightest.limit));
         }
         self.sample_refusal(routed, refusal, tightest);

@@ -48,6 +48,9 @@ impl<'p> RequestAction<'p, '_> {
     ) -> Self {
         ctx.refused(routed, &refusal, tightest.as_ref());
         match refusal.why {
+            RefusalCause::Unreadable(fault) => {
+                Self::Early(EarlyResponse::Reject(RejectReason::unreadable_body(fault)))
+            }
             RefusalCause::Repeated => {
                 Self::Early(EarlyResponse::Reject(RejectReason::repeated_key(refusal.limit)))
             }

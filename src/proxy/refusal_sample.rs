@@ -130,6 +130,7 @@ fn reason(refusal: &Refusal<'_>, tightest: Option<&BindingLimit<'_>>) -> Cow<'st
         (RefusalCause::Banned { until, cause, .. }, _) => {
             format!("banned until {}: {}", time_of_day(until), refusal.limit.ban_cause(cause)).into()
         }
+        (RefusalCause::Unreadable(fault), _) => fault.to_string().into(),
         (RefusalCause::Repeated, _) => "a part of the key has several values".into(),
         (RefusalCause::Over | RefusalCause::InFlight, Some(tightest)) => {
             format!("over {}", ShortDisplay(&tightest.policy.algorithm)).into()

@@ -25,7 +25,7 @@ const PART: usize = 64 << 10;
 /// Bytes of interim responses that may wait for the client. Further interim responses are dropped meanwhile.
 const MAX_HINTS: usize = 16 << 10;
 /// RFC 9110 §10.1.1.
-const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+pub(super) const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// How a body is read, as the request head says. Outlives the head.
 #[derive(Debug)]
@@ -33,6 +33,8 @@ pub(crate) struct BodyOptions {
     body: Body,
     /// The client waits for `100 Continue`.
     expects_continue: bool,
+    /// Bytes of it that were released already: see [`RequestReader::release`].
+    released: usize,
     trailers: Trailers,
     wire: Wire,
     pace: BodyDeadlines,
@@ -42,7 +44,7 @@ impl Default for BodyOptions {
     /// There is no body.
     fn default() -> Self {
         let (trailers, wire, pace) = (Trailers::NONE, Wire::Http1, BodyDeadlines::Bytes);
-        Self { body: Body::EMPTY, expects_continue: false, trailers, wire, pace }
+        Self { body: Body::EMPTY, expects_continue: false, released: 0, trailers, wire, pace }
     }
 }
 
@@ -67,6 +69,13 @@ impl BodyOptions {
         if client_http2 {
             self.trailers = Trailers::All;
         }
+    }
+
+    /// The body, or its begin, was received: the client was sent `100 Continue` if it waits for it, and `released` bytes
+    /// were released.
+    pub(crate) fn turn_to_received(&mut self, released: usize) {
+        self.expects_continue = false;
+        self.released = released;
     }
 
     /// The framing of the body.
@@ -132,6 +141,8 @@ pub(crate) struct Upload<'c> {
     /// The header edits for interim responses; `None`: the client gets none.
     edits: Option<&'c HeaderEdits>,
     bytes: u64,
+    /// See [`BodyOptions::released`].
+    released: usize,
     touched: bool,
     fault: Option<BodyFault>,
 }
@@ -167,6 +178,7 @@ impl<'c> Upload<'c> {
             writer: None,
             edits: None,
             bytes: 0,
+            released: terms.released,
             touched: false,
             fault: None,
         }
@@ -267,7 +279,9 @@ impl<'c> Upload<'c> {
         };
         let taken_bytes = before - self.inbound.len();
         self.touched |= taken_bytes > 0;
-        self.reader.release(taken_bytes);
+        let due = taken_bytes.saturating_sub(self.released);
+        self.released -= taken_bytes - due;
+        self.reader.release(due);
         let is_too_large = self.limit.is_some_and(|limit| self.bytes > limit);
         let consumed = if is_too_large { Err(BodyFault::TooLarge) } else { consumed };
         consumed.inspect_err(|&fault| self.fault = Some(fault))

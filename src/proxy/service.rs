@@ -1,9 +1,10 @@
 //! The steps of one request: route or 404 → keys and cost → clock → store → forward, wait then forward, or refuse.
 
+use std::cell::OnceCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::Buf as _;
+use bytes::{Buf as _, BytesMut};
 
 use super::buffer_pool::Buffers;
 use super::credentials::{refuse_credential, verify};
@@ -14,8 +15,10 @@ use super::forward_request::ForwardRequest;
 use super::local_response_writer::OverLimit;
 use super::noted_values::NotedValues;
 use super::peer::ConnectionPeer;
+use super::read_content::{ReadBody, read_content};
+use super::request_body::BodyOptions;
 use super::request_context::RequestContext;
-use super::request_reader::RequestReader;
+use super::request_reader::{RequestReader, upload_fault};
 use super::respond::{send, send_problem};
 use super::session::{NextAction, Session};
 use super::settlement::Settlement;
@@ -49,27 +52,50 @@ pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction 
     let length = head.length;
     *is_last = !head.keep_alive && head.body == Body::EMPTY;
     let verified = VerifiedCredential::unknown(now);
-    match judge(&mut ctx, &plan, head, peer, reader, &verified).await {
+    let body = OnceCell::new();
+    let ahead = inbound.get(length..).unwrap_or_default();
+    match judge(&mut ctx, &plan, head, peer, reader, &Findings { verified: &verified, body: &body, ahead })
+        .await
+    {
         RequestAction::Forward(delivery, target) => {
             message.clear();
             delivery.write_head(&mut ctx, head, target, peer, message);
-            inbound.advance(length);
+            leave_body(inbound, length, body);
             forward::forward(session, &mut ctx, &delivery).await
         }
         RequestAction::Answer(fixed) => {
-            inbound.advance(length);
+            leave_body(inbound, length, body);
             // Boxed: its state would be part of every connection's.
             Box::pin(fixed_response::answer(session, &mut ctx, &fixed)).await
         }
         RequestAction::Early(response) => {
-            inbound.advance(length);
+            leave_body(inbound, length, body);
             early(session, &mut ctx, &response).await
         }
         RequestAction::Refuse(refused) => {
-            inbound.advance(length);
+            leave_body(inbound, length, body);
             over_limit(session, &mut ctx, &refused).await
         }
         RequestAction::GiveUp => NextAction::Drop,
+    }
+}
+
+/// What is found out about a request while it is resolved.
+#[derive(Clone, Copy)]
+struct Findings<'p, 'r> {
+    /// The result of verifying its credential.
+    verified: &'p VerifiedCredential,
+    /// Its body, once it was read.
+    body: &'r OnceCell<Box<ReadBody>>,
+    /// The bytes received behind its head.
+    ahead: &'r [u8],
+}
+
+/// Removes the head, so that the body is at the front, also if it was read already.
+fn leave_body(inbound: &mut BytesMut, length: usize, body: OnceCell<Box<ReadBody>>) {
+    inbound.advance(length);
+    if let Some(received) = body.into_inner().and_then(|body| body.received) {
+        *inbound = received;
     }
 }
 
@@ -79,10 +105,11 @@ async fn judge<'p, 'r>(
     plan: &'p WorkerPlan,
     head: &'r RequestHead<'r>,
     peer: &'r ConnectionPeer,
-    reader: &RequestReader,
-    verified: &'p VerifiedCredential,
+    reader: &mut RequestReader,
+    findings: &Findings<'p, 'r>,
 ) -> RequestAction<'p, 'r> {
-    let mut resolved = resolve(ctx, plan, head, peer, verified);
+    let verified = findings.verified;
+    let mut resolved = resolve(ctx, plan, head, peer, findings);
     if let Err(Unresolved {
         response: EarlyResponse::Unverified(auth),
         route: Some(route),
@@ -90,10 +117,17 @@ async fn judge<'p, 'r>(
     }) = resolved
     {
         resolved = match boxed_cold(|| verify(ctx, plan, (auth, route), &seen, reader, verified)).await {
-            Ok(()) => resolve(ctx, plan, head, peer, verified),
+            Ok(()) => resolve(ctx, plan, head, peer, findings),
             Err(action) => return action,
         };
     }
+    if let Err(Unresolved { response: EarlyResponse::Unread, .. }) = resolved {
+        resolved = match boxed_cold(|| read_body(ctx, head, reader, findings)).await {
+            Ok(()) => resolve(ctx, plan, head, peer, findings),
+            Err(reason) => return RequestAction::Early(EarlyResponse::Reject(reason)),
+        };
+    }
+    let reader = &*reader;
     let routed = match resolved {
         Ok(routed) => routed,
         Err(unresolved) => {
@@ -186,16 +220,48 @@ async fn refuse_unresolved<'p>(
     }
 }
 
+/// Reads the body of a request whose limits count by it.
+async fn read_body<'r>(
+    ctx: &mut RequestContext,
+    head: &RequestHead<'r>,
+    reader: &mut RequestReader,
+    findings: &Findings<'_, 'r>,
+) -> Result<(), RejectReason> {
+    match read_content(reader, head, findings.ahead).await {
+        Ok(body) => {
+            if body.received.is_some() {
+                ctx.terms.turn_to_received(body.released);
+            }
+            findings.body.get_or_init(|| Box::new(body));
+            Ok(())
+        }
+        Err(fault) => {
+            // No byte can be read after it.
+            ctx.terms = BodyOptions::default();
+            ctx.form.keep = false;
+            Err(RejectReason::body_lost(upload_fault(Some(fault))))
+        }
+    }
+}
+
 /// Resolves the request, and notes the data known then.
 fn resolve<'p, 'r>(
     ctx: &mut RequestContext,
     plan: &'p WorkerPlan,
     head: &'r RequestHead<'r>,
     peer: &'r ConnectionPeer,
-    verified: &'p VerifiedCredential,
+    findings: &Findings<'p, 'r>,
 ) -> Result<RoutedRequest<'p, 'r>, Unresolved<'p, 'r>> {
     let loop_mark = Some(&ctx.worker.shared.loop_mark);
-    let resolution = resolve::resolve(plan, &plan.secret, loop_mark, head, peer.as_seen(), verified);
+    let resolution = resolve::resolve(
+        plan,
+        &plan.secret,
+        loop_mark,
+        head,
+        peer.as_seen(),
+        findings.verified,
+        findings.body.get().map(|body| &body.content),
+    );
     // A request whose credential had to be verified is resolved again.
     ctx.cors.clear();
     ctx.noted = NotedValues::of(plan, head, &resolution);
@@ -259,7 +325,9 @@ async fn early(session: &mut Session, ctx: &mut RequestContext, response: &Early
         EarlyResponse::Options => page.options(),
         EarlyResponse::Redirect(location) => page.redirect(location),
         EarlyResponse::Reject(reason) => page.problem(reason.status, &reason.detail),
-        EarlyResponse::Unverified(_) => page.problem(response.status(), "the credential is not verified"),
+        EarlyResponse::Unverified(_) | EarlyResponse::Unread => {
+            page.problem(response.status(), "the request is not resolved")
+        }
         EarlyResponse::Unauthenticated(failure) => {
             page.unauthenticated(response.status(), failure.fault.detail(), &challenges)
         }

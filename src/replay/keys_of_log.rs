@@ -46,7 +46,7 @@ impl<'p> KeysOfLog<'p> {
         let secret = KeySecret::Process(secret);
         Self {
             plan,
-            key: Key { parts, missing: Missing::Skip, repeated: None },
+            key: Key { missing: Missing::Skip, ..Key::new(parts) },
             secret,
             ids: ShortIds::new(&secret),
             consumers: ConsumerNames::new(plan),

@@ -66,7 +66,7 @@ pub(super) fn has_part(known: &KnownFields, part: &Part) -> bool {
         Part::Cookie(_) => known.has_header("cookie"),
         Part::Host => known.host,
         Part::Consumer | Part::ConsumerColumn(_) => known.consumer,
-        Part::TlsSubject | Part::JwtClaim(_) => false,
+        Part::TlsSubject | Part::JwtClaim(_) | Part::JsonMember(_) | Part::FormField(_) => false,
         Part::Ip => known.client,
         Part::Query(_) | Part::Path | Part::Method | Part::Route | Part::Global => true,
     }

@@ -24,6 +24,7 @@ use std::net::IpAddr;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::RouteRequest;
+use super::content::UnreadableBody;
 use super::mask::Masking;
 pub use super::part::KeyFault;
 use super::part::PartValue;
@@ -42,6 +43,10 @@ pub struct Key {
     pub missing: Missing,
     /// The rule for several different values of such a part; `None`: that of [`Part::repeated`].
     pub repeated: Option<Repeated>,
+    /// Whether a part of a body that cannot be read counts as missing; else the request is refused.
+    pub unreadable_is_missing: bool,
+    /// Whether values are compared in lower case.
+    pub folds_case: bool,
 }
 
 /// The rule for an absent header, cookie or query part of the key. As text through `Display`.
@@ -69,6 +74,8 @@ pub enum KeyResult {
     Deny,
     /// A part has several values, and the request is refused in that case.
     Repeated,
+    /// The body cannot be read, and the request is refused in that case.
+    Unreadable(UnreadableBody),
 }
 
 impl fmt::Display for Missing {
@@ -83,6 +90,22 @@ impl fmt::Display for Missing {
 }
 
 impl Key {
+    /// A key of these parts, with the default rules.
+    pub fn new(parts: Vec<Part>) -> Self {
+        Self {
+            parts,
+            missing: Missing::default(),
+            repeated: None,
+            unreadable_is_missing: false,
+            folds_case: false,
+        }
+    }
+
+    /// Whether it counts by the body of requests.
+    pub fn reads_body(&self) -> bool {
+        self.parts.iter().any(Part::is_of_body)
+    }
+
     /// Whether a request may lack a part of the key, so that [`Missing`] applies.
     pub fn may_be_missing(&self) -> bool {
         self.parts.iter().any(Part::may_be_missing)
@@ -105,6 +128,9 @@ impl Key {
             if self.denies(part, &found) {
                 return KeyResult::Repeated;
             }
+            if let PartValue::Unreadable(fault) = found {
+                return KeyResult::Unreadable(fault);
+            }
             match (found, self.missing) {
                 (PartValue::Missing | PartValue::Repeated, Missing::Ip) => {
                     text.address(KeyText::IP_STANDS_IN, request.client.network);
@@ -113,10 +139,12 @@ impl Key {
                 // A later part may deny the request, whatever is missing.
                 (PartValue::Missing | PartValue::Repeated, Missing::Skip) => lacking = Some(KeyResult::Skip),
                 (PartValue::Missing | PartValue::Repeated, Missing::Deny) => lacking = Some(KeyResult::Deny),
+                // Refused above.
+                (PartValue::Unreadable(_), _) => {}
                 (PartValue::Nothing, _) => text.tag(part.tag()),
                 (PartValue::Address(address), _) => text.address(part.tag(), address),
                 (PartValue::Bytes(bytes), _) => text.bytes(part.tag(), &bytes),
-                (PartValue::Value(value), _) => text.value(part.tag(), value),
+                (PartValue::Value(value), _) => text.value(part.tag(), &value),
                 (PartValue::Values(values), _) => text.values(part.tag(), values.iter()),
                 (PartValue::Several(values), _) => {
                     text.values(KeyText::SEVERAL | part.tag(), values.iter().map(|value| &**value));
@@ -133,7 +161,12 @@ impl Key {
         route: &'r str,
         merge_slashes: bool,
     ) -> PartValue<'r> {
-        part.find(request, route, merge_slashes, self.repeated == Some(Repeated::Join))
+        let found = part.find(request, route, merge_slashes, self.repeated == Some(Repeated::Join));
+        match found {
+            PartValue::Unreadable(_) if self.unreadable_is_missing => PartValue::Missing,
+            found if self.folds_case => found.folded(),
+            found => found,
+        }
     }
 
     /// Whether the request is refused since this part has several values.
@@ -157,7 +190,9 @@ impl Key {
                 return (part.to_string(), found.words(part.masking(masking), part.is_authorization()));
             };
             match self.missing {
-                _ if self.denies(part, &found) => (format!("{part} {lack}"), None),
+                _ if self.denies(part, &found) || matches!(found, PartValue::Unreadable(_)) => {
+                    (format!("{part} {lack}"), None)
+                }
                 Missing::Ip => (format!("ip ({part} {lack})"), Some(request.client.network.to_string())),
                 Missing::Shared => (format!("everybody ({part} {lack})"), None),
                 Missing::Skip | Missing::Deny => (format!("{part} {lack}"), None),
@@ -218,7 +253,9 @@ impl Key {
                     found.write(part.masking(masking), part.is_authorization(), max, out);
                     Ok(())
                 }
-                (Some(lack), _) if self.denies(part, &found) => write!(out, "{part} {lack}"),
+                (Some(lack), _) if self.denies(part, &found) || matches!(found, PartValue::Unreadable(_)) => {
+                    write!(out, "{part} {lack}")
+                }
                 (Some(_), Missing::Ip) => write!(out, "{}", request.client.network),
                 (Some(lack), Missing::Shared) => write!(out, "everybody ({part} {lack})"),
                 (Some(lack), Missing::Skip | Missing::Deny) => write!(out, "{part} {lack}"),

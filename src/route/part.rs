@@ -6,9 +6,11 @@ use std::net::IpAddr;
 
 use http::HeaderName;
 
+use super::content::{BodyValue, UnreadableBody};
 use super::mask::Masking;
-use super::{RouteRequest, cookie, query};
+use super::{RouteRequest, content, cookie, query};
 use crate::http1::fields::Values;
+use crate::measure::JsonPointer;
 
 /// One part of a key. `Display` writes it as in the file: `header:x-api-key`.
 ///
@@ -44,6 +46,11 @@ pub enum Part {
     /// The text of this claim of the consumer's token, which was verified. Absent of a request without one, or if it is
     /// empty, or no text, whole number or boolean.
     JwtClaim(String),
+    /// The value at this place of the request body, a JSON document: a text, a number or a boolean. Absent if there is
+    /// none, or it is `null` or empty.
+    JsonMember(JsonPointer),
+    /// The value of this field of the request body, a form.
+    FormField(String),
 }
 
 /// The rule for several different values of a header, cookie or query part.
@@ -59,6 +66,8 @@ pub enum Repeated {
 
 /// The text for a part that a request lacks.
 pub const LACKS: &str = "is missing";
+/// The text for a part of a body that cannot be read.
+const UNREADABLE: &str = "can not be read";
 /// The text for a part with several values.
 pub const REPEATED: &str = "has several values";
 
@@ -67,12 +76,14 @@ pub(super) enum PartValue<'r> {
     Missing,
     /// There are several values that differ, and they are not joined.
     Repeated,
+    /// The body cannot be read.
+    Unreadable(UnreadableBody),
     /// A part that is equal for all requests.
     Nothing,
     Address(IpAddr),
     Bytes(Cow<'r, [u8]>),
     /// The value of a header.
-    Value(&'r [u8]),
+    Value(Cow<'r, [u8]>),
     /// The values of a header, which differ.
     Values(Values<'r, 'r>),
     /// The values of a cookie or a query parameter, which differ.
@@ -86,7 +97,7 @@ impl Part {
     ///
     /// Any other word, and a name that no header, cookie or query parameter can have.
     pub fn parse(text: &str) -> Result<Self, KeyFault> {
-        const ALL: &str = "write `ip`, `header:NAME`, `cookie:NAME`, `query:NAME`, `host`, `path`, `method`, `route`, `global`, `consumer`, `consumer:COLUMN`, `jwt:CLAIM` or `tls:subject`";
+        const ALL: &str = "write `ip`, `header:NAME`, `cookie:NAME`, `query:NAME`, `host`, `path`, `method`, `route`, `global`, `consumer`, `consumer:COLUMN`, `jwt:CLAIM`, `json:/POINTER`, `form:NAME` or `tls:subject`";
         match text.split_once(':') {
             None => match text {
                 "ip" => Ok(Self::Ip),
@@ -114,6 +125,20 @@ impl Part {
             Some(("jwt", _)) => {
                 KeyFault::new("the key `jwt:` lacks a claim", "write `jwt:CLAIM`, as in `jwt:sub`")
             }
+            Some(("json", pointer)) => match JsonPointer::parse(pointer) {
+                Ok(_) if pointer.is_empty() => KeyFault::new(
+                    "the key `json:` lacks a place",
+                    "write `json:/POINTER`, as in `json:/username`",
+                ),
+                Ok(pointer) => Ok(Self::JsonMember(pointer)),
+                Err(fault) => {
+                    KeyFault::new(format!("`{text}`: {fault}"), "write, for example, `json:/user/name`")
+                }
+            },
+            Some(("form", name)) if !name.is_empty() => Ok(Self::FormField(name.into())),
+            Some(("form", _)) => {
+                KeyFault::new("the key `form:` lacks a field", "write `form:NAME`, as in `form:username`")
+            }
             Some(_) => KeyFault::new(format!("`{text}` is not a key"), ALL),
         }
     }
@@ -123,9 +148,15 @@ impl Part {
         self.invented_by_client() || self.is_of_consumer() || *self == Self::TlsSubject
     }
 
-    /// Whether a client can invent the value at will (header, cookie, query), so that the part alone limits no client.
+    /// Whether a client can invent the value at will (header, cookie, query, body), so that the part alone limits no
+    /// client.
     pub fn invented_by_client(&self) -> bool {
-        matches!(self, Self::Header(_) | Self::Cookie(_) | Self::Query(_))
+        matches!(self, Self::Header(_) | Self::Cookie(_) | Self::Query(_)) || self.is_of_body()
+    }
+
+    /// Whether its value stands in the body of the request.
+    pub fn is_of_body(&self) -> bool {
+        matches!(self, Self::JsonMember(_) | Self::FormField(_))
     }
 
     /// Whether it tells clients apart.
@@ -199,6 +230,8 @@ impl Part {
             Self::JwtClaim(claim) => {
                 request.consumer.and_then(|consumer| consumer.claim(claim)).map_or(PartValue::Missing, text)
             }
+            Self::JsonMember(pointer) => PartValue::of_body(request.content.member(pointer)),
+            Self::FormField(name) => PartValue::of_body(request.content.field(name)),
             Self::TlsSubject => {
                 PartValue::or_missing(request.tls_subject.map(|subject| Cow::Borrowed(subject.as_bytes())))
             }
@@ -221,6 +254,8 @@ impl Part {
             Self::Consumer => 10,
             Self::ConsumerColumn(_) => 11,
             Self::JwtClaim(_) => 12,
+            Self::JsonMember(_) => 13,
+            Self::FormField(_) => 14,
         }
     }
 
@@ -240,6 +275,8 @@ impl Part {
             Self::Consumer => "consumer".into(),
             Self::ConsumerColumn(column) => format!("`{column}` of the consumer"),
             Self::JwtClaim(claim) => format!("claim `{claim}` of the token"),
+            Self::JsonMember(pointer) => format!("`{pointer}` of the JSON body"),
+            Self::FormField(name) => format!("form field `{name}`"),
         }
     }
 }
@@ -260,6 +297,8 @@ impl fmt::Display for Part {
             Self::Consumer => f.write_str("consumer"),
             Self::ConsumerColumn(column) => write!(f, "consumer:{column}"),
             Self::JwtClaim(claim) => write!(f, "jwt:{claim}"),
+            Self::JsonMember(pointer) => write!(f, "json:{pointer}"),
+            Self::FormField(name) => write!(f, "form:{name}"),
         }
     }
 }
@@ -267,6 +306,30 @@ impl fmt::Display for Part {
 impl<'r> PartValue<'r> {
     fn or_missing(value: Option<Cow<'r, [u8]>>) -> Self {
         value.filter(|value| !value.is_empty()).map_or(Self::Missing, Self::Bytes)
+    }
+
+    fn of_body(value: BodyValue<'r>) -> Self {
+        match value {
+            BodyValue::Missing => Self::Missing,
+            BodyValue::Repeated => Self::Repeated,
+            BodyValue::Single(value) => Self::Bytes(value),
+            BodyValue::Unreadable(fault) => Self::Unreadable(fault),
+        }
+    }
+
+    /// The same in lower case.
+    pub(super) fn folded(self) -> Self {
+        match self {
+            Self::Bytes(bytes) => Self::Bytes(Cow::Owned(content::folded(&bytes))),
+            Self::Value(value) => Self::Value(Cow::Owned(content::folded(&value))),
+            Self::Values(values) => {
+                Self::Several(values.iter().map(|value| Cow::Owned(content::folded(value))).collect())
+            }
+            Self::Several(values) => {
+                Self::Several(values.iter().map(|value| Cow::Owned(content::folded(value))).collect())
+            }
+            other => other,
+        }
     }
 
     fn of_header(values: Values<'r, 'r>, join: bool) -> Self {
@@ -281,7 +344,7 @@ impl<'r> PartValue<'r> {
                 }
             }
             Some(b"") => Self::Missing,
-            Some(only) => Self::Value(only),
+            Some(only) => Self::Value(Cow::Borrowed(only)),
         }
     }
 
@@ -304,13 +367,14 @@ impl<'r> PartValue<'r> {
         match self {
             Self::Missing => Some(LACKS),
             Self::Repeated => Some(REPEATED),
+            Self::Unreadable(_) => Some(UNREADABLE),
             _ => None,
         }
     }
 
     /// For display: masked by `masking`, controls and bytes that are not UTF-8 escaped.
     pub(super) fn words(&self, masking: Masking<'_>, is_authorization: bool) -> Option<String> {
-        if matches!(self, Self::Missing | Self::Repeated | Self::Nothing) {
+        if matches!(self, Self::Missing | Self::Repeated | Self::Unreadable(_) | Self::Nothing) {
             return None;
         }
         let mut out = String::new();
@@ -322,7 +386,7 @@ impl<'r> PartValue<'r> {
     pub(super) fn write(&self, masking: Masking<'_>, is_authorization: bool, max: usize, out: &mut String) {
         let mut write = |text: &str| write_value(text, masking, is_authorization, max, out);
         match self {
-            Self::Missing | Self::Repeated | Self::Nothing => {}
+            Self::Missing | Self::Repeated | Self::Unreadable(_) | Self::Nothing => {}
             // Writing to a `String` cannot fail.
             Self::Address(address) => _ = write!(out, "{address}"),
             Self::Bytes(bytes) => write(&String::from_utf8_lossy(bytes)),

@@ -13,13 +13,13 @@ pub(super) fn all<'r>(
 ) -> impl Iterator<Item = Cow<'r, [u8]>> + Clone + use<'r> {
     query.split('&').filter_map(move |pair| {
         let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (*decoded(found) == *name.as_bytes()).then(|| decoded(value))
+        (*decoded(found.as_bytes()) == *name.as_bytes()).then(|| decoded(value.as_bytes()))
     })
 }
 
 /// The query without the parameters whose decoded name is `hidden`; `None` if there are none.
 pub(super) fn without(query: &str, hidden: impl Fn(&[u8]) -> bool) -> Option<String> {
-    let keeps = |pair: &&str| !hidden(&decoded(pair.split('=').next().unwrap_or_default()));
+    let keeps = |pair: &&str| !hidden(&decoded(pair.split('=').next().unwrap_or_default().as_bytes()));
     if query.split('&').all(|pair| keeps(&pair)) {
         return None;
     }
@@ -27,8 +27,8 @@ pub(super) fn without(query: &str, hidden: impl Fn(&[u8]) -> bool) -> Option<Str
     Some(kept.join("&"))
 }
 
-fn decoded(text: &str) -> Cow<'_, [u8]> {
-    let bytes = text.as_bytes();
+/// A name or a value, decoded: `+` is a blank, and an invalid escape stays unchanged.
+pub(super) fn decoded(bytes: &[u8]) -> Cow<'_, [u8]> {
     if memchr::memchr2(b'%', b'+', bytes).is_none() {
         return Cow::Borrowed(bytes);
     }

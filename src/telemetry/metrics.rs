@@ -384,7 +384,7 @@ impl DecisionLabel {
         let unasked = used.indices().any(|index| outcome.unasked.contains(index));
         match used.applicability {
             Applicability::Exempt => Some(Self::Exempt),
-            Applicability::Missing | Applicability::Repeated => Some(refused),
+            Applicability::Missing | Applicability::Repeated | Applicability::Unreadable(_) => Some(refused),
             Applicability::Charged(..) if unasked => Some(Self::StoreError),
             Applicability::Charged(..) if used.denies(outcome) => Some(refused),
             Applicability::Charged(..) if !admitted || outcome.decisions.is_empty() => None,

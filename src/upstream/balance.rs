@@ -266,11 +266,7 @@ mod tests {
         ) {
             let servers = servers(&weights);
             let peers = peers(weights.len());
-            let key_balance = Balance::Hash(crate::route::key::Key {
-                parts: vec![crate::route::key::Part::Ip],
-                missing: crate::route::key::Missing::Ip,
-                repeated: None,
-            });
+            let key_balance = Balance::Hash(crate::route::key::Key::new(vec![crate::route::key::Part::Ip]));
             for balance in [Balance::RoundRobin, Balance::LeastRequests, Balance::Random, key_balance] {
                 let mut choice = Balancer::new(&balance, &servers);
                 let some = allowed.iter().take(weights.len()).any(|allowed| *allowed);

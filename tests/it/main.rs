@@ -14,6 +14,7 @@ mod abuse;
 mod actions;
 mod admin;
 mod bans;
+mod body_keys;
 mod cli;
 mod config;
 mod consumers;

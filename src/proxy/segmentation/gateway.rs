@@ -138,6 +138,7 @@ fn route() -> Route {
         reject: None,
         addresses: AddressRules::default(),
         auth: None,
+        reads_body: false,
     }
 }
 

@@ -84,6 +84,7 @@ fn with_request<T>(sent: &Sent, look: impl FnOnce(&RouteRequest<'_>) -> T) -> T 
         body: crate::http1::request::Body::EMPTY,
         client: ClientAddress { address, network: address, identified: sent.identified },
         tls_subject: None,
+        content: &crate::route::content::RequestContent::Unknown,
         consumer: None,
     })
 }

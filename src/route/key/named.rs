@@ -1,5 +1,6 @@
 //! Keys named by the values of their parts, as users write them.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
@@ -46,7 +47,7 @@ impl Key {
             match part {
                 Part::Global => text.tag(part.tag()),
                 // As many values as there are parts.
-                _ => text.named(part, rest.next().map_or("", String::as_str), rule, paths)?,
+                _ => text.named(part, &self.in_case(rest.next().map_or("", String::as_str)), rule, paths)?,
             }
         }
         Ok(text.fingerprint())
@@ -59,6 +60,7 @@ impl Key {
         let parts = self.parts.iter().filter(|part| **part != Part::Global);
         let max = self.max_label_part();
         for (part, value) in parts.zip(values) {
+            let value = &*self.in_case(value);
             match (part, value.parse::<IpAddr>()) {
                 // Writing to a `String` cannot fail.
                 (Part::Ip, Ok(address)) => _ = write!(label, "{}", rule.client(address).network),
@@ -67,6 +69,11 @@ impl Key {
             label.push(LABEL_END);
         }
         label
+    }
+
+    /// A value as it is compared.
+    fn in_case<'v>(&self, value: &'v str) -> Cow<'v, str> {
+        if self.folds_case { Cow::Owned(value.to_lowercase()) } else { Cow::Borrowed(value) }
     }
 
     /// The values, if their number is right.
@@ -125,7 +132,9 @@ impl KeyText {
             | Part::TlsSubject
             | Part::Consumer
             | Part::ConsumerColumn(_)
-            | Part::JwtClaim(_) => {
+            | Part::JwtClaim(_)
+            | Part::JsonMember(_)
+            | Part::FormField(_) => {
                 self.bytes(part.tag(), value.as_bytes());
             }
         }

@@ -72,6 +72,7 @@ impl Sample {
             body: tollgate::http1::request::Body::EMPTY,
             client: self.client,
             tls_subject: None,
+            content: &tollgate::route::content::RequestContent::Unknown,
             consumer: None,
         })
     }

@@ -10,7 +10,7 @@ use tollgate::route::mask::Masking;
 use crate::harness::sample_request::{Sample, get};
 
 fn key(parts: &str, missing: Missing) -> Key {
-    Key { parts: parts.split(' ').map(|part| Part::parse(part).unwrap()).collect(), missing, repeated: None }
+    Key { missing, ..Key::new(parts.split(' ').map(|part| Part::parse(part).unwrap()).collect()) }
 }
 
 /// Several values are one key together.

@@ -2,18 +2,14 @@
 
 use proptest::prelude::*;
 use tollgate::route::client::ClientRule;
-use tollgate::route::key::{EVERYONE, Key, KeyFault, KeyResult, KeySecret, Missing, Part, PathForm};
+use tollgate::route::key::{EVERYONE, Key, KeyFault, KeyResult, KeySecret, Part, PathForm};
 
 use crate::harness::sample_request::{Sample, get};
 
 const SECRETS: [KeySecret; 2] = [KeySecret::Process([7; 16]), KeySecret::Fleet([9; 32])];
 
 fn key(parts: &[&str]) -> Key {
-    Key {
-        parts: parts.iter().map(|part| Part::parse(part).unwrap()).collect(),
-        missing: Missing::Ip,
-        repeated: None,
-    }
+    Key::new(parts.iter().map(|part| Part::parse(part).unwrap()).collect())
 }
 
 fn named(parts: &[&str], values: &[&str]) -> Result<KeyResult, KeyFault> {

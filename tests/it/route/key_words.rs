@@ -7,11 +7,8 @@ use tollgate::route::mask::{Masking, ShortIds};
 use crate::harness::sample_request::{Sample, get};
 
 fn key(parts: &str) -> Key {
-    Key {
-        parts: parts.split(' ').map(|part| Part::parse(part).unwrap()).collect(),
-        missing: Missing::Ip,
-        repeated: Some(Repeated::Join),
-    }
+    let parts = parts.split(' ').map(|part| Part::parse(part).unwrap()).collect();
+    Key { repeated: Some(Repeated::Join), ..Key::new(parts) }
 }
 
 fn masking(reveal: bool) -> Masking<'static> {

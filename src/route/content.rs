@@ -1,0 +1,329 @@
+//! The body of a request as keys see it: the fields of a form, and the members of a JSON document.
+//!
+//! Backends differ in how they read a body, so that a request counts by every value that one of them may find: names are
+//! compared without case, and those of forms in the way of PHP too. Several values that differ are
+//! [`BodyValue::Repeated`].
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use smallvec::SmallVec;
+
+use super::query;
+use crate::http1::fields::Fields;
+use crate::measure::JsonPointer;
+
+/// The maximum size of a body that keys are read from, bytes.
+pub const MAX_CONTENT: usize = 64 << 10;
+
+/// The body of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestContent {
+    /// Nothing is known of it: the request comes from a log.
+    Unknown,
+    /// It has no bytes.
+    Empty,
+    /// `application/x-www-form-urlencoded`.
+    Form(Box<[u8]>),
+    /// `application/json`, or a type that ends with `+json`.
+    Json(Box<[u8]>),
+    /// It cannot be read.
+    Unreadable(UnreadableBody),
+}
+
+/// Why a body cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnreadableBody {
+    /// It has more than [`MAX_CONTENT`] bytes.
+    #[error("the body has more than 64 KiB")]
+    TooLarge,
+    /// It has a content coding, another type, or a character set other than UTF-8.
+    #[error("the type or the coding of the body is another one than the limit reads")]
+    Type,
+    /// It is malformed.
+    #[error("the body is malformed")]
+    Broken,
+}
+
+/// The value of a field in a body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BodyValue<'b> {
+    /// The body can be read, and has no such field, or an empty one.
+    Missing,
+    /// Several that differ.
+    Repeated,
+    /// One, perhaps several times.
+    Single(Cow<'b, [u8]>),
+    /// The body, or the field, cannot be read.
+    Unreadable(UnreadableBody),
+}
+
+impl RequestContent {
+    /// A whole body with these fields of its head.
+    pub fn new(fields: Fields<'_>, body: &[u8]) -> Self {
+        if body.is_empty() {
+            return Self::Empty;
+        }
+        match Kind::of(fields) {
+            Some(Kind::Form) => Self::Form(body.into()),
+            Some(Kind::Json) => Self::Json(body.into()),
+            None => Self::Unreadable(UnreadableBody::Type),
+        }
+    }
+
+    /// Whether a body with these fields has a type that can be read.
+    pub fn has_readable_type(fields: Fields<'_>) -> bool {
+        Kind::of(fields).is_some()
+    }
+
+    /// The value at a pointer into a JSON document.
+    pub(super) fn member(&self, pointer: &JsonPointer) -> BodyValue<'_> {
+        match self {
+            Self::Unknown | Self::Empty => BodyValue::Missing,
+            Self::Json(body) => member(body, pointer),
+            Self::Form(_) => BodyValue::Unreadable(UnreadableBody::Type),
+            Self::Unreadable(fault) => BodyValue::Unreadable(*fault),
+        }
+    }
+
+    /// The value of a field of a form.
+    pub(super) fn field(&self, name: &str) -> BodyValue<'_> {
+        match self {
+            Self::Unknown | Self::Empty => BodyValue::Missing,
+            Self::Form(body) => field(body, name),
+            Self::Json(_) => BodyValue::Unreadable(UnreadableBody::Type),
+            Self::Unreadable(fault) => BodyValue::Unreadable(*fault),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Form,
+    Json,
+}
+
+impl Kind {
+    /// `None`: a type that is not read, or a body that another reader may take for another type.
+    fn of(fields: Fields<'_>) -> Option<Self> {
+        let coded = |value: &[u8]| !value.trim_ascii().eq_ignore_ascii_case(b"identity");
+        if fields
+            .iter()
+            .filter(|field| field.name.eq_ignore_ascii_case(b"content-encoding"))
+            .any(|field| coded(field.value))
+        {
+            return None;
+        }
+        let mut types = fields.iter().filter(|field| field.name.eq_ignore_ascii_case(b"content-type"));
+        let (first, None) = (types.next()?, types.next()) else { return None };
+        let text = std::str::from_utf8(first.value).ok()?.to_ascii_lowercase();
+        // A comma would begin a second type.
+        if text.contains(',') {
+            return None;
+        }
+        let mut parts = text.split(';').map(str::trim);
+        let media = parts.next()?;
+        let charset = |part: &str| part.split_once('=').is_some_and(|(name, _)| name.trim() == "charset");
+        let is_utf8 = |part: &str| {
+            let value = part.split_once('=').map_or("", |(_, value)| value).trim().trim_matches('"');
+            matches!(value, "utf-8" | "utf8" | "us-ascii")
+        };
+        if !parts.filter(|part| charset(part)).all(is_utf8) {
+            return None;
+        }
+        match media {
+            "application/x-www-form-urlencoded" => Some(Self::Form),
+            "application/json" => Some(Self::Json),
+            _ if media.starts_with("application/") && media.ends_with("+json") => Some(Self::Json),
+            _ => None,
+        }
+    }
+}
+
+/// Collects values: equal ones count as one.
+#[derive(Debug, Default)]
+struct Collected {
+    first: Option<Vec<u8>>,
+    differs: bool,
+}
+
+impl Collected {
+    fn add(&mut self, value: Vec<u8>) {
+        match &self.first {
+            None => self.first = Some(value),
+            Some(first) => self.differs |= *first != value,
+        }
+    }
+
+    fn value<'b>(self) -> BodyValue<'b> {
+        match self.first {
+            _ if self.differs => BodyValue::Repeated,
+            None => BodyValue::Missing,
+            Some(value) if value.is_empty() => BodyValue::Missing,
+            Some(value) => BodyValue::Single(Cow::Owned(value)),
+        }
+    }
+}
+
+/// Fields are split at `&`. Some backends split at `;` too, so that the fields behind one count as well.
+fn field<'b>(body: &'b [u8], name: &str) -> BodyValue<'b> {
+    let wanted = php_name(name.as_bytes());
+    let mut found = Collected::default();
+    for pair in body.split(|byte| *byte == b'&') {
+        let (key, value) = key_and_value(pair);
+        let is_it = php_name(&query::decoded(key)) == wanted;
+        if is_it {
+            found.add(query::decoded(value).into_owned());
+        }
+        for part in pair.split(|byte| *byte == b';').skip(1) {
+            let (key, other) = key_and_value(part);
+            if php_name(&query::decoded(key)) == wanted {
+                found.add(query::decoded(other).into_owned());
+                // To such a backend, the first value ends before the `;`.
+                if is_it {
+                    let end = memchr::memchr(b';', value).unwrap_or(value.len());
+                    found.add(query::decoded(&value[..end]).into_owned());
+                }
+            }
+        }
+    }
+    found.value()
+}
+
+fn key_and_value(pair: &[u8]) -> (&[u8], &[u8]) {
+    match memchr::memchr(b'=', pair) {
+        Some(equals) => (&pair[..equals], &pair[equals + 1..]),
+        None => (pair, b""),
+    }
+}
+
+/// A name as PHP and ASP.NET read it: without case, without blanks before it, up to a NUL, with `_` for a dot or a blank,
+/// and without what stands in `[…]`.
+fn php_name(name: &[u8]) -> Vec<u8> {
+    let name = name.trim_ascii_start();
+    let end =
+        name.iter().position(|byte| matches!(byte, b'[' | 0)).filter(|end| *end > 0).unwrap_or(name.len());
+    let plain = |byte: &u8| if matches!(byte, b'.' | b' ') { b'_' } else { *byte };
+    folded(&name[..end].iter().map(plain).collect::<Vec<u8>>())
+}
+
+/// In lower case: by Unicode, or ASCII if it is not UTF-8.
+pub(super) fn folded(text: &[u8]) -> Vec<u8> {
+    match std::str::from_utf8(text) {
+        Ok(text) => text.to_lowercase().into_bytes(),
+        Err(_) => text.to_ascii_lowercase(),
+    }
+}
+
+fn member<'b>(body: &'b [u8], pointer: &JsonPointer) -> BodyValue<'b> {
+    let broken = BodyValue::Unreadable(UnreadableBody::Broken);
+    let Ok(text) = std::str::from_utf8(body) else { return broken };
+    let mut found = Collected::default();
+    let tokens: SmallVec<[Cow<'_, str>; 4]> = pointer.keys().map(String::from_utf8_lossy).collect();
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let walked = Walk { tokens: &tokens, found: &mut found }.deserialize(&mut reader);
+    match walked.and_then(|()| reader.end()) {
+        Ok(()) => found.value(),
+        Err(_) => broken,
+    }
+}
+
+/// Goes to the values that the tokens lead to.
+struct Walk<'w> {
+    tokens: &'w [Cow<'w, str>],
+    found: &'w mut Collected,
+}
+
+impl Walk<'_> {
+    /// A value where none is to be entered.
+    fn scalar(self, text: impl Into<Vec<u8>>) {
+        if self.tokens.is_empty() {
+            self.found.add(text.into());
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Walk<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Walk<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text, a number or a boolean")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.scalar(text);
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<(), E> {
+        self.scalar(number.to_string());
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<(), E> {
+        self.scalar(number.to_string());
+        Ok(())
+    }
+
+    /// `1.0` and `1e0` are written as `1`: they are the same number.
+    fn visit_f64<E>(self, number: f64) -> Result<(), E> {
+        // `-0` is 0.
+        let number = if number == 0.0 { 0.0 } else { number };
+        self.scalar(number.to_string());
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, truth: bool) -> Result<(), E> {
+        self.scalar(truth.to_string());
+        Ok(())
+    }
+
+    /// `null`.
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Some((token, rest)) = self.tokens.split_first() else {
+            return Err(A::Error::custom("the value is an object"));
+        };
+        let wanted = token.to_lowercase();
+        while let Some(key) = map.next_key::<Cow<'_, str>>()? {
+            if *key == **token || key.to_lowercase() == wanted {
+                map.next_value_seed(Walk { tokens: rest, found: self.found })?;
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        let Some((token, rest)) = self.tokens.split_first() else {
+            return Err(A::Error::custom("the value is a list"));
+        };
+        // RFC 6901 §4: an index has no leading zero.
+        let wanted = token.parse().ok().filter(|wanted: &usize| wanted.to_string() == **token);
+        let mut index = 0_usize;
+        loop {
+            let more = if wanted == Some(index) {
+                list.next_element_seed(Walk { tokens: rest, found: self.found })?.is_some()
+            } else {
+                list.next_element::<IgnoredAny>()?.is_some()
+            };
+            if !more {
+                return Ok(());
+            }
+            index += 1;
+        }
+    }
+}
