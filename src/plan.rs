@@ -10,6 +10,7 @@ pub mod cost;
 mod limit;
 pub mod log;
 pub mod loop_mark;
+pub mod reject_reason;
 pub mod resolve;
 pub mod target;
 pub mod template;

@@ -103,7 +103,8 @@ impl PasswordLanes {
     /// Too many requests wait for it.
     pub async fn turn(&self, client: u64) -> Result<LaneTurn, QueueFull> {
         // The rest is less than the number of lanes.
-        let lane = &self.lanes[(client % self.lanes.len() as u64) as usize];
+        let lane = usize::try_from(client % self.lanes.len() as u64).unwrap_or_default();
+        let lane = &self.lanes[lane];
         let place = Arc::clone(&lane.places).try_acquire_owned().map_err(|_| QueueFull)?;
         Ok(LaneTurn { _turn: Arc::clone(&lane.turn).lock_owned().await, _place: place })
     }

@@ -73,7 +73,7 @@ impl PasswordVerifier {
         hasher.write(name);
         let count = self.dummies.len().max(1) as u64;
         // The rest is less than the number of hashes.
-        self.dummies.get((hasher.finish() % count) as usize)
+        self.dummies.get(usize::try_from(hasher.finish() % count).unwrap_or_default())
     }
 }
 

@@ -172,6 +172,11 @@ impl VerifiedCredential {
         self.result.get_or_init(|| (auth, result));
     }
 
+    /// Whether there is a result.
+    pub fn is_known(&self) -> bool {
+        self.result.get().is_some()
+    }
+
     /// Why the credential was refused, if it was.
     pub fn fault(&self) -> Option<VerificationFault> {
         self.result.get().and_then(|(_, result)| result.as_ref().err().copied())

@@ -13,12 +13,13 @@ use super::auth::{
     VerifiedCredential,
 };
 use super::loop_mark::LoopMark;
+use super::reject_reason::RejectReason;
 use super::target::AmbiguousTarget;
-use super::{Limit, Plan, Redirect, Route};
+use super::{Plan, Redirect, Route};
 use crate::http1::name::Name;
 use crate::http1::request::{Body, RequestHead};
-use crate::route::client::{AddressRefusal, ClientAddress};
-use crate::route::content::{RequestContent, UnreadableBody};
+use crate::route::client::ClientAddress;
+use crate::route::content::RequestContent;
 use crate::route::key::KeySecret;
 use crate::route::path::Path;
 use crate::route::pattern::bare_host;
@@ -140,17 +141,6 @@ impl EarlyResponse {
             Self::Redirect(_) | Self::Preflight | Self::Options => None,
         }
     }
-}
-
-/// Why a request is refused before any limit is checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RejectReason {
-    /// The status of the response.
-    pub status: StatusCode,
-    /// For the client.
-    pub detail: Cow<'static, str>,
-    /// For the access log.
-    pub error: &'static str,
 }
 
 /// The input of all steps.
@@ -446,68 +436,5 @@ impl From<Unauthenticated> for EarlyResponse {
 impl From<RejectReason> for EarlyResponse {
     fn from(reason: RejectReason) -> Self {
         Self::Reject(reason)
-    }
-}
-
-impl RejectReason {
-    fn new(status: u16, detail: impl Into<Cow<'static, str>>, error: &'static str) -> Self {
-        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
-        Self { status, detail: detail.into(), error }
-    }
-
-    /// The reason where a credential could not be verified, which is not the client's fault.
-    pub fn unverified() -> Self {
-        Self::new(503, "the credential can not be verified at the moment", "credential_unverified")
-    }
-
-    /// The reason where a limit with `on_error = "deny"` could not be checked.
-    pub fn unavailable() -> Self {
-        Self::new(503, "the limits of this route can not be looked up at the moment", "store")
-    }
-
-    #[cold]
-    fn looped() -> Self {
-        let detail = "the request has passed this gateway three times already: an upstream leads back to it";
-        Self::new(508, detail, "loop")
-    }
-
-    /// The body, by which a limit counts, did not come: with this status, detail and error.
-    pub fn body_lost((status, detail, error): (StatusCode, &'static str, &'static str)) -> Self {
-        Self { status, detail: detail.into(), error }
-    }
-
-    /// The body, by which a limit counts, cannot be read.
-    pub fn unreadable_body(fault: UnreadableBody) -> Self {
-        match fault {
-            UnreadableBody::TooLarge => {
-                Self::new(413, "this route reads bodies of at most 64 KiB", "body_too_large")
-            }
-            UnreadableBody::Type => {
-                let detail = "this route reads forms or JSON, as UTF-8 and without a content coding";
-                Self::new(415, detail, "unreadable_body")
-            }
-            UnreadableBody::Broken => {
-                Self::new(400, "the request body is no form or JSON document of use", "unreadable_body")
-            }
-        }
-    }
-
-    /// A part of the limit's key has several values.
-    pub fn repeated_key(limit: &Limit) -> Self {
-        let detail =
-            format!("the key of limit `{}` is given more than once, with different values", limit.name);
-        Self::new(400, detail, "repeated_key")
-    }
-
-    fn address(refusal: AddressRefusal) -> Self {
-        Self::new(403, "requests from this address are not admitted", refusal.error())
-    }
-
-    fn ambiguous_target() -> Self {
-        Self::new(400, "the parts of this path can not be put together again", "malformed_path")
-    }
-
-    fn no_route() -> Self {
-        Self::new(404, "no route matches", "no_route")
     }
 }

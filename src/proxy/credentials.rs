@@ -21,7 +21,8 @@ use crate::plan::admission::{
 use crate::plan::auth::{
     AuthFailure, AuthIndex, CredentialFault, CredentialVerification, VerificationFault, VerifiedCredential,
 };
-use crate::plan::resolve::{EarlyResponse, RejectReason, SeenRequest};
+use crate::plan::reject_reason::RejectReason;
+use crate::plan::resolve::{EarlyResponse, SeenRequest};
 use crate::route::identity::Identity;
 use crate::store::{OnError, Outcome, Unreachable};
 

@@ -12,7 +12,8 @@ use crate::boxed_cold::boxed_cold;
 use crate::limit::units::Micros;
 use crate::plan::Route;
 use crate::plan::admission::{BanRefusal, BindingLimit, Refusal, RefusalCause, RequestCharges};
-use crate::plan::resolve::{EarlyResponse, RejectReason, RoutedRequest};
+use crate::plan::reject_reason::RejectReason;
+use crate::plan::resolve::{EarlyResponse, RoutedRequest};
 use crate::store::{BanningRequest, InTurn, Outcome};
 use crate::telemetry::metrics::RequestOutcome;
 

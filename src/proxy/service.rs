@@ -31,7 +31,8 @@ use crate::plan::Route;
 use crate::plan::action::RouteAction;
 use crate::plan::admission::{Admission, AdmissionDecision, BanRefusal};
 use crate::plan::auth::VerifiedCredential;
-use crate::plan::resolve::{self, EarlyResponse, RejectReason, Resolution, RoutedRequest, SeenRequest};
+use crate::plan::reject_reason::RejectReason;
+use crate::plan::resolve::{self, EarlyResponse, Resolution, RoutedRequest, SeenRequest};
 use crate::store::Outcome;
 use crate::telemetry::metrics::RequestOutcome;
 
@@ -108,32 +109,17 @@ async fn judge<'p, 'r>(
     reader: &mut RequestReader,
     findings: &Findings<'p, 'r>,
 ) -> RequestAction<'p, 'r> {
-    let verified = findings.verified;
-    let mut resolved = resolve(ctx, plan, head, peer, findings);
-    if let Err(Unresolved {
-        response: EarlyResponse::Unverified(auth),
-        route: Some(route),
-        seen: Some(seen),
-    }) = resolved
-    {
-        resolved = match boxed_cold(|| verify(ctx, plan, (auth, route), &seen, reader, verified)).await {
-            Ok(()) => resolve(ctx, plan, head, peer, findings),
-            Err(action) => return action,
-        };
-    }
-    if let Err(Unresolved { response: EarlyResponse::Unread, .. }) = resolved {
-        resolved = match boxed_cold(|| read_body(ctx, head, reader, findings)).await {
-            Ok(()) => resolve(ctx, plan, head, peer, findings),
-            Err(reason) => return RequestAction::Early(EarlyResponse::Reject(reason)),
-        };
-    }
-    let reader = &*reader;
-    let routed = match resolved {
+    let routed = match resolve(ctx, plan, head, peer, findings) {
         Ok(routed) => routed,
         Err(unresolved) => {
-            return boxed_cold(|| refuse_unresolved(ctx, plan, unresolved, reader, verified)).await;
+            let again = || resolve_again(ctx, plan, head, peer, reader, findings, unresolved);
+            match boxed_cold(again).await {
+                Ok(routed) => routed,
+                Err(action) => return action,
+            }
         }
     };
+    let reader = &*reader;
     if !ctx.worker.shared.store.bans().is_empty()
         && let Some(BanRefusal { index, refusal, tightest }) = banned(ctx, &routed.charges)
     {
@@ -198,25 +184,46 @@ struct Unresolved<'p, 'r> {
     seen: Option<Box<SeenRequest<'r>>>,
 }
 
-/// Refuses a request that is answered before any limit of its route is checked.
-async fn refuse_unresolved<'p>(
+/// Verifies the credential of a request, or reads its body, and resolves it again; or answers it before any limit of its
+/// route is checked.
+async fn resolve_again<'p, 'r>(
     ctx: &mut RequestContext,
     plan: &'p WorkerPlan,
-    unresolved: Unresolved<'p, '_>,
-    reader: &RequestReader,
-    verified: &VerifiedCredential,
-) -> RequestAction<'p, 'static> {
-    match unresolved {
-        Unresolved {
-            response: EarlyResponse::Unauthenticated(failure),
-            route: Some(route),
-            seen: Some(seen),
-        } => {
-            let action = refuse_credential(ctx, plan, failure, route, &seen, reader).await;
-            verified.end_turn();
-            action
+    head: &'r RequestHead<'r>,
+    peer: &'r ConnectionPeer,
+    reader: &mut RequestReader,
+    findings: &Findings<'p, 'r>,
+    mut unresolved: Unresolved<'p, 'r>,
+) -> Result<RoutedRequest<'p, 'r>, RequestAction<'p, 'r>> {
+    let verified = findings.verified;
+    loop {
+        match unresolved {
+            Unresolved {
+                response: EarlyResponse::Unverified(auth),
+                route: Some(route),
+                seen: Some(seen),
+            } if !verified.is_known() => {
+                verify(ctx, plan, (auth, route), &seen, reader, verified).await?;
+            }
+            Unresolved { response: EarlyResponse::Unread, .. } if findings.body.get().is_none() => {
+                let read = read_body(ctx, head, reader, findings).await;
+                read.map_err(|reason| RequestAction::Early(EarlyResponse::Reject(reason)))?;
+            }
+            Unresolved {
+                response: EarlyResponse::Unauthenticated(failure),
+                route: Some(route),
+                seen: Some(seen),
+            } => {
+                let action = refuse_credential(ctx, plan, failure, route, &seen, reader).await;
+                verified.end_turn();
+                return Err(action);
+            }
+            Unresolved { response, .. } => return Err(RequestAction::Early(response)),
         }
-        Unresolved { response, .. } => RequestAction::Early(response),
+        unresolved = match resolve(ctx, plan, head, peer, findings) {
+            Ok(routed) => return Ok(routed),
+            Err(unresolved) => unresolved,
+        };
     }
 }
 

@@ -50,6 +50,8 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
     ("proxy/request_body.rs", "poll_interim", "write_timeout", "proxy/request_body.rs"),
     ("proxy/request_body.rs", "poll_hints", "write_timeout", "proxy/request_body.rs"),
     ("proxy/request_body.rs", "poll_more", "body_timeout", "proxy/request_reader.rs"),
+    ("proxy/read_content.rs", "ask_for_body", "write_timeout", "proxy/read_content.rs"),
+    ("proxy/read_content.rs", "poll_end", "body_timeout", "proxy/request_reader.rs"),
     ("proxy/response_writer.rs", "poll_write", "write_timeout", "proxy/response_writer.rs"),
     ("proxy/response_writer.rs", "poll_flush", "write_timeout", "proxy/response_writer.rs"),
     ("proxy/response_writer.rs", "write", "write_timeout", "proxy/response_writer.rs"),

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::harness::{Backend, Client, Gateway, Response, everything_to, get_with};
+use http::Request;
+
+use crate::harness::{Backend, Body, Client, Gateway, Http2, Response, everything_to, get_with};
 
 const FORM: &str = "content-type: application/x-www-form-urlencoded\r\n";
 const JSON: &str = "content-type: application/json\r\n";
@@ -41,7 +43,7 @@ fn each_counts_as_bob(key: &str, fields: &str, good: &str, spellings: &[&str]) {
         assert!(matches!(response.status, 400 | 429), "{body}: {}", response.status);
     }
     assert_eq!(backend.count(), before, "none reaches the backend");
-    post(&gateway, fields, good.replace("bob", "ann")).expect(200);
+    post(&gateway, fields, good.replace("bob", "ann").replace("12", "13")).expect(200);
 }
 
 #[test]
@@ -194,6 +196,34 @@ fn a_body_is_asked_for_read_in_parts_and_forwarded_whole() {
     assert_eq!(backend.latest().body, b"username=bob");
 }
 
+/// Each body has the size of a stream's window, or is a little larger.
+#[test]
+fn http2_streams_are_read_to_their_end() {
+    let backend = Backend::ok();
+    let gateway = gateway(&backend, "form:username", "");
+    let text = |length: usize| format!("username=bob&x={}", "x".repeat(length - 15));
+    for (length, sized, status) in [
+        (20, true, 200),
+        (64 << 10, false, 200),
+        (64 << 10, true, 429),
+        ((64 << 10) + 1, false, 413),
+        ((64 << 10) + 1, true, 413),
+    ] {
+        let body = text(length);
+        let request = Request::post("http://a/").header("content-type", "application/x-www-form-urlencoded");
+        let request = if sized { request.header("content-length", body.len()) } else { request };
+        let request = request.body(()).expect("a request");
+        let client = Http2::connect(gateway.addr());
+        let answer = client
+            .exchange(request, Body { bytes: body.clone().into_bytes(), trailers: None })
+            .expect("an answer");
+        assert_eq!(answer.status, status, "{length}, {sized}");
+        if status == 200 {
+            assert_eq!(backend.latest().body, body.as_bytes());
+        }
+    }
+}
+
 #[test]
 fn a_client_that_leaves_within_its_body_is_not_counted() {
     let backend = Backend::ok();
@@ -212,4 +242,46 @@ fn a_client_that_leaves_within_its_body_is_not_counted() {
     client.write(broken);
     client.read().expect(400);
     assert_eq!(backend.count(), 1);
+}
+
+/// The story of docs/passwords.md, "Protecting a log-in".
+#[test]
+fn the_sixth_attempt_on_an_account_is_refused_from_whichever_address_it_comes() {
+    let backend = Backend::ok();
+    let gateway = Gateway::start(&format!(
+        "[server]\nlisten = [\"127.0.0.1:0\"]\ntrusted_proxies = [\"127.0.0.1\"]\nclient_ip = \"x-forwarded-for\"\n\
+         [upstreams]\nservice = \"{}\"\n\
+         [limits.address]\nalgorithm = \"fixed-window\"\nalign = \"first-request\"\nkey = \"ip\"\nrate = \"20/day\"\n\
+         [limits.account]\nalgorithm = \"fixed-window\"\nalign = \"first-request\"\nkey = \"form:username\"\n\
+         rate = \"5/day\"\nmissing = \"deny\"\nfold = \"lower\"\n\
+         [[routes]]\npath = \"/login\"\nmethods = [\"POST\"]\nupstream = \"service\"\nlimits = [\"address\", \"account\"]\n",
+        backend.url()
+    ));
+    let attempt = |client: &mut Client, address: u32, account: &str| {
+        let body = format!("username={account}&password=guess-{address}");
+        client.write(format!(
+            "POST /login HTTP/1.1\r\nhost: a\r\n{FORM}x-forwarded-for: 198.51.{}.{}\r\ncontent-length: {}\r\n\r\n{body}",
+            address / 250,
+            address % 250,
+            body.len()
+        ));
+        client.read().status
+    };
+    let admitted: usize = std::thread::scope(|scope| {
+        let run = |worker: u32| {
+            let (gateway, attempt) = (&gateway, &attempt);
+            scope.spawn(move || {
+                let mut client = Client::connect(gateway.addr());
+                let names = ["bob", "BOB", "b%6Fb", "Bob"];
+                let try_one = |address: u32| attempt(&mut client, address, names[address as usize % 4]);
+                (worker * 250..(worker + 1) * 250).map(try_one).filter(|status| *status == 200).count()
+            })
+        };
+        let workers: Vec<_> = (0..4).map(run).collect();
+        workers.into_iter().map(|worker| worker.join().expect("no panic")).sum()
+    });
+    assert_eq!(admitted, 5);
+    let mut client = Client::connect(gateway.addr());
+    assert_eq!(attempt(&mut client, 1, "ann"), 200);
+    assert_eq!(attempt(&mut client, 2, ""), 429, "without a name");
 }
