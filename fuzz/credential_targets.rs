@@ -49,6 +49,7 @@ pub(crate) fn credentials(data: &[u8]) {
             CredentialSource::Header(_) | CredentialSource::Bearer | CredentialSource::Basic => {
                 assert!(!carried || repeated || fields().next().is_some());
             }
+            CredentialSource::Request => {}
             CredentialSource::Query(_) => {
                 let source = source.clone();
                 let rest = without_credentials(head.target.query.unwrap_or_default(), [&source].into_iter());

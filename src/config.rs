@@ -21,6 +21,7 @@ mod cost;
 mod diagnostics;
 mod endpoint;
 mod file;
+mod forward;
 mod gather;
 mod headers;
 mod jwt;

@@ -7,6 +7,7 @@ mod ack_timeout;
 pub mod crypto;
 #[cfg(test)]
 mod pipe;
+pub mod service_connection;
 mod socket;
 mod stream;
 mod tls;

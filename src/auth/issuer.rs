@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::fetch::{FetchError, KeySetUrl, get};
+use super::fetch::{FetchError, ServiceTarget, get};
 use super::jwt::{KeySet, KeySetFault};
 
 /// The time between two fetches that nothing has asked for.
@@ -26,7 +26,7 @@ const MAX_WAIT: Duration = Duration::from_secs(5);
 /// An issuer and its keys.
 #[derive(Debug)]
 pub struct Issuer {
-    url: KeySetUrl,
+    url: ServiceTarget,
     keys: ArcSwap<Keys>,
     /// The number of fetches that have ended, well or not.
     fetches: watch::Sender<u64>,
@@ -64,7 +64,7 @@ pub enum IssuerError {
 
 impl Issuer {
     /// An issuer whose keys were not fetched yet.
-    pub fn new(url: KeySetUrl) -> Self {
+    pub fn new(url: ServiceTarget) -> Self {
         Self {
             url,
             keys: ArcSwap::default(),

@@ -127,6 +127,7 @@ impl TokenVerifier {
             name: name.into(),
             tier: tier.map(Into::into),
             claims: self.claims.iter().filter_map(|claim| text(claim)).collect(),
+            fields: Box::default(),
             expires: Timestamp(end.saturating_mul(SECOND)),
         })
     }

@@ -8,15 +8,17 @@ use super::report::{SourceSpan, quoted};
 use super::table::ConfigTable;
 use super::text::{Cursor, SyntaxError};
 use super::value::{ConfigValue, Entry};
-use super::{basic, jwt};
+use super::{basic, forward, jwt};
 use crate::plan::LimitIndex;
 use crate::plan::auth::{ApiKeys, Auth, AuthIndex, AuthMethod, RouteAuth};
 use crate::route::credential::CredentialSource;
 
-/// The types of a later version.
-const LATER_TYPES: [&str; 1] = ["forward"];
-const TYPES: [(&str, AuthType); 3] =
-    [("api-key", AuthType::ApiKey), ("basic", AuthType::Basic), ("jwt", AuthType::Jwt)];
+const TYPES: [(&str, AuthType); 4] = [
+    ("api-key", AuthType::ApiKey),
+    ("basic", AuthType::Basic),
+    ("forward", AuthType::Forward),
+    ("jwt", AuthType::Jwt),
+];
 /// The maximum number of auths of a route.
 const MAX_AUTHS: usize = 16;
 
@@ -25,6 +27,7 @@ const MAX_AUTHS: usize = 16;
 enum AuthType {
     ApiKey,
     Basic,
+    Forward,
     Jwt,
 }
 
@@ -56,7 +59,7 @@ pub(super) fn read(entry: &Entry<'_>, limits: &Directory<'_>) -> AuthDraft {
 }
 
 fn auth(mut table: ConfigTable<'_>, limits: &Directory<'_>, draft: &mut AuthDraft) -> Option<Auth> {
-    let kind = table.require("type", "\"api-key\"", |value| value.choice_now(&TYPES, &LATER_TYPES));
+    let kind = table.require("type", "\"api-key\"", |value| value.choice(&TYPES));
     // Without it the other keys cannot be interpreted.
     let (source, method) = match kind? {
         AuthType::ApiKey => {
@@ -72,6 +75,10 @@ fn auth(mut table: ConfigTable<'_>, limits: &Directory<'_>, draft: &mut AuthDraf
             let passwords = table.require("file", "\"users.htpasswd\"", |value| basic::read(&value));
             let passwords = passwords.map(|passwords| AuthMethod::Passwords(Arc::new(passwords)));
             (Some(CredentialSource::Basic), passwords)
+        }
+        AuthType::Forward => {
+            let forward = forward::read(&mut table);
+            (Some(CredentialSource::Request), forward.map(|forward| AuthMethod::Forward(Arc::new(forward))))
         }
         AuthType::Jwt => {
             let source = match table.take("from") {
@@ -94,6 +101,10 @@ fn auth(mut table: ConfigTable<'_>, limits: &Directory<'_>, draft: &mut AuthDraf
             let challenge = format!("Bearer realm=\"{realm}\"");
             let invalid = format!("{challenge}, error=\"invalid_token\"");
             (challenge, invalid)
+        }
+        (AuthMethod::Forward(_), _) => {
+            let challenge = format!("Forward realm=\"{realm}\"");
+            (challenge.clone(), challenge)
         }
         (AuthMethod::Passwords(_), _) => {
             // RFC 7617 §2.1: names and passwords are UTF-8.
@@ -166,6 +177,7 @@ fn auth_names(
         return find(&value.text()?).map(|auth| vec![auth]);
     }
     let auth_at = |auth: AuthIndex| drafts.get(auth.0)?.auth.as_ref();
+    let asks_service = |auth: AuthIndex| auth_at(auth).is_some_and(|auth| auth.forward().is_some());
     let source = |auth: AuthIndex| auth_at(auth).map(|auth| &auth.source);
     // A key and a token are told apart by their form.
     let are_alike = |one: AuthIndex, other: AuthIndex| {
@@ -187,6 +199,14 @@ fn auth_names(
                 source(auth)?,
             );
             item.fault(message, "give one of the two another `from`, or write the keys into one file");
+        }
+        // A service is asked about each request that comes to it.
+        if let Some(before) = named.iter().find(|auth| asks_service(**auth)) {
+            let message = format!(
+                "{} is asked about all requests: no later auth decides",
+                quoted(&drafts[before.0].name)
+            );
+            item.fault(message, "name it last");
         }
         named.push(auth);
         Some(())

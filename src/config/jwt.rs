@@ -8,7 +8,7 @@ use super::report::quoted;
 use super::table::ConfigTable;
 use super::value::ConfigValue;
 use super::{service_url, text};
-use crate::auth::fetch::KeySetUrl;
+use crate::auth::fetch::ServiceTarget;
 use crate::auth::issuer::Issuer;
 use crate::auth::jwt::{ClaimsRules, KeySet, MIN_SECRET, SecretKey, SignatureAlgorithm};
 use crate::auth::tokens::{NamedClaims, TokenVerifier, VerificationKeys};
@@ -97,7 +97,7 @@ fn public(jwks: &ConfigValue<'_>, algorithms: Option<&ConfigValue<'_>>) -> Optio
     let Endpoint { host, port, authority, tls, .. } = url.trusted(jwks)?;
     let default = if tls.is_some() { ":443" } else { ":80" };
     let authority = authority.strip_suffix(default).unwrap_or(&authority).into();
-    let issuer = Issuer::new(KeySetUrl { host, port, authority, tls, path });
+    let issuer = Issuer::new(ServiceTarget { host, port, authority, tls, path });
     Some(VerificationKeys::Issuer(issuer.into(), allowed?))
 }
 

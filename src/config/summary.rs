@@ -103,6 +103,7 @@ fn credentials_words(auth: &Auth) -> String {
         AuthMethod::ApiKeys(_) => format!("API keys in `{source}`, {words}"),
         AuthMethod::Tokens(_) => format!("tokens in `{source}`, verified by {words}"),
         AuthMethod::Passwords(_) => format!("passwords of {words}"),
+        AuthMethod::Forward(_) => format!("the answer of {words}"),
     }
 }
 
@@ -113,6 +114,7 @@ pub(crate) fn consumers_words(auth: &Auth) -> String {
             format!("{} of {}", counted(consumers.keys(), "key"), counted(consumers.names(), "consumer"))
         }
         AuthMethod::Tokens(tokens) => tokens.keys_words(),
+        AuthMethod::Forward(forward) => format!("`{}`", forward.settings().target),
         AuthMethod::Passwords(passwords) => counted(passwords.users().len(), "user"),
     }
 }

@@ -218,17 +218,6 @@ impl<'a> ConfigValue<'a> {
         value
     }
 
-    /// As [`Self::choice`]; `later` are choices of a later version.
-    pub(super) fn choice_now<T: Copy>(&self, choices: &[(&str, T)], later: &[&str]) -> Option<T> {
-        let text = self.text()?;
-        if later.contains(&text.as_str()) {
-            let what = format!("{} = \"{}\"", self.label.trim_matches('`'), text.as_str());
-            self.fault(format!("`{what}` is not available in this version of tollgate"), all(choices));
-            return None;
-        }
-        self.choice(choices)
-    }
-
     /// One of these words, with its meaning.
     pub(super) fn choice<T: Copy>(&self, choices: &[(&str, T)]) -> Option<T> {
         let text = self.text()?;

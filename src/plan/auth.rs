@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::admission::RequestCharges;
 use super::{LimitIndex, Plan, Route};
+use crate::auth::forward::{ForwardAuth, ServiceAnswer};
 use crate::auth::jwt::{self, TokenFault};
 use crate::auth::password_lanes::LaneTurn;
 use crate::auth::passwords::{PasswordCheck, PasswordVerifier, WrongPassword};
@@ -16,7 +17,7 @@ use crate::limit::units::Timestamp;
 use crate::route::RouteRequest;
 use crate::route::consumers::{Consumer, Consumers};
 use crate::route::credential::{Credential, CredentialSource, without_credentials};
-use crate::route::identity::Identity;
+use crate::route::identity::{GrantedField, Identity};
 use crate::route::key::KeySecret;
 
 /// An `[auth.NAME]`.
@@ -45,6 +46,8 @@ pub enum AuthMethod {
     Tokens(Arc<TokenVerifier>),
     /// `basic`: the hash of its password is computed.
     Passwords(Arc<PasswordVerifier>),
+    /// `forward`: a service decides.
+    Forward(Arc<ForwardAuth>),
 }
 
 /// API keys of a file.
@@ -61,7 +64,7 @@ impl Auth {
     pub fn api_keys(&self) -> Option<&ApiKeys> {
         match &self.method {
             AuthMethod::ApiKeys(keys) => Some(keys),
-            AuthMethod::Tokens(_) | AuthMethod::Passwords(_) => None,
+            _ => None,
         }
     }
 
@@ -70,19 +73,27 @@ impl Auth {
         self.api_keys().into_iter().flat_map(|keys| keys.consumers.iter())
     }
 
+    /// The service that decides, if it is of this type.
+    pub fn forward(&self) -> Option<&Arc<ForwardAuth>> {
+        match &self.method {
+            AuthMethod::Forward(forward) => Some(forward),
+            _ => None,
+        }
+    }
+
     /// The verifier of its passwords, if it is of this type.
     pub fn passwords(&self) -> Option<&Arc<PasswordVerifier>> {
         match &self.method {
-            AuthMethod::ApiKeys(_) | AuthMethod::Tokens(_) => None,
             AuthMethod::Passwords(passwords) => Some(passwords),
+            _ => None,
         }
     }
 
     /// The verifier of its tokens, if it is of this type.
     pub fn tokens(&self) -> Option<&Arc<TokenVerifier>> {
         match &self.method {
-            AuthMethod::ApiKeys(_) | AuthMethod::Passwords(_) => None,
             AuthMethod::Tokens(tokens) => Some(tokens),
+            _ => None,
         }
     }
 }
@@ -91,7 +102,7 @@ impl AuthMethod {
     /// The consumer of a credential that was verified before, and is remembered. `None`: it has to be verified.
     fn remembered(&self, credential: &[u8], now: Timestamp) -> Option<Arc<Identity>> {
         match self {
-            Self::ApiKeys(_) => None,
+            Self::ApiKeys(_) | Self::Forward(_) => None,
             Self::Tokens(tokens) => tokens.find(credential, now),
             Self::Passwords(passwords) => passwords.find(credential, now),
         }
@@ -126,8 +137,11 @@ pub struct VerifiedCredential {
 }
 
 /// Why a credential was refused after it was verified.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerificationFault {
+    /// The service has refused the request with this answer.
+    #[error("the service has answered {}", .0.status)]
+    Answered(Arc<ServiceAnswer>),
     /// That of a token.
     #[error("{0}")]
     Token(TokenFault),
@@ -139,6 +153,8 @@ pub enum VerificationFault {
 /// A credential to verify.
 #[derive(Debug)]
 pub enum CredentialVerification {
+    /// A request that the service of this auth is asked about.
+    Forward(Arc<ForwardAuth>),
     /// A token.
     Token(TokenVerification),
     /// A password.
@@ -146,9 +162,11 @@ pub enum CredentialVerification {
 }
 
 impl CredentialVerification {
-    /// Verifies it in this thread, which may take seconds. `None`: the keys of the issuer were never fetched.
+    /// Verifies it in this thread, which may take seconds. `None`: the keys of the issuer were never fetched, or a service
+    /// would have to be asked.
     pub fn run(&self) -> Option<Result<Arc<Identity>, VerificationFault>> {
         match self {
+            Self::Forward(_) => None,
             Self::Token(token) if token.lacks_keys() => None,
             Self::Token(token) => Some(token.run().map_err(VerificationFault::Token)),
             Self::Password(password) => Some(password.run().map_err(VerificationFault::from)),
@@ -177,9 +195,33 @@ impl VerifiedCredential {
         self.result.get().is_some()
     }
 
+    /// The answer of a service that has refused the request.
+    pub fn answer(&self) -> Option<Arc<ServiceAnswer>> {
+        match self.result.get() {
+            Some((_, Err(VerificationFault::Answered(answer)))) => Some(Arc::clone(answer)),
+            _ => None,
+        }
+    }
+
     /// Why the credential was refused, if it was.
     pub fn fault(&self) -> Option<VerificationFault> {
-        self.result.get().and_then(|(_, result)| result.as_ref().err().copied())
+        self.result.get().and_then(|(_, result)| result.as_ref().err().cloned())
+    }
+
+    /// Fields for the backend that the service has answered with.
+    pub fn fields(&self) -> &[GrantedField] {
+        let identity = self.result.get().and_then(|(_, result)| result.as_ref().ok());
+        identity.map_or(&[], |identity| &identity.fields)
+    }
+
+    /// The result for the auth of a service, without looking at what is remembered.
+    fn decided(&self, auth: AuthIndex) -> Option<Result<&Identity, CredentialFault>> {
+        let (known, result) = self.result.get()?;
+        (*known == auth).then(|| match result {
+            Ok(identity) => Ok(&**identity),
+            Err(VerificationFault::Answered(_)) => Err(CredentialFault::Answered),
+            Err(_) => Err(CredentialFault::Invalid),
+        })
     }
 
     /// Keeps the client's turn until [`Self::end_turn`].
@@ -193,17 +235,12 @@ impl VerifiedCredential {
     }
 
     /// The result for this auth. What was verified before is remembered.
-    fn get(
-        &self,
-        auth: AuthIndex,
-        method: &AuthMethod,
-        credential: &[u8],
-    ) -> Option<Result<&Identity, VerificationFault>> {
+    fn get(&self, auth: AuthIndex, method: &AuthMethod, credential: &[u8]) -> Option<Option<&Identity>> {
         if self.result.get().is_none() {
             self.set(auth, Ok(method.remembered(credential, self.now)?));
         }
         let (known, result) = self.result.get()?;
-        (*known == auth).then(|| result.as_ref().map(|identity| &**identity).map_err(|fault| *fault))
+        (*known == auth).then(|| result.as_ref().ok().map(|identity| &**identity))
     }
 }
 
@@ -234,6 +271,8 @@ pub enum CredentialFault {
     Invalid,
     /// There are several that differ.
     Repeated,
+    /// The service has answered the request.
+    Answered,
 }
 
 /// A consumer, and the auth that named it.
@@ -283,6 +322,7 @@ impl CredentialFault {
             Self::Missing => "this route requires a credential",
             Self::Invalid => "the credential is not known",
             Self::Repeated => "there are several different credentials",
+            Self::Answered => "the service has refused the request",
         }
     }
 
@@ -292,6 +332,7 @@ impl CredentialFault {
             Self::Missing => "credential_missing",
             Self::Invalid => "credential_invalid",
             Self::Repeated => "credential_repeated",
+            Self::Answered => "forward_auth",
         }
     }
 }
@@ -316,6 +357,16 @@ impl Plan {
         let failed = |auth, fault| Err(Unauthenticated::Failure(AuthFailure { auth, fault }));
         for &index in &route.auths {
             let auth = self.auth(index);
+            if let AuthMethod::Forward(_) = auth.method {
+                return match verified.decided(index) {
+                    None => Err(Unauthenticated::Unverified(index)),
+                    Some(Err(fault)) => failed(index, fault),
+                    Some(Ok(identity)) if identity.name.is_empty() => Ok(None),
+                    Some(Ok(identity)) => {
+                        Ok(Some(NamedConsumer { auth: index, consumer: Consumer::verified(identity) }))
+                    }
+                };
+            }
             let credential = match auth.source.find(request) {
                 Credential::Missing => continue,
                 Credential::Repeated => return failed(index, CredentialFault::Repeated),
@@ -328,7 +379,7 @@ impl Plan {
                 AuthMethod::ApiKeys(keys) => keys.consumers.find(&credential),
                 method => match verified.get(index, method, &credential) {
                     None => return Err(Unauthenticated::Unverified(index)),
-                    Some(result) => result.ok().map(Consumer::verified),
+                    Some(identity) => identity.map(Consumer::verified),
                 },
             };
             return match consumer {
@@ -366,9 +417,12 @@ impl Plan {
         now: Timestamp,
     ) -> Option<CredentialVerification> {
         let auth = self.auth(index);
+        if let AuthMethod::Forward(forward) = &auth.method {
+            return Some(CredentialVerification::Forward(Arc::clone(forward)));
+        }
         let Credential::Single(credential) = auth.source.find(request) else { return None };
         match &auth.method {
-            AuthMethod::ApiKeys(_) => None,
+            AuthMethod::ApiKeys(_) | AuthMethod::Forward(_) => None,
             AuthMethod::Tokens(tokens) => {
                 Some(CredentialVerification::Token(tokens.prepare(&credential, now)))
             }

@@ -16,10 +16,13 @@ use super::loop_mark::LoopMark;
 use super::reject_reason::RejectReason;
 use super::target::AmbiguousTarget;
 use super::{Plan, Redirect, Route};
+use crate::auth::forward::ForwardQuestion;
 use crate::http1::name::Name;
 use crate::http1::request::{Body, RequestHead};
+use crate::limit::units::Timestamp;
 use crate::route::client::ClientAddress;
 use crate::route::content::RequestContent;
+use crate::route::identity::GrantedField;
 use crate::route::key::KeySecret;
 use crate::route::path::Path;
 use crate::route::pattern::bare_host;
@@ -81,6 +84,8 @@ pub struct RoutedRequest<'p, 'r> {
     pub target: Cow<'r, str>,
     /// The hash that selects the server.
     pub affinity: u64,
+    /// Further fields for the backend, from the service that has let the request through.
+    pub granted: &'p [GrantedField],
     seen: SeenRequest<'r>,
 }
 
@@ -93,6 +98,8 @@ pub struct SeenRequest<'r> {
     client: ClientAddress,
     subject: Option<&'r str>,
     content: &'r RequestContent,
+    /// The client uses TLS, to the gateway or to the trusted proxy before it.
+    secure: bool,
 }
 
 /// The response to a request that is not forwarded or charged.
@@ -222,6 +229,7 @@ impl<'p, 'r> Input<'p, 'r, '_> {
                                 charges: assessment,
                                 target,
                                 affinity,
+                                granted: self.granted(),
                                 seen: request,
                             })
                         }
@@ -253,6 +261,13 @@ impl<'p, 'r> Input<'p, 'r, '_> {
         }
     }
 
+    fn granted(self) -> &'p [GrantedField] {
+        match self.origin {
+            Origin::Connection(verified) => verified.fields(),
+            Origin::Log(_) => &[],
+        }
+    }
+
     fn see(self, host: Cow<'r, str>) -> Result<SeenRequest<'r>, EarlyResponse> {
         let Self { plan, head, peer, client, .. } = self;
         if head.target.path == "*" {
@@ -261,7 +276,15 @@ impl<'p, 'r> Input<'p, 'r, '_> {
         let path = Path::parse(head.target.path, plan.server.path_matching)
             .map_err(|fault| RejectReason::new(400, fault.to_string(), "malformed_path"))?;
         let content = self.content.unwrap_or(&RequestContent::Unknown);
-        Ok(SeenRequest { head, path, host, client, subject: peer.subject, content })
+        Ok(SeenRequest {
+            head,
+            path,
+            host,
+            client,
+            subject: peer.subject,
+            content,
+            secure: self.came_by_tls(),
+        })
     }
 
     fn route(
@@ -349,6 +372,21 @@ impl RoutedRequest<'_, '_> {
 }
 
 impl SeenRequest<'_> {
+    /// What a service is asked about the request, which came at `now`.
+    pub fn question(&self, now: Timestamp) -> ForwardQuestion<'_> {
+        let named = self.head.fields.known(Name::Host).and_then(|host| std::str::from_utf8(host).ok());
+        ForwardQuestion {
+            method: &self.head.method,
+            host: self.head.target.authority.or(named).unwrap_or_default(),
+            path: self.head.target.path,
+            query: self.head.target.query,
+            fields: self.head.fields,
+            client: self.client.address,
+            secure: self.secure,
+            now,
+        }
+    }
+
     /// The request as routes and keys see it.
     pub fn request(&self) -> RouteRequest<'_> {
         RouteRequest {

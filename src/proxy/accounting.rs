@@ -123,7 +123,7 @@ impl RequestContext {
                     CredentialFault::Missing => AuthResult::Missing,
                     CredentialFault::Repeated => AuthResult::Repeated,
                     // Counted once it is known whether a limit refuses it.
-                    CredentialFault::Invalid => return,
+                    CredentialFault::Invalid | CredentialFault::Answered => return,
                 };
                 (*auth, result)
             }

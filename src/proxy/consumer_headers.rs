@@ -1,13 +1,15 @@
 //! What a backend is told of the consumer, and what it is not told: the credential, and the client's own claims.
 
+use http::HeaderName;
 use http::header::{AUTHORIZATION, COOKIE};
 
 use crate::http1::fields::{Field, Fields};
-use crate::http1::name::claims_consumer;
+use crate::http1::name::{claims_consumer, same_to_cgi};
 use crate::plan::Plan;
 use crate::plan::auth::{Auth, RouteAuth};
 use crate::route::consumers::Consumer;
 use crate::route::credential::{CredentialSource, without_cookies};
+use crate::route::identity::GrantedField;
 
 /// The headers `x-consumer` and `x-consumer-tier`, and the credentials to be removed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,6 +19,8 @@ pub(crate) struct ConsumerHeaders<'a> {
     auth: Option<&'a RouteAuth>,
     /// The backend does not get the credential.
     hides: bool,
+    /// Further fields for the backend, from the service that has let the request through.
+    granted: &'a [GrantedField],
     /// The lengths of the names of headers with credentials, as bits: most headers have another one.
     lengths: u64,
 }
@@ -27,19 +31,25 @@ const CONSUMER: &[u8] = b"x-consumer";
 const CONSUMER_TIER: &[u8] = b"x-consumer-tier";
 
 impl<'a> ConsumerHeaders<'a> {
-    pub(crate) fn new(plan: &'a Plan, auth: Option<&'a RouteAuth>, consumer: Option<Consumer<'a>>) -> Self {
-        Self::of(&plan.auths, auth, consumer)
+    pub(crate) fn new(
+        plan: &'a Plan,
+        auth: Option<&'a RouteAuth>,
+        consumer: Option<Consumer<'a>>,
+        granted: &'a [GrantedField],
+    ) -> Self {
+        Self { granted, ..Self::of(&plan.auths, auth, consumer) }
     }
 
     fn of(auths: &'a [Auth], auth: Option<&'a RouteAuth>, consumer: Option<Consumer<'a>>) -> Self {
         let hides = auth.is_some_and(|auth| !auth.forwards_credentials);
-        let mut headers = Self { auths, consumer, auth, hides, lengths: 0 };
+        let mut headers = Self { auths, consumer, auth, hides, granted: &[], lengths: 0 };
         headers.lengths = headers.sources().fold(0, |lengths, source| match source {
             CredentialSource::Header(name) => lengths | bit(name.as_str()),
             CredentialSource::Bearer | CredentialSource::Basic => lengths | bit(AUTHORIZATION.as_str()),
             CredentialSource::Cookie(_) => lengths | bit(COOKIE.as_str()),
-            CredentialSource::Query(_) => lengths,
+            CredentialSource::Query(_) | CredentialSource::Request => lengths,
         });
+        headers.lengths |= headers.answered().fold(0, |lengths, name| lengths | bit(name.as_str()));
         headers
     }
 
@@ -62,6 +72,7 @@ impl<'a> ConsumerHeaders<'a> {
         }
         !(claims_consumer(field.name)
             || self.sources().any(hides)
+            || self.answered().any(|name| same_to_cgi(name.as_str().as_bytes(), field.name))
             || is_cookie(field) && self.rewrites_cookies())
     }
 
@@ -76,6 +87,9 @@ impl<'a> ConsumerHeaders<'a> {
                 }
             }
         }
+        for GrantedField { name, value } in self.granted {
+            put(name.as_bytes(), value);
+        }
         if let Some(consumer) = self.consumer {
             put(CONSUMER, consumer.encoded_name().as_bytes());
             if let Some(tier) = consumer.encoded_tier() {
@@ -88,6 +102,13 @@ impl<'a> ConsumerHeaders<'a> {
     /// so that their order stays.
     fn rewrites_cookies(&self) -> bool {
         self.hides && self.sources().any(|source| matches!(source, CredentialSource::Cookie(_)))
+    }
+
+    /// The names of fields that a service of the route answers with: those of the client never pass.
+    fn answered(&self) -> impl Iterator<Item = &'a HeaderName> {
+        let (all, named) = (self.auths, self.auth.map_or(&[][..], |auth| &auth.auths));
+        let forwards = named.iter().filter_map(|auth| all.get(auth.0)?.forward());
+        forwards.flat_map(|forward| &forward.settings().headers)
     }
 
     /// The places of the route's credentials.

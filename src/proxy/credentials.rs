@@ -8,6 +8,7 @@ use super::decide::{OverLimitRequest, RequestAction, banned, banned_by_store, de
 use super::request_context::RequestContext;
 use super::request_reader::RequestReader;
 use super::worker::WorkerPlan;
+use crate::auth::forward::{ForwardAuth, ForwardOutcome, ServiceAnswer};
 use crate::auth::jwt::TokenFault;
 use crate::auth::password_lanes::Join;
 use crate::auth::passwords::PasswordCheck;
@@ -40,6 +41,9 @@ pub(super) async fn verify<'p>(
     verified: &VerifiedCredential,
 ) -> Result<(), RequestAction<'p, 'static>> {
     match plan.verification(index, &seen.request(), verified.now()) {
+        Some(CredentialVerification::Forward(forward)) => {
+            ask_service(ctx, plan, (index, route), &forward, seen, reader, verified).await
+        }
         Some(CredentialVerification::Token(token)) => {
             let result = verify_token(ctx, plan, index, token, seen, verified).await;
             verified.set(index, result.map_err(early)?.map_err(VerificationFault::Token));
@@ -54,6 +58,75 @@ pub(super) async fn verify<'p>(
 
 fn early<'p>(reason: RejectReason) -> RequestAction<'p, 'static> {
     RequestAction::Early(EarlyResponse::Reject(reason))
+}
+
+/// Asks a service about a request. Once `failures` is used up, one with a credential is refused without that.
+async fn ask_service<'p>(
+    ctx: &mut RequestContext,
+    plan: &'p WorkerPlan,
+    (index, route): (AuthIndex, &'p Route),
+    forward: &ForwardAuth,
+    seen: &SeenRequest<'_>,
+    reader: &RequestReader,
+    verified: &VerifiedCredential,
+) -> Result<(), RequestAction<'p, 'static>> {
+    let question = seen.question(verified.now());
+    if let Some(identity) = forward.find(&question) {
+        verified.set(index, Ok(identity));
+        return Ok(());
+    }
+    if forward.has_credential(&question) {
+        refuse_unchecked(ctx, plan, (index, route), seen, reader).await?;
+    }
+    match forward.ask(&question).await {
+        ForwardOutcome::Admitted(identity) => verified.set(index, Ok(identity)),
+        ForwardOutcome::Answered(answer) => verified.set(index, Err(VerificationFault::Answered(answer))),
+        ForwardOutcome::Failed => return Err(early(RejectReason::unverified())),
+    }
+    Ok(())
+}
+
+/// Refuses a request with a credential that is not checked, because its client has used up `failures`.
+async fn refuse_unchecked<'p>(
+    ctx: &mut RequestContext,
+    plan: &'p WorkerPlan,
+    (index, route): (AuthIndex, &'p Route),
+    seen: &SeenRequest<'_>,
+    reader: &RequestReader,
+) -> Result<(), RequestAction<'p, 'static>> {
+    let failure = AuthFailure { auth: index, fault: CredentialFault::Invalid };
+    if is_used_up(ctx, plan, failure, route, seen).await.map_err(early)?
+        && let Some((refusal, tightest)) = charge(ctx, plan, failure, route, seen, reader).await?
+    {
+        ctx.credential_refused(failure, Some((&refusal, tightest.as_ref())));
+        return Err(RequestAction::Refuse(OverLimitRequest { refusal, tightest, route }));
+    }
+    Ok(())
+}
+
+/// Relays the answer of a service that has refused the request. A refused credential is charged.
+pub(super) async fn relay_answer<'p>(
+    ctx: &mut RequestContext,
+    plan: &'p WorkerPlan,
+    (index, route): (AuthIndex, &'p Route),
+    answer: Arc<ServiceAnswer>,
+    seen: &SeenRequest<'_>,
+    reader: &RequestReader,
+) -> RequestAction<'p, 'static> {
+    let failure = AuthFailure { auth: index, fault: CredentialFault::Invalid };
+    if answer.refuses_credential {
+        match charge(ctx, plan, failure, route, seen, reader).await {
+            Err(action) => return action,
+            Ok(refused) => {
+                let refusal = refused.as_ref().map(|(refusal, tightest)| (refusal, tightest.as_ref()));
+                ctx.credential_refused(failure, refusal);
+                if let Some((refusal, tightest)) = refused {
+                    return RequestAction::Refuse(OverLimitRequest { refusal, tightest, route });
+                }
+            }
+        }
+    }
+    RequestAction::Relay(answer)
 }
 
 /// Verifies a token. One whose key is unknown waits for the issuer's newest keys.
@@ -121,13 +194,7 @@ async fn check_password<'p>(
         verified.set(index, Ok(identity));
         return Ok(());
     }
-    let failure = AuthFailure { auth: index, fault: CredentialFault::Invalid };
-    if is_used_up(ctx, plan, failure, route, seen).await.map_err(early)?
-        && let Some((refusal, tightest)) = charge(ctx, plan, failure, route, seen, reader).await?
-    {
-        ctx.credential_refused(failure, Some((&refusal, tightest.as_ref())));
-        return Err(RequestAction::Refuse(OverLimitRequest { refusal, tightest, route }));
-    }
+    refuse_unchecked(ctx, plan, (index, route), seen, reader).await?;
     let result = shared.passwords.check(&lead, password).await.map_err(full)?;
     if result.is_err() {
         // The client's next password is checked once this one was charged.

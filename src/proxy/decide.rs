@@ -8,6 +8,7 @@ use super::fixed_response::FixedAnswer;
 use super::forward_request::ForwardRequest;
 use super::request_context::RequestContext;
 use super::request_reader::RequestReader;
+use crate::auth::forward::ServiceAnswer;
 use crate::boxed_cold::boxed_cold;
 use crate::limit::units::Micros;
 use crate::plan::Route;
@@ -23,6 +24,8 @@ pub(super) enum RequestAction<'p, 'h> {
     Forward(ForwardRequest<'p>, Cow<'h, str>),
     /// Answer it: the route has no backend.
     Answer(Box<FixedAnswer<'p>>),
+    /// Send the answer of a service that has refused it.
+    Relay(Arc<ServiceAnswer>),
     /// Respond before any limit is checked.
     Early(EarlyResponse),
     /// A limit refuses.

@@ -28,6 +28,7 @@ use crate::plan::resolve::RoutedRequest;
 use crate::plan::template::TemplateValues;
 use crate::plan::{RatelimitHeaders, RequestIds, Route, Upstream, UpstreamIndex};
 use crate::route::consumers::Consumer;
+use crate::route::identity::GrantedField;
 use crate::upstream::exchange::{self, Exchange};
 use crate::upstream::{Failed, Failure};
 
@@ -38,6 +39,8 @@ pub(crate) struct ForwardRequest<'p> {
     pub(super) tightest: Option<BindingLimit<'p>>,
     /// The consumer of the request.
     consumer: Option<Consumer<'p>>,
+    /// Further fields for the backend.
+    granted: &'p [GrantedField],
     /// The method is idempotent (RFC 9110 §9.2.2).
     pub(super) idempotent: bool,
     /// The protocol that the backend may switch the client to.
@@ -66,6 +69,7 @@ impl<'p> ForwardRequest<'p> {
             upstream,
             tightest,
             consumer: routed.consumer.map(|named| named.consumer),
+            granted: routed.granted,
             idempotent: is_idempotent(&head.method),
             upgrade: wanted_upgrade(head).map(Box::from),
             // HTTP/1.0 has no chunks, and so no trailers.
@@ -110,7 +114,7 @@ impl<'p> ForwardRequest<'p> {
             trailers: self.trailers || settlement.is_some_and(|settlement| settlement.reads_trailers()),
             via: server.via,
             trace: ctx.trace.as_ref(),
-            consumer: ConsumerHeaders::new(&plan, self.route.auth.as_ref(), self.consumer),
+            consumer: ConsumerHeaders::new(&plan, self.route.auth.as_ref(), self.consumer, self.granted),
             edits: &self.route.request_headers,
             noted: ctx.noted.as_deref(),
         };

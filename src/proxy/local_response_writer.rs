@@ -9,6 +9,7 @@ use super::local_response::{
     LocalBody, LocalResponse, PROBLEM_JSON, ResponseOptions, put_body, put_connection,
 };
 use super::upstream_head::{put_field, put_lines, put_number, put_status};
+use crate::auth::forward::ServiceAnswer;
 use crate::http1::syntax::is_named;
 use crate::plan::action::ErrorPages;
 use crate::plan::admission::{BindingLimit, Refusal, RefusalCause};
@@ -24,6 +25,21 @@ const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#qu
 const TOO_MANY: &str = r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429,"detail":""#;
 /// Capacity reserved for a local body, so that one allocation suffices.
 const BODY_ROOM: usize = 512;
+
+/// Fields of a response that concern its connection, or that the gateway writes.
+const CONNECTION_FIELDS: [&str; 11] = [
+    "alt-svc",
+    "connection",
+    "content-length",
+    "date",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
 
 /// Writes a local response. The body is made in `scrap` first, since its length precedes it.
 #[derive(Debug)]
@@ -116,6 +132,23 @@ impl<'b> LocalResponseWriter<'b> {
         put_connection(self.form, out);
         out.extend_from_slice(b"\r\n");
         put_body(self.form, body, large, out)
+    }
+
+    /// The answer of a service, without its fields that concern the connection.
+    pub(crate) fn relayed(self, answer: &'b ServiceAnswer) -> LocalBody {
+        let out = self.outbound;
+        put_status(out, answer.status, None);
+        let fields = answer.fields.iter().filter(|(name, _)| !CONNECTION_FIELDS.contains(&name.as_str()));
+        fields.for_each(|(name, value)| put_field(out, name.as_str().as_bytes(), value.as_bytes()));
+        put_field(out, b"date", self.date);
+        out.extend_from_slice(self.cors);
+        // RFC 9110 §8.6 and §15.4.5: these never have content.
+        if !matches!(answer.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+            put_number(out, b"content-length", answer.body.len() as u64);
+        }
+        put_connection(self.form, out);
+        out.extend_from_slice(b"\r\n");
+        put_body(self.form, &answer.body, None, out)
     }
 
     /// The response to a preflight. It has no body.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::{Buf as _, BytesMut};
 
 use super::buffer_pool::Buffers;
-use super::credentials::{refuse_credential, verify};
+use super::credentials::{refuse_credential, relay_answer, verify};
 use super::decide::{OverLimitRequest, RequestAction, banned, banned_by_store, decide};
 use super::drain::drain;
 use super::fixed_response::{self, FixedAnswer, FixedForm};
@@ -24,13 +24,14 @@ use super::session::{NextAction, Session};
 use super::settlement::Settlement;
 use super::worker::WorkerPlan;
 use super::{cors, forward};
+use crate::auth::forward::ServiceAnswer;
 use crate::boxed_cold::boxed_cold;
 use crate::http1::request::{Body, RequestError, RequestHead};
 use crate::limit::units::{Micros, Timestamp};
 use crate::plan::Route;
 use crate::plan::action::RouteAction;
 use crate::plan::admission::{Admission, AdmissionDecision, BanRefusal};
-use crate::plan::auth::VerifiedCredential;
+use crate::plan::auth::{CredentialFault, VerifiedCredential};
 use crate::plan::reject_reason::RejectReason;
 use crate::plan::resolve::{self, EarlyResponse, Resolution, RoutedRequest, SeenRequest};
 use crate::store::Outcome;
@@ -68,6 +69,10 @@ pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction 
             leave_body(inbound, length, body);
             // Boxed: its state would be part of every connection's.
             Box::pin(fixed_response::answer(session, &mut ctx, &fixed)).await
+        }
+        RequestAction::Relay(response) => {
+            leave_body(inbound, length, body);
+            Box::pin(relay(session, &mut ctx, &response)).await
         }
         RequestAction::Early(response) => {
             leave_body(inbound, length, body);
@@ -214,7 +219,12 @@ async fn resolve_again<'p, 'r>(
                 route: Some(route),
                 seen: Some(seen),
             } => {
-                let action = refuse_credential(ctx, plan, failure, route, &seen, reader).await;
+                let action = match verified.answer() {
+                    Some(answer) => {
+                        relay_answer(ctx, plan, (failure.auth, route), answer, &seen, reader).await
+                    }
+                    None => refuse_credential(ctx, plan, failure, route, &seen, reader).await,
+                };
                 verified.end_turn();
                 return Err(action);
             }
@@ -340,6 +350,13 @@ async fn early(session: &mut Session, ctx: &mut RequestContext, response: &Early
         }
     })
     .await
+}
+
+/// Sends the answer of a service that has refused the request.
+async fn relay(session: &mut Session, ctx: &mut RequestContext, answer: &ServiceAnswer) -> NextAction {
+    drain(session, ctx).await;
+    ctx.answered(answer.status, Some(CredentialFault::Answered.error()));
+    send(session, ctx, |page| page.relayed(answer)).await
 }
 
 async fn over_limit(

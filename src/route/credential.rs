@@ -20,6 +20,8 @@ pub enum CredentialSource {
     Bearer,
     /// `authorization` with the scheme `Basic` (RFC 7617): the text behind it.
     Basic,
+    /// The whole request: a service decides about it.
+    Request,
     /// The query parameter of this name, decoded.
     Query(String),
     /// The cookie of this name, decoded.
@@ -77,6 +79,7 @@ impl CredentialSource {
             Self::Header(name) => Credential::of(request.headers.all(name).iter().map(Cow::Borrowed)),
             Self::Bearer => Credential::of_scheme(b"bearer", request),
             Self::Basic => Credential::of_scheme(b"basic", request),
+            Self::Request => Credential::Missing,
             Self::Query(name) => {
                 request.query.map_or(Credential::Missing, |query| Credential::of(query::all(query, name)))
             }
@@ -92,7 +95,7 @@ impl CredentialSource {
             Self::Header(name) => same_to_cgi(name.as_str().as_bytes(), field.name),
             Self::Bearer => field.known == Name::Authorization && of_scheme(b"bearer", field.value).is_some(),
             Self::Basic => field.known == Name::Authorization && of_scheme(b"basic", field.value).is_some(),
-            Self::Query(_) | Self::Cookie(_) => false,
+            Self::Query(_) | Self::Cookie(_) | Self::Request => false,
         }
     }
 
@@ -103,7 +106,7 @@ impl CredentialSource {
                 let name = name.as_str().as_bytes();
                 same_to_cgi(name, field.name) && !name.eq_ignore_ascii_case(field.name)
             }
-            Self::Bearer | Self::Basic | Self::Query(_) | Self::Cookie(_) => false,
+            Self::Bearer | Self::Basic | Self::Query(_) | Self::Cookie(_) | Self::Request => false,
         }
     }
 }
@@ -138,6 +141,7 @@ impl fmt::Display for CredentialSource {
             Self::Header(name) => write!(f, "header:{name}"),
             Self::Bearer => f.write_str("bearer"),
             Self::Basic => f.write_str("basic"),
+            Self::Request => f.write_str("request"),
             Self::Query(name) => write!(f, "query:{name}"),
             Self::Cookie(name) => write!(f, "cookie:{name}"),
         }

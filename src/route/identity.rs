@@ -7,20 +7,42 @@ use crate::limit::units::Timestamp;
 /// The maximum length of a name or a tier, bytes: backends get both as headers.
 pub const MAX_NAME: usize = 256;
 
+/// A field that the backend gets beside those of the client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrantedField {
+    /// Its name, in lower case.
+    pub name: Box<str>,
+    /// Its value.
+    pub value: Box<[u8]>,
+}
+
 /// The consumer that a verified credential names.
 #[derive(PartialEq, Eq)]
 pub struct Identity {
-    /// The name; not empty, at most [`MAX_NAME`] bytes.
+    /// The name, at most [`MAX_NAME`] bytes; empty: the request is anonymous.
     pub name: Box<str>,
     /// The tier, if it has one: not empty.
     pub tier: Option<Box<str>>,
     /// The claims that limits count by, with their texts.
     pub claims: Box<[(Box<str>, Box<str>)]>,
+    /// Further fields for the backend.
+    pub fields: Box<[GrantedField]>,
     /// From when the credential has to be verified again.
     pub expires: Timestamp,
 }
 
 impl Identity {
+    /// That of a request without a consumer.
+    pub fn anonymous() -> Self {
+        Self {
+            name: Box::default(),
+            tier: None,
+            claims: Box::default(),
+            fields: Box::default(),
+            expires: Timestamp(0),
+        }
+    }
+
     /// The text of a claim that limits count by.
     pub fn claim(&self, name: &str) -> Option<&str> {
         self.claims.iter().find(|(known, _)| **known == *name).map(|(_, text)| &**text)

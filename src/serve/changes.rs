@@ -201,6 +201,8 @@ fn auth(subject: &mut Subject<'_>, (last_plan, last): (&Plan, &Auth), (next_plan
         let users = |auth: &Auth| auth.passwords().map(|passwords| passwords.users().clone());
         subject.hidden("passwords", &users(last), &users(next));
     }
+    let settings = |auth: &Auth| auth.forward().map(|forward| forward.settings().clone());
+    subject.hidden("settings", &settings(last), &settings(next));
     subject.shown("consumers", before, after);
     subject.hidden("realm", &last.challenge, &next.challenge);
     let failures = |plan: &Plan, auth: &Auth| {

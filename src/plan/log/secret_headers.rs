@@ -87,7 +87,10 @@ impl SecretHeaders {
                 CredentialSource::Header(name) => own.push(with_hyphens(name.as_str())),
                 CredentialSource::Query(name) => queries.push(name.as_str().into()),
                 // `authorization` and `cookie` are built in.
-                CredentialSource::Bearer | CredentialSource::Basic | CredentialSource::Cookie(_) => {}
+                CredentialSource::Bearer
+                | CredentialSource::Basic
+                | CredentialSource::Request
+                | CredentialSource::Cookie(_) => {}
             }
         }
         Self { own: own.into(), queries: queries.into() }

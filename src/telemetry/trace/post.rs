@@ -1,7 +1,5 @@
 //! One export: a POST over HTTP/1.1, on a kept-alive connection.
 
-use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,16 +7,11 @@ use http::header::{CONTENT_TYPE, DATE, HOST, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::rt::{Read, Write};
-use hyper_util::rt::TokioIo;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
 use prost::Message as _;
-use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 
+use crate::net::service_connection::{ConnectError, ServiceConnection};
 use crate::plan::Trace;
 
 /// The timeout to connect, send, and read the response.
@@ -29,8 +22,8 @@ const MAX_ANSWER: usize = 64 << 10;
 /// Why an export failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ExportError {
-    #[error("no connection: {0}")]
-    Connect(io::Error),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
     #[error("no answer within {TIMEOUT:?}")]
     Timeout,
     #[error("the connection broke: {0}")]
@@ -45,16 +38,7 @@ pub(super) enum ExportError {
 }
 
 /// A connection to the collector.
-pub(super) struct CollectorConnection {
-    sender: SendRequest<Full<Bytes>>,
-    connection: JoinHandle<()>,
-}
-
-impl Drop for CollectorConnection {
-    fn drop(&mut self) {
-        self.connection.abort();
-    }
-}
+pub(super) struct CollectorConnection(ServiceConnection);
 
 impl CollectorConnection {
     /// Sends a batch on the connection that was `kept`, or on a new one. Returns the number of spans that the collector
@@ -70,7 +54,7 @@ impl CollectorConnection {
     /// A cancelled or failed exchange leaves no connection behind.
     async fn exchange(kept: &mut Option<Self>, trace: &Trace, body: Bytes) -> Result<u64, ExportError> {
         if let Some(mut connection) = kept.take()
-            && connection.sender.ready().await.is_ok()
+            && connection.0.is_ready().await
         {
             // A kept connection that the collector has closed in the meantime is no failure.
             match connection.send(trace, body.clone()).await {
@@ -88,25 +72,12 @@ impl CollectorConnection {
 
     async fn open(trace: &Trace) -> Result<Self, ExportError> {
         let server = &trace.collector;
-        let socket = TcpStream::connect((&*server.host, server.port)).await.map_err(ExportError::Connect)?;
-        // A socket that does not support it still works.
-        let _ = socket.set_nodelay(true);
-        let Some(trust) = &server.tls else { return Self::over(TokioIo::new(socket)).await };
-        let nameless = || io::Error::new(io::ErrorKind::InvalidInput, "no certificate can be for its name");
-        let name = trust.name(&server.host).ok_or_else(|| ExportError::Connect(nameless()))?;
-        let stream = TlsConnector::from(Arc::clone(&trust.config)).connect(name, socket).await;
-        Self::over(TokioIo::new(stream.map_err(ExportError::Connect)?)).await
-    }
-
-    async fn over(stream: impl Read + Write + Unpin + Send + 'static) -> Result<Self, ExportError> {
-        let (sender, connection) = handshake(stream).await?;
-        let run = async { _ = connection.await };
-        Ok(Self { sender, connection: tokio::spawn(run) })
+        Ok(Self(ServiceConnection::open(&server.host, server.port, server.tls.as_ref()).await?))
     }
 
     /// Returns the collector's response, and the connection if it can be reused.
     async fn send(mut self, trace: &Trace, body: Bytes) -> (Option<Self>, Result<u64, ExportError>) {
-        let asked = async { Ok::<_, ExportError>(self.sender.send_request(request(trace, body)?).await?) };
+        let asked = async { Ok::<_, ExportError>(self.0.send(request(trace, body)?).await?) };
         let answer = match asked.await {
             Ok(answer) => answer,
             Err(fault) => return (None, Err(fault)),
