@@ -20,6 +20,7 @@ mod config;
 mod consumers;
 mod cost;
 mod docs;
+mod forward_auth;
 mod fuzz;
 mod grpc;
 mod harness;
