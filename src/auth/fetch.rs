@@ -11,7 +11,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use tokio::time::timeout;
 
 use crate::net::TlsClientConfig;
-use crate::net::service_connection::{ConnectError, ServiceConnection};
+use crate::net::service_connection::{ServiceConnectError, ServiceConnection};
 
 /// The timeout to connect, send, and read the response.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -45,7 +45,7 @@ impl fmt::Display for ServiceTarget {
 pub enum FetchError {
     /// There is no connection.
     #[error(transparent)]
-    Connect(#[from] ConnectError),
+    Connect(#[from] ServiceConnectError),
     /// It took too long.
     #[error("no answer within {TIMEOUT:?}")]
     Timeout,

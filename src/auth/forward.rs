@@ -20,7 +20,7 @@ use super::remembered::Remembered;
 use crate::http1::fields::Fields;
 use crate::http1::name::{claims_consumer, same_to_cgi};
 use crate::limit::units::{Micros, Timestamp};
-use crate::net::service_connection::{ConnectError, ServiceConnection};
+use crate::net::service_connection::{ServiceConnectError, ServiceConnection};
 use crate::route::consumers::encoded;
 use crate::route::identity::{GrantedField, Identity, MAX_NAME};
 
@@ -138,8 +138,8 @@ enum AskError {
     Broken,
 }
 
-impl From<ConnectError> for AskError {
-    fn from(_: ConnectError) -> Self {
+impl From<ServiceConnectError> for AskError {
+    fn from(_: ServiceConnectError) -> Self {
         Self::Unreachable
     }
 }

@@ -25,7 +25,7 @@ pub struct ServiceConnection {
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
+pub enum ServiceConnectError {
     /// No connection, or no TLS.
     #[error("no connection: {0}")]
     Connect(#[from] io::Error),
@@ -45,8 +45,12 @@ impl ServiceConnection {
     ///
     /// # Errors
     ///
-    /// See [`ConnectError`].
-    pub async fn open(host: &str, port: u16, tls: Option<&TlsClientConfig>) -> Result<Self, ConnectError> {
+    /// See [`ServiceConnectError`].
+    pub async fn open(
+        host: &str,
+        port: u16,
+        tls: Option<&TlsClientConfig>,
+    ) -> Result<Self, ServiceConnectError> {
         let socket = TcpStream::connect((host, port)).await?;
         // A socket that does not support it still works.
         drop(socket.set_nodelay(true));
@@ -57,7 +61,7 @@ impl ServiceConnection {
         Self::over(TokioIo::new(stream)).await
     }
 
-    async fn over(stream: impl Read + Write + Unpin + Send + 'static) -> Result<Self, ConnectError> {
+    async fn over(stream: impl Read + Write + Unpin + Send + 'static) -> Result<Self, ServiceConnectError> {
         let (sender, connection) = handshake(stream).await?;
         let run = async { _ = connection.await };
         Ok(Self { sender, task: tokio::spawn(run) })

@@ -11,7 +11,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse
 use prost::Message as _;
 use tokio::time::timeout;
 
-use crate::net::service_connection::{ConnectError, ServiceConnection};
+use crate::net::service_connection::{ServiceConnectError, ServiceConnection};
 use crate::plan::Trace;
 
 /// The timeout to connect, send, and read the response.
@@ -23,7 +23,7 @@ const MAX_ANSWER: usize = 64 << 10;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ExportError {
     #[error(transparent)]
-    Connect(#[from] ConnectError),
+    Connect(#[from] ServiceConnectError),
     #[error("no answer within {TIMEOUT:?}")]
     Timeout,
     #[error("the connection broke: {0}")]

@@ -93,10 +93,6 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
     // Administration, traces, the process before and after this one.
     ("admin.rs", "serve", "WHOLE_TIMEOUT", "admin.rs"),
     ("cli/admin.rs", "exchange", "timeout", "cli/admin.rs"),
-    ("auth/fetch.rs", "ask", "TIMEOUT", "auth/fetch.rs"),
-    ("auth/fetch.rs", "exchange", "TIMEOUT", "auth/fetch.rs"),
-    ("telemetry/trace/post.rs", "open", "TIMEOUT", "telemetry/trace/post.rs"),
-    ("telemetry/trace/post.rs", "send", "TIMEOUT", "telemetry/trace/post.rs"),
     ("serve/takeover/ask.rs", "sockets", "TIMEOUT", "serve/takeover/ask.rs"),
     ("serve/takeover/ask.rs", "relieve", "TIMEOUT", "serve/takeover/ask.rs"),
     ("serve/takeover/offer.rs", "hand_over", "STARTING", "serve/takeover/offer.rs"),
