@@ -12,6 +12,7 @@
 #   websocket     CPU a message over WebSocket connections
 #   churn         percentiles with many new connections beside many kept ones
 #   memory        memory of an idle kept connection: plain, TLS, HTTP/2 without TLS (needs openssl and python3)
+#   credentials   CPU a request with a credential of each kind (needs openssl)
 #   latency       percentiles at half of nginx's maximum rate
 #   flood         percentiles of a client while other clients use new keys
 #   slow          percentiles of a client while 10000 slow clients send a byte now and then
@@ -33,7 +34,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 for part in processes gateways tables document; do source "benches/compare/$part.sh"; done
 
-tables=(proxied keys refused close large websocket churn memory latency flood slow shared syscalls allocations inside bodies)
+tables=(proxied keys refused close large websocket churn memory credentials latency flood slow shared syscalls allocations inside bodies)
 rounds=${ROUNDS:-5}
 seconds=${SECONDS_EACH:-4}
 connections=${CONNECTIONS:-64}

@@ -291,7 +291,7 @@ impl ExplainedAnswer {
             }
             EarlyResponse::Unauthenticated(failure) => failure.fault.detail().into(),
             EarlyResponse::Unverified(_) => {
-                "the token can not be verified here: the keys of its issuer were not fetched".into()
+                "the credential can not be verified here: it takes the keys of an issuer, or a service".into()
             }
             EarlyResponse::Unread => "the body is not known".into(),
             EarlyResponse::Redirect(location) => format!("to `{}`", without_credentials(plan, location)),

@@ -11,6 +11,7 @@
 #   churn      no limit, and room for many connections
 #   websocket  no limit, and connections that become WebSocket
 #   plain, tls, h2c   no limit, room for many connections, and a listener of this kind
+#   api-key, token, password, service, service-cached   no limit, and a credential of this kind
 #   flood      (tollgate) a limit by `x-api-key` whose keys stay live for a day, in a store of exactly that size
 
 start_backend() {
@@ -45,7 +46,7 @@ start() {
 }
 
 tollgate_config() {
-  local numbers='' use='' algorithm=token-bucket max_keys=1500000 max_connections=10000
+  local numbers='' use='' auth='' algorithm=token-bucket max_keys=1500000 max_connections=10000
   case $1 in
     admitted) numbers='key = "ip"
 rate = "1000000/s"' ;;
@@ -54,6 +55,11 @@ rate = "1/min"
 burst = 1000' ;;
     refused) numbers='key = "ip"
 rate = "1/day"' ;;
+    api-key) auth=$'type = "api-key"\nfrom = "header:x-api-key"\nfile = "'$work$'/consumers.csv"' ;;
+    token) auth=$'type = "jwt"\nsecret_env = "TOLLGATE_BENCH_SECRET"' ;;
+    password) auth=$'type = "basic"\nfile = "'$work$'/users"' ;;
+    service) auth=$'type = "forward"\nurl = "http://127.0.0.1:'$backend$'/"' ;;
+    service-cached) auth=$'type = "forward"\ncache = "1min"\nurl = "http://127.0.0.1:'$backend$'/"' ;;
     slow | churn | plain | tls | h2c) max_connections=15000 ;;
     flood) algorithm=fixed-window max_keys=$many numbers='key = "header:x-api-key"
 rate = "1000000000/day"
@@ -62,6 +68,10 @@ align = "first-request"' ;;
   if [ -n "$numbers" ]; then
     use='limits = ["l"]'
     numbers=$'[limits.l]\nalgorithm = "'$algorithm$'"\n'$numbers
+  fi
+  if [ -n "$auth" ]; then
+    use='auth = "a"'
+    numbers=$'[auth.a]\n'$auth
   fi
   cat <<CONF
 [server]
@@ -137,6 +147,8 @@ nginx_config() {
     refused)
       zone='limit_req_zone $binary_remote_addr zone=l:10m rate=1r/m;'
       limit='limit_req zone=l;' ;;
+    password) limit="auth_basic api; auth_basic_user_file $work/users;" ;;
+    service) limit='auth_request /auth;' ;;
     tls) listen="reuseport ssl; ssl_certificate $work/tls/cert; ssl_certificate_key $work/tls/key" ;;
     h2c) listen='reuseport http2' ;;
     websocket) connection='upgrade; proxy_set_header Upgrade $http_upgrade' ;;
@@ -148,6 +160,8 @@ nginx_config() {
   upstream api { server 127.0.0.1:$backend; keepalive 256; keepalive_requests 1000000000; }
   server {
     listen 127.0.0.1:$free $listen;
+    location = /auth { internal; proxy_pass http://api; proxy_http_version 1.1; proxy_set_header Connection "";
+      proxy_pass_request_body off; proxy_set_header Content-Length ""; }
     location / { $limit proxy_pass http://api; proxy_http_version 1.1; proxy_set_header Connection $connection; }
   }
 CONF

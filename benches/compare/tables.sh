@@ -85,6 +85,36 @@ memory() {
   done
 }
 
+# A credential of each kind. nginx has users and a service that decides; it computes the hash of a password each time. A
+# token or a password that the gateway remembers costs a look-up.
+credentials() {
+  make_credentials
+  fresh no-credential 200 "${gateways[@]}"
+  load_options=(--header 'x-api-key: 0123456789abcdef')
+  fresh api-key 200 tollgate
+  load_options=(--header "authorization: Bearer $token")
+  fresh token 200 tollgate
+  load_options=(--header "authorization: Basic $(printf 'ann:secret' | base64)")
+  fresh password 200 tollgate nginx
+  load_options=(--header 'cookie: session=1')
+  fresh service-cached 200 tollgate
+  fresh service 200 tollgate nginx
+  load_options=()
+  cpu_table
+}
+
+# Sets `token`, signed with HS256 by the secret in TOLLGATE_BENCH_SECRET.
+make_credentials() {
+  local signed
+  export TOLLGATE_BENCH_SECRET=0123456789abcdef0123456789abcdef
+  # The password is `secret`.
+  echo 'ann:$2y$05$EixZaYVK1fsbw1ZfbX3OXePaWxn96p36WQoeG6Lruj3vjPGga31lW' >"$work/users"
+  printf 'key,name,tier\n0123456789abcdef,ann,pro\n' >"$work/consumers.csv"
+  base64url() { base64 -w 0 | tr -d = | tr / _ | tr + -; }
+  signed=$(printf '{"alg":"HS256"}' | base64url).$(printf '{"sub":"ann","exp":4102444800}' | base64url)
+  token=$signed.$(printf %s "$signed" | openssl dgst -sha256 -hmac "$TOLLGATE_BENCH_SECRET" -binary | base64url)
+}
+
 # A limit by `x-api-key` that never refuses, its store filled beforehand, and each request with one of those keys at random.
 keys() {
   local name round

@@ -29,8 +29,18 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub(crate) fn new(path: &str, closes: bool, keys: Option<NonZeroU64>, first_key: Option<u64>) -> Self {
+    /// `headers`: further ones, `NAME: VALUE`.
+    pub(crate) fn new(
+        path: &str,
+        headers: &[String],
+        closes: bool,
+        keys: Option<NonZeroU64>,
+        first_key: Option<u64>,
+    ) -> Self {
         let mut text = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n");
+        for header in headers {
+            text.extend([header, "\r\n"]);
+        }
         if closes {
             text.push_str("connection: close\r\n");
         }

@@ -72,6 +72,9 @@ struct Options {
     /// The path to ask for.
     #[arg(long, default_value = "/")]
     path: String,
+    /// A further header, `NAME: VALUE`; may be repeated.
+    #[arg(long)]
+    header: Vec<String>,
     /// A process whose CPU time, with that of its children, is divided by the requests that count.
     #[arg(long)]
     watch: Option<u32>,
@@ -126,7 +129,7 @@ impl<'a> Load<'a> {
         let request = if options.websocket {
             Request::message()
         } else {
-            Request::new(&options.path, options.close, options.keys, options.first_key)
+            Request::new(&options.path, &options.header, options.close, options.keys, options.first_key)
         };
         let begin = Instant::now();
         let warm = begin + Duration::from_secs_f64(options.warmup);

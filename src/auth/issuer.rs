@@ -124,7 +124,7 @@ impl Issuer {
         Ok(())
     }
 
-    /// Fetches the keys again and again, until nobody uses the issuer any more.
+    /// Fetches the keys again and again, until no plan uses the issuer.
     pub async fn keep_fetching(issuer: Weak<Self>) {
         let mut pause = FIRST_PAUSE;
         let mut is_away = false;

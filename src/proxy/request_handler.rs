@@ -69,7 +69,7 @@ impl RequestHandler {
 
 async fn serve(desk: Rc<Desk>) {
     loop {
-        // Nobody is woken: a connection polls the handler that it has given a request.
+        // No task is woken: a connection polls the handler that it has given a request.
         let next = || desk.request.take().map_or(Poll::Pending, Poll::Ready);
         let (mut session, now) = poll_fn(|_| next()).await;
         let after = service::answer(&mut session, now).await;

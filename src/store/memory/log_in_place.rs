@@ -19,7 +19,7 @@ impl MemoryStore {
         let seen = self.table.look(charge.key, &wanted(0, 0))?;
         let Content::Log { id, events: before } = seen.slot.content() else { return None };
         let decide = |log: &mut State| {
-            // From here on the log changes only here: whoever locks its set now waits for the log's shard.
+            // From here on the log changes only here: a thread that locks its set now waits for the log's shard.
             if !seen.is_current() {
                 return None;
             }

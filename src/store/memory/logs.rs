@@ -1,6 +1,6 @@
 //! The storage of sliding logs, which have no fixed size: a slot of the table holds only the id.
 //!
-//! The holder of the lock of a slot's set owns its log. Whoever holds only the lock of the log's shard may change it too,
+//! The holder of the lock of a slot's set owns its log. A thread that holds only the lock of the log's shard may change it too,
 //! once it has found the set unlocked: a holder of the set's lock copies the log, or takes it out, under the shard's lock
 //! and after it has locked the set. With a shard locked, no thread waits for a set.
 
