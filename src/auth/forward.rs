@@ -26,6 +26,8 @@ use crate::route::identity::{GrantedField, Identity, MAX_NAME};
 
 /// The maximum size of an answer that goes to the client, bytes.
 const MAX_ANSWER: usize = 1 << 20;
+/// The maximum size of the fields of an answer that is remembered, bytes.
+const MAX_REMEMBERED_FIELDS: usize = 8 << 10;
 /// Connections that are kept for later requests.
 const MAX_IDLE: usize = 64;
 /// Fields of a request that concern its connection, its body or a copy of the response that the client has, and those that
@@ -253,7 +255,8 @@ impl ForwardAuth {
             fields: fields.collect(),
             expires,
         });
-        if self.settings.cache > Micros(0) {
+        let size: usize = identity.fields.iter().map(|field| field.name.len() + field.value.len()).sum();
+        if self.settings.cache > Micros(0) && size <= MAX_REMEMBERED_FIELDS {
             let key = question.cache_key(&self.settings);
             self.remembered.keep(&key, 0, Arc::clone(&identity), expires);
         }

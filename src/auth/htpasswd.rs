@@ -230,6 +230,20 @@ mod tests {
         }
     }
 
+    /// What is left of the last line is a fault, or a comment of the hash.
+    #[test]
+    fn a_file_that_is_cut_anywhere_gives_whole_users_or_faults() {
+        let file = format!("ann:{}\nbob:{}\n", bcrypt_of("a"), argon2_of("b"));
+        for cut in 0..file.len() {
+            match Users::parse(&file.as_bytes()[..cut]) {
+                Ok(users) => {
+                    assert!(users.hashes.keys().all(|name| ["ann", "bob"].contains(&&**name)), "{cut}")
+                }
+                Err(faults) => assert_eq!(faults.len(), 1, "{cut}"),
+            }
+        }
+    }
+
     #[test]
     fn faults_have_the_number_of_their_line_and_nothing_of_it() {
         let good = bcrypt_of("a");

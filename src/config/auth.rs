@@ -163,6 +163,17 @@ pub(super) fn of_route(
     };
     let optional = flag("auth_optional").unwrap_or(false);
     let forwards_credentials = flag("forward_credentials").unwrap_or(false);
+    let asks_service = |auth: &AuthIndex| {
+        let auth = drafts.get(auth.0).and_then(|draft| draft.auth.as_ref());
+        auth.is_some_and(|auth| auth.forward().is_some())
+    };
+    if optional && named.iter().flatten().any(asks_service) {
+        table.reader().warn(
+            table.span(),
+            "`auth_optional` has no effect: a service is asked also about requests without a credential",
+            "leave it out, and let the service answer 2xx to those that it admits",
+        );
+    }
     Some(RouteAuth { auths: named?.into_iter().collect(), optional, forwards_credentials })
 }
 

@@ -327,3 +327,111 @@ impl<'de> Visitor<'de> for Walk<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+
+    fn json(text: &str, pointer: &str) -> BodyValue<'static> {
+        match RequestContent::Json(text.as_bytes().into())
+            .member(&JsonPointer::parse(pointer).expect("a pointer"))
+        {
+            BodyValue::Single(value) => BodyValue::Single(Cow::Owned(value.into_owned())),
+            BodyValue::Missing => BodyValue::Missing,
+            BodyValue::Repeated => BodyValue::Repeated,
+            BodyValue::Unreadable(fault) => BodyValue::Unreadable(fault),
+        }
+    }
+
+    fn single(text: impl Into<Vec<u8>>) -> BodyValue<'static> {
+        BodyValue::Single(Cow::Owned(text.into()))
+    }
+
+    #[test]
+    fn a_pointer_leads_through_objects_and_lists() {
+        let text =
+            r#"{"a":[{"b":"x"},{"b":2,"c":true}],"~/":"y","n":null,"e":"","big":18446744073709551615}"#;
+        for (pointer, value) in [
+            ("/a/0/b", single("x")),
+            ("/a/1/b", single("2")),
+            ("/a/1/c", single("true")),
+            ("/~0~1", single("y")),
+            ("/big", single("18446744073709551615")),
+            ("/a/2/b", BodyValue::Missing),
+            ("/a/01/b", BodyValue::Missing),
+            ("/n", BodyValue::Missing),
+            ("/e", BodyValue::Missing),
+            ("/n/x", BodyValue::Missing),
+            ("/a", BodyValue::Unreadable(UnreadableBody::Broken)),
+        ] {
+            assert_eq!(json(text, pointer), value, "{pointer}");
+        }
+        let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
+        assert_eq!(json(&deep, "/x"), BodyValue::Missing, "it is skipped without recursion");
+    }
+
+    fn document() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            "[ab\u{e9}\\\\\"]{0,3}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map("[a-c]", inner, 0..4)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        /// serde_json's own look-up is the other implementation.
+        #[test]
+        fn a_member_is_what_another_look_up_finds(document in document(), path in "(/[a-c0-2]){1,4}") {
+            let expected = match document.pointer(&path) {
+                None | Some(Value::Null) => BodyValue::Missing,
+                Some(Value::String(text)) if text.is_empty() => BodyValue::Missing,
+                Some(Value::String(text)) => single(text.as_str()),
+                Some(Value::Array(_) | Value::Object(_)) => BodyValue::Unreadable(UnreadableBody::Broken),
+                Some(value) => single(value.to_string()),
+            };
+            for text in [document.to_string(), format!("{document:#}")] {
+                prop_assert_eq!(json(&text, &path), expected.clone());
+                for cut in 1..text.len() {
+                    if text.is_char_boundary(cut) && serde_json::from_str::<Value>(&text[..cut]).is_err() {
+                        prop_assert_eq!(json(&text[..cut], &path), BodyValue::Unreadable(UnreadableBody::Broken));
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn a_form_gives_back_what_was_encoded(values in prop::collection::vec((0..3_u8, ".{0,6}"), 0..5)) {
+            let encode = |text: &str| text.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
+            let name = |number: &u8| ["user", "other", "us"][usize::from(*number)];
+            let pairs: Vec<_> = values.iter().map(|(key, value)| format!("{}={}", name(key), encode(value))).collect();
+            let content = RequestContent::Form(pairs.join("&").into_bytes().into());
+            let mut users: Vec<_> = values.iter().filter(|(key, _)| *key == 0).map(|(_, value)| value).collect();
+            users.dedup();
+            let expected = match users.as_slice() {
+                [] => BodyValue::Missing,
+                [only] if only.is_empty() => BodyValue::Missing,
+                [only] => single(only.as_str()),
+                _ => BodyValue::Repeated,
+            };
+            prop_assert_eq!(content.field("user"), expected);
+        }
+
+        #[test]
+        fn no_bytes_bring_a_reader_down(body in prop::collection::vec(any::<u8>(), 0..200)) {
+            let pointer = JsonPointer::parse("/a/0").expect("a pointer");
+            RequestContent::Json(body.clone().into()).member(&pointer);
+            RequestContent::Form(body.into()).field("a");
+        }
+    }
+}

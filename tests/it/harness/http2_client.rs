@@ -106,9 +106,17 @@ impl Http2 {
 
     /// Begins a request whose body goes on. Gives what sends that, and what waits for the answer.
     pub(crate) fn begin(&self, request: Request<()>) -> (SendStream<Bytes>, ResponseFuture) {
-        let mut sender = self.block_on(self.sender.clone().ready()).expect("room for a stream");
-        let (answer, body) = sender.send_request(request, false).expect("a request");
-        (body, answer)
+        self.try_begin(request).expect("room for a stream")
+    }
+
+    /// As [`Self::begin`], on a connection that the gateway may have ended.
+    pub(crate) fn try_begin(
+        &self,
+        request: Request<()>,
+    ) -> Result<(SendStream<Bytes>, ResponseFuture), h2::Error> {
+        let mut sender = self.block_on(self.sender.clone().ready())?;
+        let (answer, body) = sender.send_request(request, false)?;
+        Ok((body, answer))
     }
 
     /// Waits for the answer of what was begun.
