@@ -101,6 +101,7 @@ credentials() {
   fresh service 200 tollgate nginx
   load_options=()
   cpu_table
+  bench credentials
 }
 
 # Sets `token`, signed with HS256 by the secret in TOLLGATE_BENCH_SECRET.
