@@ -23,6 +23,7 @@ start_backend() {
   head -c 1000000 /dev/zero | tr '\0' x >"$work/files/large"
   nginx_http >"$work/backend.conf" <<CONF
   server { listen 127.0.0.1:$backend reuseport; default_type text/plain; root $work/files;
+    location = /auth { return 204; }
     location / { return 200 "ok\n"; }
     location = /large { sendfile on; }
   }
@@ -58,8 +59,8 @@ rate = "1/day"' ;;
     api-key) auth=$'type = "api-key"\nfrom = "header:x-api-key"\nfile = "'$work$'/consumers.csv"' ;;
     token) auth=$'type = "jwt"\nsecret_env = "TOLLGATE_BENCH_SECRET"' ;;
     password) auth=$'type = "basic"\nfile = "'$work$'/users"' ;;
-    service) auth=$'type = "forward"\nurl = "http://127.0.0.1:'$backend$'/"' ;;
-    service-cached) auth=$'type = "forward"\ncache = "1min"\nurl = "http://127.0.0.1:'$backend$'/"' ;;
+    service) auth=$'type = "forward"\nurl = "http://127.0.0.1:'$backend$'/auth"' ;;
+    service-cached) auth=$'type = "forward"\ncache = "1min"\nurl = "http://127.0.0.1:'$backend$'/auth"' ;;
     slow | churn | plain | tls | h2c) max_connections=15000 ;;
     flood) algorithm=fixed-window max_keys=$many numbers='key = "header:x-api-key"
 rate = "1000000000/day"
