@@ -40,6 +40,7 @@ mod remedies;
 mod report;
 mod routes;
 mod server;
+mod server_limits;
 mod service_url;
 mod sources;
 mod store;

@@ -403,7 +403,7 @@ impl Applied {
             name: limit.name.to_string(),
             tier: stands.tier,
             tier_name: limit.tier_name(stands.tier).map(str::to_owned),
-            mode: limit.mode,
+            mode: stands.mode,
             standing: AppliedStatus::of(stands, request, merge_slashes),
             measured: description::measured(&used.cost, request),
             settled_by: used.cost.settled().map(|settled| settled.settled_by()),

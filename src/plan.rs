@@ -14,6 +14,7 @@ pub mod reject_reason;
 pub mod resolve;
 pub mod target;
 pub mod template;
+pub mod trial;
 mod upstream;
 
 use std::net::SocketAddr;
@@ -26,7 +27,7 @@ use rustls::ServerConfig;
 
 use crate::labels::labels;
 use crate::limit::Algorithm;
-use crate::limit::units::Timestamp;
+use crate::limit::units::{Micros, Timestamp};
 use crate::route::client::{AddressRules, ClientRule};
 use crate::route::exemptions::Exemptions;
 use crate::route::key::{Key, Part};
@@ -41,6 +42,7 @@ use cost::CostRule;
 use log::{Log, Sample};
 use target::TargetTemplate;
 use template::{BodyTemplate, HeaderTemplate};
+use trial::Trial;
 
 pub use upstream::{
     Backend, Balance, Eject, Endpoint, HealthCheck, MaxConnections, Protocol, Retry, Upstream,
@@ -264,10 +266,14 @@ pub struct Limit {
     pub exempt: Exemptions,
     /// Refuse, or only count.
     pub mode: Mode,
+    /// The share of keys for which it is enforced, if not all.
+    pub trial: Option<Trial>,
     /// The rule for when a shared store is unavailable.
     pub on_error: OnError,
     /// The form of a refusal, if not the default.
     pub reject: Option<Arc<Reject>>,
+    /// The most that is added to `retry-after` of a refusal, at random.
+    pub retry_jitter: Option<Micros>,
     /// Whether admin views show key values unmasked.
     pub reveal: bool,
 }

@@ -11,6 +11,7 @@ pub mod exemptions;
 pub mod identity;
 pub mod key;
 pub mod mask;
+pub mod network_prefixes;
 pub mod networks;
 mod part;
 pub mod path;

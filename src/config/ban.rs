@@ -57,7 +57,7 @@ impl BanDraft {
                 "count by `ip` or `consumer`, or add `ip` to the key",
             );
         }
-        if key.may_be_missing() && key.missing == Missing::Shared && !key.parts.contains(&Part::Ip) {
+        if key.may_be_missing() && key.missing == Missing::Shared && !key.parts.iter().any(Part::is_address) {
             reader.warn(
                 self.span,
                 "all requests without the key share one counter (`missing = \"shared\"`): one ban locks all of them out",

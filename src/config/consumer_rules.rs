@@ -44,7 +44,8 @@ fn failures_count_addresses(draft: &FileDraft, reader: &Diagnostics<'_>) {
     for auth in &draft.auths {
         let Some((limit, place)) = auth.failures else { continue };
         let limit = &draft.limits[limit.0];
-        if limit.limit.as_ref().is_some_and(|limit| limit.key.parts != [Part::Ip]) {
+        if limit.limit.as_ref().is_some_and(|limit| !matches!(&*limit.key.parts, [part] if part.is_address()))
+        {
             let message = format!("limit {} of `failures` does not count by `ip` alone", quoted(&limit.name));
             reader.fault(place, message, "name a limit with `key = \"ip\"`");
         }

@@ -7,9 +7,10 @@ use super::gather::INCLUDE;
 use super::name::Directory;
 use super::report::SourceSpan;
 use super::routes::{self, DeclaredNames};
+use super::server::ServerDraft;
 use super::table::ConfigTable;
 use super::value::{ConfigValue, Entry};
-use super::{admin, auth, content, limits, log, server, store, trace, upstreams};
+use super::{admin, auth, content, limits, log, server, server_limits, store, trace, upstreams};
 use crate::plan::action::ErrorPages;
 use crate::plan::admin::Admin;
 use crate::plan::log::Log;
@@ -36,7 +37,8 @@ static NOTHING: std::sync::LazyLock<DeTable<'static>> = std::sync::LazyLock::new
 pub(super) fn read<'a>(document: &'a DeTable<'a>, reader: &'a Diagnostics<'a>) -> FileDraft {
     let mut file = ConfigTable::new("the file", SourceSpan::default(), document, reader);
     file.skip(&[INCLUDE]);
-    let (server, max_body_bytes) = server::read(section(&mut file, "server", server::TITLE));
+    let ServerDraft { server, max_body_bytes, limits: server_limits } =
+        server::read(section(&mut file, "server", server::TITLE));
     // Its tokens name limits.
     let admin = file.take("admin");
     let (store, on_error) = store::read(section(&mut file, "store", store::TITLE));
@@ -54,8 +56,10 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, reader: &'a Diagnostics<'a>) -
     let (auth_entries, names) = (entries(&mut file, "auth"), limit_names());
     let auths: Vec<_> = auth_entries.iter().map(|entry| auth::read(entry, &names)).collect();
     let log = log::read(log_table, &auths);
+    let server_limits = server_limits.and_then(|value| server_limits::read(&value, &limit_names()));
     let around = DeclaredNames {
         limits: limit_names(),
+        server_limits: &server_limits.unwrap_or_default(),
         auths: Directory::new("auth", auths.iter().map(|auth| &*auth.name)),
         auth_drafts: &auths,
         upstreams: Directory::new("upstream", upstreams.iter().map(|upstream| &*upstream.name)),

@@ -1,17 +1,23 @@
 //! `[limits.NAME]`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::rated::RatedLimit;
 use super::report::{SourceSpan, quoted};
 use super::table::ConfigTable;
 use super::value::{ConfigValue, Entry};
 use super::{algorithm, ban, content, name, networks, policy, store};
+use crate::clock::micros;
+use crate::limit::units::Micros;
+use crate::plan::trial::Trial;
 use crate::plan::{Limit, Mode, Tier};
 use crate::route::exemptions::{Exemption, Exemptions};
 use crate::route::key::{Key, Missing, Part, Repeated};
 use crate::store::OnError;
 
+/// Clients that are refused wait at most this much longer than needed.
+const MAX_RETRY_JITTER: Duration = Duration::from_secs(3600);
 /// Parts of a composite key.
 const MAX_PARTS: usize = 16;
 
@@ -53,6 +59,8 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<L
     let mode = table.or("mode", Mode::Enforce, |value| value.choice(&Mode::WORDS));
     let reject = table.optional("reject", |value| content::reject(&value));
     let reveal = table.or("reveal", false, |value| value.boolean());
+    let trial = table.optional("trial", |value| trial(&value, name, mode));
+    let retry_jitter = table.optional("retry_jitter", |value| jitter(&value));
     table.finish().then_some(())?;
     let key = key?;
     let RatedLimit { rates, tiers } = rated?;
@@ -67,7 +75,42 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<L
     let policies = policy::policies(name, &key, on_error, rates);
     let exempt = Exemptions::new(exempt);
     let ban = ban.map(|ban| ban.of(name, &key, on_error, reader));
-    Some(Limit { name: name.into(), policies, tiers, ban, key, exempt, mode, on_error, reject, reveal })
+    Some(Limit {
+        name: name.into(),
+        policies,
+        tiers,
+        ban,
+        key,
+        exempt,
+        mode,
+        trial,
+        on_error,
+        reject,
+        retry_jitter,
+        reveal,
+    })
+}
+
+/// The share of keys for which the limit is enforced.
+fn trial(value: &ConfigValue<'_>, name: &str, mode: Mode) -> Option<Trial> {
+    let share = value.share()?;
+    if mode == Mode::Shadow {
+        value.reader().fault(
+            value.span(),
+            "`trial` enforces the limit for a share of its keys, but `mode = \"shadow\"` for none",
+            "leave one of the two out",
+        );
+    }
+    Some(Trial::new(share, name))
+}
+
+fn jitter(value: &ConfigValue<'_>) -> Option<Micros> {
+    let jitter = value.duration()?;
+    if jitter > MAX_RETRY_JITTER {
+        value.fault("`retry_jitter` is longer than an hour", "write a span of at most `\"1h\"`");
+        return None;
+    }
+    Some(micros(jitter))
 }
 
 fn key(table: &mut ConfigTable<'_>) -> Option<Key> {

@@ -123,7 +123,7 @@ fn header_as_allow_list(limit: &limits::LimitDraft, sound: &Limit, reader: &Diag
 }
 
 fn counts_addresses(limit: &Limit) -> bool {
-    limit.key.parts.contains(&Part::Ip)
+    limit.key.parts.iter().any(Part::is_address)
 }
 
 /// A limit with errors may be meant as one.
@@ -163,8 +163,9 @@ fn crowded_log(span: super::report::SourceSpan, limit: &Limit, draft: &FileDraft
 
 /// Limits on a route that charges nothing to any of them.
 fn idle_limits(route: &routes::RouteDraft, reader: &Diagnostics<'_>) {
-    let Some(first) = route.uses.first() else { return };
-    if route.uses.iter().all(|used| used.limit_use.cost == CostRule::Free) {
+    let own = || route.uses.iter().filter(|used| !used.is_of_server);
+    let Some(first) = own().next() else { return };
+    if own().all(|used| used.limit_use.cost == CostRule::Free) {
         let message = format!("route {} costs 0, so its limits never refuse it", quoted(&route.name));
         reader.warn(first.cost_span.unwrap_or(first.span), message, "raise `cost`, or leave `limits` out");
     }

@@ -12,6 +12,7 @@ use super::headers::{self, HeaderRule};
 use super::name::{self, Directory};
 use super::report::{SourceSpan, quoted};
 use super::server::{body_bound, seconds};
+use super::server_limits::{self, ServerLimit};
 use super::table::ConfigTable;
 use super::value::ConfigValue;
 use super::{auth, conditions, content, cors, networks, templates};
@@ -44,11 +45,15 @@ pub(super) struct RouteLimit {
     pub(super) span: SourceSpan,
     /// The position of its cost: here, on the route, or (the default) none.
     pub(super) cost_span: Option<SourceSpan>,
+    /// Whether `[server]` names it, and the route does not.
+    pub(super) is_of_server: bool,
 }
 
 /// The names that routes refer to.
 pub(super) struct DeclaredNames<'a> {
     pub(super) limits: Directory<'a>,
+    /// The limits of every route.
+    pub(super) server_limits: &'a [ServerLimit],
     pub(super) upstreams: Directory<'a>,
     pub(super) auths: Directory<'a>,
     /// In the order of `auths`.
@@ -68,7 +73,8 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
     let ActionDraft { upstream, redirect, path_edit, action } =
         action::read(&mut table, (path.as_ref(), matcher.as_ref()), &around.upstreams, around.path_matching);
     let cost = table.or("cost", CostDraft::DEFAULT, |value| cost::read(&value));
-    let uses = table.or("limits", Vec::new(), |value| uses(&value, &cost, around));
+    let own = table.or("limits", Vec::new(), |value| uses(&value, &cost, around));
+    let uses = server_limits::join(&mut table, around.server_limits, own, &cost);
     settles_nothing(action.as_ref(), &uses, table.reader());
     let methods = conditions.as_ref().map_or(&[][..], |conditions| &conditions.methods);
     let rest = rest(&mut table, methods, around);
@@ -141,7 +147,7 @@ fn one_use(
         (limit, cost)
     };
     let limit_use = LimitUse { limit: LimitIndex(limit?), cost: cost.rule };
-    Some(RouteLimit { limit_use, span: value.span(), cost_span: cost.span })
+    Some(RouteLimit { limit_use, span: value.span(), cost_span: cost.span, is_of_server: false })
 }
 
 /// Reads the keys of a route that refer to no other section. Returns the route with the other ones.

@@ -34,8 +34,18 @@ const PATH_MATCHING: [(&str, PathMatching); 2] =
 const REQUEST_IDS: [(&str, RequestIds); 3] =
     [("own", RequestIds::Own), ("all", RequestIds::All), ("off", RequestIds::Off)];
 
-/// Reads `[server]`, with the bound on bodies that routes inherit (`None`: no bound).
-pub(super) fn read(mut table: ConfigTable<'_>) -> (Server, Option<u64>) {
+/// `[server]` of the file.
+pub(super) struct ServerDraft<'a> {
+    pub(super) server: Server,
+    /// The bound on bodies that routes inherit (`None`: no bound).
+    pub(super) max_body_bytes: Option<u64>,
+    /// `limits`, whose names are known later.
+    pub(super) limits: Option<ConfigValue<'a>>,
+}
+
+/// Reads `[server]`.
+pub(super) fn read(mut table: ConfigTable<'_>) -> ServerDraft<'_> {
+    let limits = table.take("limits");
     let certificates = table.take("tls");
     let tls = certificates.is_some();
     let default_listen = vec![Listener { address: DEFAULT_ADDRESS, tls, proxy_protocol: false }];
@@ -81,7 +91,7 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> (Server, Option<u64>) {
         table.reader().fault(table.span(), message, "list the proxies in `trusted_proxies`");
     }
     table.finish();
-    (server, max_body_bytes)
+    ServerDraft { server, max_body_bytes, limits }
 }
 
 /// The value of a duration's key, or this default in seconds.

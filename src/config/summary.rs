@@ -1,6 +1,7 @@
 //! The meaning of a valid file as text: for `tollgate check`.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use crate::limit::Algorithm;
 use crate::limit::units::Cost;
@@ -194,7 +195,11 @@ fn upstream_words(upstream: &Upstream) -> String {
 fn limit_words(limit: &Limit, used: &LimitUse, route: &Route) -> String {
     let first = limit.policies.first();
     let algorithm = first.map_or("", |policy| policy.algorithm.name());
-    let shadow = if limit.mode == Mode::Shadow { ", shadow: counts, never refuses" } else { "" };
+    let shadow = match (limit.mode, &limit.trial) {
+        (Mode::Shadow, _) => ", shadow: counts, never refuses".to_owned(),
+        (Mode::Enforce, Some(trial)) => format!(", trial: refuses for {} of the keys", trial.percent()),
+        (Mode::Enforce, None) => String::new(),
+    };
     let words = |policies: &[Policy]| {
         let policies: Vec<_> = policies.iter().map(|policy| policy.algorithm.to_string()).collect();
         policies.join("; and ")
@@ -229,6 +234,9 @@ fn limit_words(limit: &Limit, used: &LimitUse, route: &Route) -> String {
             write!(text, "{words}{by}")
         }
     };
+    if let Some(jitter) = limit.retry_jitter {
+        let _ = write!(text, "; `retry-after` up to {:?} longer, at random", Duration::from_micros(jitter.0));
+    }
     if limit.exempt.iter().len() > 0 {
         let exempt: Vec<_> = limit.exempt.iter().map(|exemption| format!("`{exemption}`")).collect();
         let _ = write!(text, "; exempt: {}", exempt.join(", "));

@@ -182,26 +182,12 @@ impl<'a> ConfigTable<'a> {
 /// The keys by the table that they belong to; one that ends in `.` begins the titles of many tables.
 const LATER: [(&str, &[&str]); 7] = [
     ("the file", &["acme"]),
-    ("`[server]`", &["compress", "http3", "limits", "ratelimit_policies"]),
+    ("`[server]`", &["compress", "http3", "ratelimit_policies"]),
     ("`[store]`", &["lease", "on_change", "snapshot"]),
     ("`[upstreams.", &["breaker", "mirror", "send_proxy_protocol", "slow_start", "sticky"]),
     ("`eject`", &["statuses"]),
-    (
-        "`[limits.",
-        &[
-            "fold",
-            "lease",
-            "max_keys",
-            "on_change",
-            "retry_jitter",
-            "starts",
-            "sync",
-            "time_zone",
-            "trial",
-            "unreadable",
-        ],
-    ),
-    ("`[[routes]]`", &["compress", "mirror", "server_limits"]),
+    ("`[limits.", &["fold", "lease", "max_keys", "on_change", "starts", "sync", "time_zone", "unreadable"]),
+    ("`[[routes]]`", &["compress", "mirror"]),
 ];
 
 /// Whether a later version knows this key in the table with this title.

@@ -34,6 +34,8 @@ pub struct LimitCheck<'a> {
     pub limit: &'a Limit,
     /// The tier of the request's consumer, if the limit has one of this name.
     pub tier: Option<TierIndex>,
+    /// Whether the limit is enforced for this request: in a trial for some keys only.
+    pub mode: Mode,
     /// Whether and how the limit applies.
     pub applicability: Applicability,
 }
@@ -94,6 +96,8 @@ pub struct Refusal<'a> {
     pub limit: &'a Limit,
     /// The wait after which the same request is admitted; `None`: waiting cannot help.
     pub wait: Option<Micros>,
+    /// Added to the wait that the client is told, so that clients refused together do not return together.
+    pub jitter: Micros,
     /// The names of all policies that refuse, longest wait first.
     pub violated: SmallVec<[&'a str; 2]>,
     /// The cause.
@@ -146,7 +150,8 @@ impl<'a> RequestCharges<'a> {
         for (index, limit_use) in route.limits.iter().enumerate() {
             let limit = plan.limit(limit_use.limit);
             let tier = limit.tier(request.consumer.and_then(|consumer| consumer.tier()));
-            let mut check = LimitCheck { limit, tier, applicability: Applicability::Free };
+            let mode = limit.mode_of(request, &route.name, route.conditions.merge_slashes);
+            let mut check = LimitCheck { limit, tier, mode, applicability: Applicability::Free };
             let cost = limit_use.cost.on_admission(request);
             check.applicability = assessment.check(index, check, cost, route, request, secret);
             assessment.checks.push(check);
@@ -162,7 +167,8 @@ impl<'a> RequestCharges<'a> {
         secret: &KeySecret,
     ) -> Self {
         let mut charges = Self::default();
-        let mut check = LimitCheck { limit, tier: None, applicability: Applicability::Free };
+        let mode = limit.mode_of(request, &route.name, route.conditions.merge_slashes);
+        let mut check = LimitCheck { limit, tier: None, mode, applicability: Applicability::Free };
         check.applicability = charges.check(0, check, Some(Cost::ONE), route, request, secret);
         charges.checks.push(check);
         charges
@@ -184,7 +190,7 @@ impl<'a> RequestCharges<'a> {
             return Applicability::Exempt;
         }
         let first = self.charges.len();
-        let group = match limit.mode {
+        let group = match check.mode {
             Mode::Enforce => Group::Enforced,
             // `config` allows a route far fewer than 256 limits.
             Mode::Shadow => Group::Shadow(u8::try_from(index).unwrap_or(u8::MAX)),
@@ -223,7 +229,7 @@ impl<'a> RequestCharges<'a> {
             // `config` allows a request far fewer than 256 charges.
             let small = |number| u8::try_from(number).unwrap_or(u8::MAX);
             let (first, count) = (small(indices.start), small(indices.len()));
-            let group = Group::Ban { first, count, shadow: used.limit.mode == Mode::Shadow };
+            let group = Group::Ban { first, count, shadow: used.mode == Mode::Shadow };
             bans.push(ban.charge(owner, group));
         }
         bans
@@ -231,7 +237,7 @@ impl<'a> RequestCharges<'a> {
 
     /// Whether all enforced limits admit the request.
     pub fn admits(&self, outcome: &Outcome) -> bool {
-        let mut enforced = self.checks.iter().filter(|used| used.limit.mode == Mode::Enforce);
+        let mut enforced = self.checks.iter().filter(|used| used.mode == Mode::Enforce);
         self.missing().is_none() && enforced.all(|used| !used.denies(outcome))
     }
 
@@ -239,7 +245,7 @@ impl<'a> RequestCharges<'a> {
     /// need not be called.
     pub fn missing(&self) -> Option<Refusal<'a>> {
         let cause = |used: &LimitCheck<'_>| match used.applicability {
-            _ if used.limit.mode == Mode::Shadow => None,
+            _ if used.mode == Mode::Shadow => None,
             Applicability::Unreadable(fault) => Some((0, RefusalCause::Unreadable(fault))),
             Applicability::Repeated => Some((1, RefusalCause::Repeated)),
             Applicability::Missing => Some((2, RefusalCause::Missing)),
@@ -250,6 +256,7 @@ impl<'a> RequestCharges<'a> {
         Some(Refusal {
             limit: used.limit,
             wait: None,
+            jitter: Micros(0),
             violated: used.policies().iter().map(|policy| &*policy.name).collect(),
             why,
         })
@@ -261,7 +268,7 @@ impl<'a> RequestCharges<'a> {
     #[cold]
     #[inline(never)]
     pub fn banned(&self, bans: &Bans, now: Timestamp) -> Option<BanRefusal<'a>> {
-        self.refused_by(|used, owner| used.limit.refusing_ban(bans, owner, now), now)
+        self.refused_by(|used, owner| used.limit.refusing_ban(bans, owner, used.mode, now), now)
     }
 
     /// The refusal for a ban that the store has told of, and that this process does not know any more: its table was
@@ -269,7 +276,7 @@ impl<'a> RequestCharges<'a> {
     #[cold]
     pub fn banned_until_known(&self, now: Timestamp) -> Option<BanRefusal<'a>> {
         let ban = ActiveBan { until: now.plus(Micros::SECOND), cause: BanCause::Refusals };
-        let is_enforced = |used: &LimitCheck<'_>| used.limit.mode == Mode::Enforce;
+        let is_enforced = |used: &LimitCheck<'_>| used.mode == Mode::Enforce;
         let begins_bans = |used: &LimitCheck<'_>| used.limit.ban.is_some() && is_enforced(used);
         // A ban by hand may be of any limit.
         self.refused_by(|used, _| begins_bans(used).then_some(ban), now)
@@ -293,8 +300,13 @@ impl<'a> RequestCharges<'a> {
         let decision =
             Decision { verdict: Verdict::Deny(Wait::After(rest)), remaining: 0, reset_after: rest };
         let violated = used.policies().iter().map(|policy| &*policy.name).collect();
-        let refusal =
-            Refusal { limit, wait: Some(rest), violated, why: RefusalCause::Banned { until, rest, cause } };
+        let refusal = Refusal {
+            limit,
+            wait: Some(rest),
+            jitter: Micros(0),
+            violated,
+            why: RefusalCause::Banned { until, rest, cause },
+        };
         Some(BanRefusal {
             index,
             refusal,
@@ -323,7 +335,7 @@ impl<'a> RequestCharges<'a> {
         let mut tightest: Option<BindingLimit<'a>> = None;
         let mut refused: SmallVec<[(Wait, BindingLimit<'a>); 2]> = SmallVec::new();
         let mut delay = Micros(0);
-        for used in self.checks.iter().filter(|used| used.limit.mode == Mode::Enforce) {
+        for used in self.checks.iter().filter(|used| used.mode == Mode::Enforce) {
             let Applicability::Charged(cost, first) = used.applicability else { continue };
             for (index, policy) in (first..).zip(used.policies()) {
                 let Some(decision) = outcome.decisions.get(index) else { continue };
@@ -357,7 +369,7 @@ impl<'a> RequestCharges<'a> {
                     Wait::Never => (None, RefusalCause::Over),
                     Wait::Unknown => (None, RefusalCause::InFlight),
                 };
-                let refusal = Refusal { limit: longest.limit, wait, violated, why };
+                let refusal = Refusal { limit: longest.limit, wait, jitter: Micros(0), violated, why };
                 Admission { sentence: AdmissionDecision::Refuse(refusal), tightest: Some(longest) }
             }
         }
@@ -391,9 +403,19 @@ impl BanRefusal<'_> {
 }
 
 impl Refusal<'_> {
-    /// `retry-after`: whole seconds, rounded up, at least 1; `None` if waiting cannot help.
+    /// `retry-after`: whole seconds, rounded up, at least 1, with the jitter; `None` if waiting cannot help.
     pub fn retry_after(&self) -> Option<u64> {
-        self.wait.map(|wait| wait.seconds_rounded_up().max(1))
+        let told = |wait: Micros| Micros(wait.0.saturating_add(self.jitter.0));
+        self.wait.map(|wait| told(wait).seconds_rounded_up().max(1))
+    }
+
+    /// The same with the limit's `retry_jitter`, of which `draw` chooses a part: a number from 0 to its argument.
+    #[must_use]
+    pub fn spread(mut self, draw: impl FnOnce(u64) -> u64) -> Self {
+        if let (Some(_), Some(most)) = (self.wait, self.limit.retry_jitter) {
+            self.jitter = Micros(draw(most.0));
+        }
+        self
     }
 }
 

@@ -37,9 +37,16 @@ impl Limit {
         Banned { limit: self.identity(), owner }
     }
 
-    /// The ban that refuses requests of this key at `now`, if there is one. An automatic ban refuses none in shadow.
-    pub fn refusing_ban(&self, bans: &Bans, owner: Fingerprint, now: Timestamp) -> Option<ActiveBan> {
-        bans.refusing(self.banned(owner), self.mode == Mode::Shadow, now)
+    /// The ban that refuses requests of this key at `now`, if there is one. An automatic ban refuses none in shadow, which
+    /// `mode` says for this key.
+    pub fn refusing_ban(
+        &self,
+        bans: &Bans,
+        owner: Fingerprint,
+        mode: Mode,
+        now: Timestamp,
+    ) -> Option<ActiveBan> {
+        bans.refusing(self.banned(owner), mode == Mode::Shadow, now)
     }
 
     /// The limit's identity for bans: its first policy's

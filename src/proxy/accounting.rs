@@ -265,7 +265,7 @@ impl RequestContext {
     /// Whether an automatic ban of a shadow limit is in force: it is only counted.
     fn is_banned_in_shadow(&self, assessment: &RequestCharges<'_>, used: &LimitCheck<'_>) -> bool {
         let bans = self.worker.shared.store.bans();
-        if used.limit.mode != Mode::Shadow || used.limit.ban.is_none() || bans.is_empty() {
+        if used.mode != Mode::Shadow || used.limit.ban.is_none() || bans.is_empty() {
             return false;
         }
         let owner = assessment.owner(used);
@@ -409,7 +409,7 @@ fn unasked_word(used: &LimitCheck<'_>, outcome: &Outcome, admitted: bool) -> Opt
         () if outcome.unavailable => None,
         () if used.denies(outcome) => Some(LimitVerdict::Refused),
         () if !admitted => None,
-        () if used.limit.mode == Mode::Enforce && used.decisions(outcome).iter().any(delays) => {
+        () if used.mode == Mode::Enforce && used.decisions(outcome).iter().any(delays) => {
             Some(LimitVerdict::Delayed)
         }
         () => Some(LimitVerdict::Admitted),

@@ -260,7 +260,7 @@ async fn charge<'p>(
         }
     };
     ctx.count_failure(failure, &charges, &request, refused.is_some());
-    Ok(refused)
+    Ok(refused.map(|(refusal, tightest)| (refusal.spread(|most| fastrand::u64(0..=most)), tightest)))
 }
 
 fn refusal<'p>(

@@ -50,6 +50,7 @@ impl<'p> RequestAction<'p, '_> {
         refusal: Refusal<'p>,
         tightest: Option<BindingLimit<'p>>,
     ) -> Self {
+        let refusal = refusal.spread(|most| fastrand::u64(0..=most));
         ctx.refused(routed, &refusal, tightest.as_ref());
         match refusal.why {
             RefusalCause::Unreadable(fault) => {

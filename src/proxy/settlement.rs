@@ -142,7 +142,7 @@ impl Settlement {
                 continue;
             };
             let decisions = check.decisions(outcome);
-            let is_charged = check.limit.mode == Mode::Enforce || !decisions.iter().any(|one| one.denies());
+            let is_charged = check.mode == Mode::Enforce || !decisions.iter().any(|one| one.denies());
             // The places of a concurrency limit stay as they are.
             if !is_charged || check.limit.is_concurrency() {
                 continue;

@@ -67,7 +67,7 @@ pub(super) fn has_part(known: &KnownFields, part: &Part) -> bool {
         Part::Host => known.host,
         Part::Consumer | Part::ConsumerColumn(_) => known.consumer,
         Part::TlsSubject | Part::JwtClaim(_) | Part::JsonMember(_) | Part::FormField(_) => false,
-        Part::Ip => known.client,
+        Part::Ip | Part::Network(_) => known.client,
         Part::Query(_) | Part::Path | Part::Method | Part::Route | Part::Global => true,
     }
 }

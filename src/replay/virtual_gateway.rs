@@ -413,7 +413,7 @@ impl<'p> VirtualGateway<'p> {
         let mut corrections = SmallVec::new();
         for (used, limit_use) in charges.checks.iter().zip(&self.plan.route(route).limits) {
             let Some(cost) = limit_use.cost.settled() else { continue };
-            if used.limit.is_concurrency() || used.limit.mode == Mode::Shadow && used.denies(outcome) {
+            if used.limit.is_concurrency() || used.mode == Mode::Shadow && used.denies(outcome) {
                 continue;
             }
             let Some(units) = settled_units(cost, logged, service) else { continue };
@@ -439,7 +439,7 @@ impl<'p> VirtualGateway<'p> {
         used: &LimitCheck<'_>,
         now: Timestamp,
     ) -> bool {
-        if self.bans.is_empty() || used.limit.mode != Mode::Shadow || used.limit.ban.is_none() {
+        if self.bans.is_empty() || used.mode != Mode::Shadow || used.limit.ban.is_none() {
             return false;
         }
         let owner = charges.owner(used);

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use http::HeaderName;
 use ipnet::IpNet;
 
+use super::network_prefixes::masked;
 use super::networks::Networks;
 use crate::http1::fields::Fields;
 use crate::http1::name::Name;
@@ -79,19 +80,8 @@ impl ClientRule {
     /// The client with this `address`.
     pub fn client(&self, address: IpAddr) -> ClientAddress {
         let address = address.to_canonical();
-        let network = match address {
-            IpAddr::V4(v4) => {
-                let host_bits = 32_u32.saturating_sub(self.ipv4_prefix.into());
-                let mask = u32::MAX.checked_shl(host_bits).unwrap_or(0);
-                IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() & mask))
-            }
-            IpAddr::V6(v6) => {
-                let host_bits = 128_u32.saturating_sub(self.ipv6_prefix.into());
-                let mask = u128::MAX.checked_shl(host_bits).unwrap_or(0);
-                IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & mask))
-            }
-        };
-        ClientAddress { address, network, identified: true }
+        let length = if address.is_ipv4() { self.ipv4_prefix } else { self.ipv6_prefix };
+        ClientAddress { address, network: masked(address, length), identified: true }
     }
 
     /// The client behind `peer`: the peer itself unless it is trusted; else the one that the source names. Without the

@@ -8,6 +8,7 @@ use http::HeaderName;
 
 use super::content::{BodyValue, UnreadableBody};
 use super::mask::Masking;
+use super::network_prefixes::NetworkPrefixes;
 use super::{RouteRequest, content, cookie, query};
 use crate::http1::fields::Values;
 use crate::measure::JsonPointer;
@@ -21,6 +22,8 @@ use crate::measure::JsonPointer;
 pub enum Part {
     /// The client's network.
     Ip,
+    /// The client's network by prefixes of its own.
+    Network(NetworkPrefixes),
     /// The value of a header, byte for byte and whole.
     Header(HeaderName),
     /// The value of the cookie of this name, percent-decoded, without quotes around it. Names are case-sensitive.
@@ -97,7 +100,7 @@ impl Part {
     ///
     /// Any other word, and a name that no header, cookie or query parameter can have.
     pub fn parse(text: &str) -> Result<Self, KeyFault> {
-        const ALL: &str = "write `ip`, `header:NAME`, `cookie:NAME`, `query:NAME`, `host`, `path`, `method`, `route`, `global`, `consumer`, `consumer:COLUMN`, `jwt:CLAIM`, `json:/POINTER`, `form:NAME` or `tls:subject`";
+        const ALL: &str = "write `ip`, `ip/24`, `header:NAME`, `cookie:NAME`, `query:NAME`, `host`, `path`, `method`, `route`, `global`, `consumer`, `consumer:COLUMN`, `jwt:CLAIM`, `json:/POINTER`, `form:NAME` or `tls:subject`";
         match text.split_once(':') {
             None => match text {
                 "ip" => Ok(Self::Ip),
@@ -110,7 +113,10 @@ impl Part {
                 "header" | "cookie" | "query" => {
                     KeyFault::new(format!("the key `{text}` lacks a name"), format!("write `{text}:NAME`"))
                 }
-                _ => KeyFault::new(format!("`{text}` is not a key"), ALL),
+                _ => match text.strip_prefix("ip/") {
+                    Some(prefixes) => NetworkPrefixes::parse(prefixes).map(Self::Network),
+                    None => KeyFault::new(format!("`{text}` is not a key"), ALL),
+                },
             },
             Some((kind @ ("header" | "cookie" | "query"), name)) => Self::named(kind, name),
             Some((kind @ ("ip" | "host" | "path" | "method" | "route" | "global"), _)) => {
@@ -146,6 +152,11 @@ impl Part {
     /// Whether a request may lack it.
     pub fn may_be_missing(&self) -> bool {
         self.invented_by_client() || self.is_of_consumer() || *self == Self::TlsSubject
+    }
+
+    /// Whether it is the client's network.
+    pub fn is_address(&self) -> bool {
+        matches!(self, Self::Ip | Self::Network(_))
     }
 
     /// Whether a client can invent the value at will (header, cookie, query, body), so that the part alone limits no
@@ -213,6 +224,7 @@ impl Part {
         let text = |text: &'r str| PartValue::Bytes(Cow::Borrowed(text.as_bytes()));
         match self {
             Self::Ip => PartValue::Address(request.client.network),
+            Self::Network(prefixes) => PartValue::Address(prefixes.of(request.client)),
             Self::Header(name) => PartValue::of_header(request.headers.all(name), join),
             Self::Cookie(name) => PartValue::of_values(cookie::all(request.headers, name), join),
             Self::Query(name) => request
@@ -256,6 +268,7 @@ impl Part {
             Self::JwtClaim(_) => 12,
             Self::JsonMember(_) => 13,
             Self::FormField(_) => 14,
+            Self::Network(_) => 15,
         }
     }
 
@@ -263,6 +276,7 @@ impl Part {
     pub(super) fn words(&self) -> String {
         match self {
             Self::Ip => "client address".into(),
+            Self::Network(prefixes) => format!("client network (`/{prefixes}`)"),
             Self::Header(name) => format!("header `{name}`"),
             Self::Cookie(name) => format!("cookie `{name}`"),
             Self::Query(name) => format!("query parameter `{name}`"),
@@ -285,6 +299,7 @@ impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ip => f.write_str("ip"),
+            Self::Network(prefixes) => write!(f, "ip/{prefixes}"),
             Self::Header(name) => write!(f, "header:{name}"),
             Self::Cookie(name) => write!(f, "cookie:{name}"),
             Self::Query(name) => write!(f, "query:{name}"),

@@ -2,6 +2,7 @@
 
 use std::fmt::{Debug, Display};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::config::{consumers_words, counted};
 use crate::limit::display::ShortDisplay;
@@ -153,7 +154,7 @@ fn server(subject: &mut Subject<'_>, last: &Server, next: &Server) {
 }
 
 /// A duration of `[server]`.
-type Timeout = fn(&Server) -> std::time::Duration;
+type Timeout = fn(&Server) -> Duration;
 
 const TIMEOUTS: [(&str, Timeout); 6] = [
     ("header_timeout", |server| server.header_timeout),
@@ -235,6 +236,12 @@ fn limit(subject: &mut Subject<'_>, last: &Limit, next: &Limit) {
     subject.written("missing", last.key.missing, next.key.missing);
     subject.hidden("repeated", &last.key.repeated, &next.key.repeated);
     subject.written("mode", last.mode, next.mode);
+    let share = |limit: &Limit| limit.trial.map_or_else(String::new, |trial| trial.percent());
+    subject.shown("trial", share(last), share(next));
+    let jitter = |limit: &Limit| {
+        limit.retry_jitter.map_or_else(String::new, |most| format!("{:?}", Duration::from_micros(most.0)))
+    };
+    subject.shown("retry_jitter", jitter(last), jitter(next));
     subject.written("on_error", last.on_error, next.on_error);
     if !last.exempt.iter().eq(next.exempt.iter()) {
         subject.line("exempt changed");

@@ -377,7 +377,7 @@ impl DecisionLabel {
     /// The label that a limit's verdict is counted under; `None` if it neither charged nor refused. `admitted`: all
     /// enforced limits admit the request.
     pub fn of_check(used: &LimitCheck<'_>, outcome: &Outcome, admitted: bool) -> Option<Self> {
-        let shadow = used.limit.mode == Mode::Shadow;
+        let shadow = used.mode == Mode::Shadow;
         let refused = if shadow { Self::ShadowLimited } else { Self::Limited };
         let delayed =
             || used.decisions(outcome).iter().any(|decision| matches!(decision.verdict, Verdict::Delay(_)));

@@ -60,7 +60,7 @@ impl KeyRef {
         let (limit, now) = (self.limit(), shared.clock.now());
         let ban = shared.store.bans().find(self.banned(), now);
         let until = ban.map(|ban| ban.until);
-        let is_refused = limit.refusing_ban(shared.store.bans(), self.owner, now).is_some();
+        let is_refused = limit.refusing_ban(shared.store.bans(), self.owner, limit.mode, now).is_some();
         let (label, top_key) = top_keys::followed(shared, limit, self.owner).await.unzip();
         let named = || shared.store.bans().label(self.banned()).map(|label| top_keys::values(&label));
         // A request that named the key by its values contains them.

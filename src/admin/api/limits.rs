@@ -28,7 +28,7 @@ pub(super) async fn tell(shared: &Shared) -> Value {
         let [minute, hour] =
             refused.get(&limit.name).map_or([0, 0], |both| both.each_ref().map(HyperLogLogUnion::count));
         json!({
-            "name": &*limit.name, "mode": limit.mode.as_str(), "algorithm": algorithm(limit),
+            "name": &*limit.name, "mode": limit.mode.as_str(), "trial": limit.trial.map(|trial| trial.share()), "algorithm": algorithm(limit),
             "key": limit.key.parts.iter().map(Part::to_string).collect::<Vec<_>>(),
             "policies": policies(&limit.policies), "tiers": tiers(limit), "routes": routes,
             "minute": said(samples.minute(&limit.name), minute),

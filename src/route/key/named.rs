@@ -64,6 +64,9 @@ impl Key {
             match (part, value.parse::<IpAddr>()) {
                 // Writing to a `String` cannot fail.
                 (Part::Ip, Ok(address)) => _ = write!(label, "{}", rule.client(address).network),
+                (Part::Network(prefixes), Ok(address)) => {
+                    _ = write!(label, "{}", prefixes.of(rule.client(address)));
+                }
                 _ => write_value(value, part.masking(masking), part.is_authorization(), max, &mut label),
             }
             label.push(LABEL_END);
@@ -116,6 +119,10 @@ impl KeyText {
         match part {
             Part::Ip => match value.parse::<IpAddr>() {
                 Ok(address) => self.address(part.tag(), rule.client(address).network),
+                Err(_) => return not_a("an address", value),
+            },
+            Part::Network(prefixes) => match value.parse::<IpAddr>() {
+                Ok(address) => self.address(part.tag(), prefixes.of(rule.client(address))),
                 Err(_) => return not_a("an address", value),
             },
             Part::Header(_) => self.value(part.tag(), value.as_bytes()),

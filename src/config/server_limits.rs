@@ -1,0 +1,77 @@
+//! `limits` of `[server]`: the limits of every route, before its own.
+
+use super::cost::CostDraft;
+use super::name::Directory;
+use super::report::SourceSpan;
+use super::routes::RouteLimit;
+use super::table::ConfigTable;
+use super::value::ConfigValue;
+use crate::plan::{LimitIndex, LimitUse};
+
+/// A limit that `[server]` names.
+#[derive(Clone, Copy)]
+pub(super) struct ServerLimit {
+    limit: LimitIndex,
+    span: SourceSpan,
+}
+
+/// Reads `limits` of `[server]`: names, each once.
+pub(super) fn read(value: &ConfigValue<'_>, names: &Directory<'_>) -> Option<Vec<ServerLimit>> {
+    let mut limits: Vec<ServerLimit> = Vec::new();
+    for item in value.list()? {
+        if item.is_table() {
+            item.fault(
+                "a limit of `[server]` is charged the `cost` of each route",
+                "write its name alone; a route with another cost names it: `{ name = \"NAME\", cost = 2 }`",
+            );
+            continue;
+        }
+        let Some(limit) = item.text().and_then(|name| names.find(&name)).map(LimitIndex) else { continue };
+        if limits.iter().any(|other| other.limit == limit) {
+            item.fault("`limits` names the same limit twice", "leave one of the two out");
+            continue;
+        }
+        limits.push(ServerLimit { limit, span: item.span() });
+    }
+    Some(limits)
+}
+
+/// The limits of a route, the server's first. `cost` is the route's. One that the route names, too, has the cost there.
+/// With `server_limits = false` the route has its own alone.
+pub(super) fn join(
+    table: &mut ConfigTable<'_>,
+    server: &[ServerLimit],
+    own: Vec<RouteLimit>,
+    cost: &CostDraft,
+) -> Vec<RouteLimit> {
+    let given = table.given("server_limits");
+    let has_them = table.or("server_limits", true, |value| value.boolean());
+    if let Some(span) = given
+        && server.is_empty()
+    {
+        table.reader().warn(
+            span,
+            "`server_limits` has no effect: `[server]` has no `limits`",
+            "leave it out, or name limits of every route: `limits` in `[server]`",
+        );
+    }
+    if !has_them {
+        return own;
+    }
+    let mut own = own;
+    let mut limits = Vec::with_capacity(server.len() + own.len());
+    for ServerLimit { limit, span } in server {
+        let named = own.iter().position(|used| used.limit_use.limit == *limit);
+        limits.push(match named {
+            Some(index) => own.remove(index),
+            None => RouteLimit {
+                limit_use: LimitUse { limit: *limit, cost: cost.rule.clone() },
+                span: *span,
+                cost_span: cost.span,
+                is_of_server: true,
+            },
+        });
+    }
+    limits.append(&mut own);
+    limits
+}
