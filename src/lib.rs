@@ -47,4 +47,5 @@ pub mod shared;
 pub mod store;
 pub mod suggest;
 pub mod telemetry;
+pub mod time_zones;
 pub mod upstream;

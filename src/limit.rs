@@ -11,6 +11,7 @@
 mod algorithms;
 pub mod ban;
 mod bucket;
+pub mod calendar;
 pub mod concurrency;
 pub mod display;
 mod divisor;
@@ -29,6 +30,7 @@ pub mod units;
 
 pub use algorithms::{Algorithm, State};
 use algorithms::{Chosen as _, each};
+use calendar::Calendar;
 use limiter::Limiter as _;
 pub use limiter::Packed;
 use lua::LuaParams;
@@ -93,6 +95,8 @@ pub enum Align {
     Clock,
     /// At the first request.
     FirstRequest,
+    /// As days, weeks, months and years do in a time zone.
+    Calendar(Calendar),
 }
 
 impl Algorithm {
@@ -210,9 +214,25 @@ impl Algorithm {
         each!(self, limit => limit.keeps_events())
     }
 
-    /// This algorithm's Lua implementation and its parameters.
-    pub fn twin(&self) -> LuaParams<'_> {
-        each!(self, limit => limit.twin())
+    /// This algorithm's Lua implementation and its parameters. Those of a calendar are of the time around `now`.
+    pub fn twin(&self, now: Timestamp) -> LuaParams<'_> {
+        each!(self, limit => limit.twin(now))
+    }
+
+    /// The calendar that windows follow, if they do.
+    pub fn calendar(&self) -> Option<Calendar> {
+        if let Self::FixedWindow(window) = self { window.calendar() } else { None }
+    }
+
+    /// [`Self::window`] of the window that is current at `now`: those of a calendar differ in length.
+    pub fn window_at(&self, now: Timestamp) -> Micros {
+        match self.calendar() {
+            None => self.window(),
+            Some(calendar) => {
+                let (start, end) = calendar.window(now);
+                end.since(start)
+            }
+        }
     }
 
     /// [`Self::decide`] on a packed state, for a store's hot path. `None` for a sliding log, which has no such state.

@@ -1,5 +1,6 @@
 //! `algorithm` and its parameters: one algorithm a rate.
 
+use super::calendar::{CalendarRate, CalendarSettings};
 use super::concurrency;
 use super::diagnostics::Diagnostics;
 use super::name;
@@ -10,8 +11,9 @@ use super::units;
 use super::value::{ConfigValue, Entry};
 use crate::clock::micros;
 use crate::labels::labels;
+use crate::limit::Algorithm;
+use crate::limit::calendar::CalendarUnit;
 use crate::limit::units::{Cost, Micros, Rate};
-use crate::limit::{Algorithm, Align};
 use crate::store::MAX_CHARGES;
 
 /// The default maximum delay of a request in a leaky bucket.
@@ -29,14 +31,13 @@ labels! {
     }
 }
 
-const ALIGN: [(&str, Align); 2] = [("clock", Align::Clock), ("first-request", Align::FirstRequest)];
 impl Kind {
     /// The [`PARAMETERS`] that it takes.
     fn parameters(self) -> &'static [&'static str] {
         match self {
             Self::TokenBucket | Self::Gcra => &["rate", "burst"],
             Self::LeakyBucket => &["rate", "queue", "max_wait"],
-            Self::FixedWindow => &["rate", "align"],
+            Self::FixedWindow => &["rate", "align", "starts", "time_zone"],
             Self::SlidingWindow => &["rate"],
             Self::SlidingLog => &["rate", "spacing", "count_denied"],
         }
@@ -47,7 +48,15 @@ impl Kind {
 struct WrittenRate {
     text: String,
     rate: Rate,
+    /// Of `/month` and `/year`.
+    unit: Option<CalendarUnit>,
     span: SourceSpan,
+}
+
+impl WrittenRate {
+    fn of_calendar(&self) -> CalendarRate<'_> {
+        CalendarRate { text: &self.text, rate: self.rate, unit: self.unit, span: self.span }
+    }
 }
 
 /// Reads the algorithm of a limit with its parameters and its tiers. `None` if there are faults.
@@ -71,11 +80,15 @@ pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<RatedLimit> {
     let parameters = Parameters::read(table, kind);
     let tiers = table.optional("tiers", |value| value.entries()).unwrap_or_default();
     let tiers: Vec<_> = tiers.iter().map(|entry| tier(entry, kind, &parameters, rates.as_deref())).collect();
-    let rated = |written: WrittenRate| {
-        warn_of_month(kind, &written, table.reader());
-        Rated { algorithm: parameters.algorithm(kind, written.rate), rate: written.text }
+    let rates = rates?;
+    parameters.calendar.check(rates.iter().map(WrittenRate::of_calendar), table.reader());
+    let rated = |written: &WrittenRate| {
+        warn_of_month(kind, written, table.reader());
+        let algorithm = parameters.algorithm(kind, written, table.reader())?;
+        Some(Rated { algorithm, rate: written.text.clone() })
     };
-    let rates = rates?.into_iter().map(rated).collect();
+    let rates: Vec<_> = rates.iter().map(rated).collect();
+    let rates = rates.into_iter().collect::<Option<_>>()?;
     Some(RatedLimit { rates, tiers: tiers.into_iter().collect::<Option<_>>()? })
 }
 
@@ -91,8 +104,11 @@ fn tier(
     refuse_foreign(&mut table, kind.as_str(), kind.parameters());
     let own = table.optional("rate", |value| rates(&value));
     let parameters = Parameters::read(&mut table, kind).or(inherited);
-    if let Some(span) = table.given("align") {
-        table.reader().fault(span, "all tiers of a limit have one `align`", "write it in the limit itself");
+    for key in ["align", "starts", "time_zone"] {
+        if let Some(span) = table.given(key) {
+            let message = format!("all tiers of a limit have one `{key}`");
+            table.reader().fault(span, message, "write it in the limit itself");
+        }
     }
     table.finish().then_some(())?;
     let limit = limit?;
@@ -101,7 +117,7 @@ fn tier(
     for (at, rate) in rates.iter().enumerate() {
         let span = rate.span;
         match limit.get(at) {
-            Some(other) if other.rate.period() == rate.rate.period() => {}
+            Some(other) if other.rate.period() == rate.rate.period() && other.unit == rate.unit => {}
             Some(other) => {
                 let message = format!(
                     "the rate {} of tier {} has another period than {} of the limit",
@@ -124,11 +140,12 @@ fn tier(
         let help = "give all tiers of a limit as many rates, with equal periods";
         entry.value.reader().fault(entry.key_span, message, help);
     }
-    let rated = |written: &WrittenRate| Rated {
-        rate: written.text.clone(),
-        algorithm: parameters.algorithm(kind, written.rate),
+    let reader = entry.value.reader();
+    let rated = |written: &WrittenRate| {
+        let algorithm = parameters.algorithm(kind, written, reader)?;
+        Some(Rated { rate: written.text.clone(), algorithm })
     };
-    Some((entry.key.to_owned(), rates.iter().map(rated).collect()))
+    Some((entry.key.to_owned(), rates.iter().map(rated).collect::<Option<_>>()?))
 }
 
 /// A period that users write for a month, which it is not.
@@ -136,7 +153,10 @@ fn warn_of_month(kind: Kind, written: &WrittenRate, reader: &Diagnostics<'_>) {
     const DAY: u64 = 86_400_000_000;
     let Micros(period) = written.rate.period();
     let days = period / DAY;
-    if !period.is_multiple_of(DAY) || !((28..=31).contains(&days) || days > 31 && days.is_multiple_of(30)) {
+    if written.unit.is_some()
+        || !period.is_multiple_of(DAY)
+        || !((28..=31).contains(&days) || days > 31 && days.is_multiple_of(30))
+    {
         return;
     }
     let meaning = match kind {
@@ -146,7 +166,7 @@ fn warn_of_month(kind: Kind, written: &WrittenRate, reader: &Diagnostics<'_>) {
         _ => format!("a period of {days} days"),
     };
     let message = format!("{} is not a month: it is {meaning}", quoted(&written.text));
-    reader.warn(written.span, message, "`/month` is not available in this version of tollgate");
+    reader.warn(written.span, message, "write `/month` in a `fixed-window` for the months of the calendar");
 }
 
 /// The parameters beside `rate`, as far as they are written.
@@ -155,7 +175,7 @@ struct Parameters {
     /// `burst` or `queue`.
     units: Option<Cost>,
     max_wait: Option<Micros>,
-    align: Option<Align>,
+    calendar: CalendarSettings,
     spacing: Option<Micros>,
     count_denied: Option<bool>,
 }
@@ -169,7 +189,7 @@ impl Parameters {
                 written.units = table.optional("queue", |value| units(&value));
                 written.max_wait = table.optional("max_wait", |value| value.duration().map(micros));
             }
-            Kind::FixedWindow => written.align = table.optional("align", |value| value.choice(&ALIGN)),
+            Kind::FixedWindow => written.calendar = CalendarSettings::read(table),
             Kind::SlidingWindow => {}
             Kind::SlidingLog => {
                 written.spacing = table.optional("spacing", |value| value.duration().map(micros));
@@ -184,27 +204,42 @@ impl Parameters {
         Self {
             units: self.units.or(other.units),
             max_wait: self.max_wait.or(other.max_wait),
-            align: self.align.or(other.align),
+            calendar: self.calendar.or(other.calendar),
             spacing: self.spacing.or(other.spacing),
             count_denied: self.count_denied.or(other.count_denied),
         }
     }
 
-    /// The algorithm for a rate.
-    fn algorithm(&self, kind: Kind, rate: Rate) -> Algorithm {
-        match kind {
+    /// The algorithm for a rate. `None` if there are faults.
+    fn algorithm(&self, kind: Kind, written: &WrittenRate, reader: &Diagnostics<'_>) -> Option<Algorithm> {
+        let rate = written.rate;
+        if kind != Kind::FixedWindow
+            && let Some(unit) = written.unit
+        {
+            let message = format!(
+                "{} is of the calendar, which `{}` does not know",
+                quoted(&written.text),
+                kind.as_str()
+            );
+            let help = format!("write `algorithm = \"fixed-window\"`, or days instead of a {}", unit.word());
+            reader.fault(written.span, message, help);
+            return None;
+        }
+        Some(match kind {
             Kind::TokenBucket => Algorithm::token_bucket(rate, self.units.unwrap_or(count_of(rate))),
             Kind::Gcra => Algorithm::gcra(rate, self.units.unwrap_or(Cost::ONE)),
             Kind::LeakyBucket => {
                 let max_wait = self.max_wait.unwrap_or(DEFAULT_MAX_WAIT);
                 Algorithm::leaky_bucket(rate, self.units.unwrap_or(count_of(rate)), max_wait)
             }
-            Kind::FixedWindow => Algorithm::fixed_window(rate, self.align.unwrap_or(Align::Clock)),
+            Kind::FixedWindow => {
+                Algorithm::fixed_window(rate, self.calendar.align(&written.of_calendar(), reader)?)
+            }
             Kind::SlidingWindow => Algorithm::sliding_window(rate),
             Kind::SlidingLog => {
                 Algorithm::sliding_log(rate, self.spacing, self.count_denied.unwrap_or(false))
             }
-        }
+        })
     }
 }
 
@@ -222,7 +257,9 @@ fn rates(value: &ConfigValue<'_>) -> Option<Vec<WrittenRate>> {
     let mut rates: Vec<WrittenRate> = Vec::new();
     value.some_of(|item| {
         let written = one_rate(&item)?;
-        if let Some(other) = rates.iter().find(|other| other.rate == written.rate) {
+        if let Some(other) =
+            rates.iter().find(|other| other.rate == written.rate && other.unit == written.unit)
+        {
             item.fault(
                 format!("the rates {} and {} are the same", quoted(&other.text), quoted(&written.text)),
                 "leave one of the two out",
@@ -242,6 +279,6 @@ fn one_rate(value: &ConfigValue<'_>) -> Option<WrittenRate> {
         return value.mismatch("a rate", "write it in quotes, with its period: `\"10/s\"`");
     }
     let text = value.text()?;
-    let rate = text.parse("a rate", units::rate)?;
-    Some(WrittenRate { text: text.into_string(), rate, span: value.span() })
+    let (rate, unit) = text.parse("a rate", units::rate)?;
+    Some(WrittenRate { text: text.into_string(), rate, unit, span: value.span() })
 }

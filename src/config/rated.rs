@@ -20,8 +20,8 @@ pub(super) struct RatedLimit {
 }
 
 /// All parameters.
-pub(super) const PARAMETERS: [&str; 8] =
-    ["rate", "burst", "max", "queue", "max_wait", "align", "spacing", "count_denied"];
+pub(super) const PARAMETERS: [&str; 10] =
+    ["rate", "burst", "max", "queue", "max_wait", "align", "starts", "time_zone", "spacing", "count_denied"];
 
 /// Parameters of other algorithms are errors: they would have no effect.
 pub(super) fn refuse_foreign(table: &mut ConfigTable<'_>, algorithm: &str, own: &[&str]) {

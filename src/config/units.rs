@@ -6,6 +6,7 @@ use super::remedies::{self, did_you_mean};
 use super::report::quoted;
 use super::text::SyntaxError;
 use super::value::ConfigValue;
+use crate::limit::calendar::CalendarUnit;
 use crate::limit::span::{self, NoSpan, TIME_UNITS, number_and_unit};
 use crate::limit::units::{Cost, Micros, Rate};
 
@@ -47,8 +48,8 @@ pub(super) fn size(text: &str) -> Result<u64, SyntaxError> {
 }
 
 /// Parses a rate: a count from 1 to 10^9 per period from 1 ms to 366 days. A period without a number is one of its
-/// unit.
-pub(super) fn rate(text: &str) -> Result<Rate, SyntaxError> {
+/// unit. A month and a year are those of a calendar; as a period they have their greatest length.
+pub(super) fn rate(text: &str) -> Result<(Rate, Option<CalendarUnit>), SyntaxError> {
     let not_a_rate = || {
         let known = remedies::rate(text, usual_time_unit).filter(|written| rate(written).is_ok());
         let help = known.map_or_else(|| RATE_HELP.to_owned(), |written| format!("write `{written}`"));
@@ -60,13 +61,19 @@ pub(super) fn rate(text: &str) -> Result<Rate, SyntaxError> {
     }
     let is_unit_alone = period.bytes().all(|byte| byte.is_ascii_alphabetic());
     if is_unit_alone {
-        no_calendar(text, period)?;
+        if let Some((unit, length)) = calendar_period(period) {
+            return Ok((counted(text, count, length)?, unit));
+        }
         unit_named(text, &format!("{count}/"), period, &TIME_UNITS, &OTHER_TIME_UNITS)?;
     }
     let period = if is_unit_alone { format!("1{period}") } else { period.to_owned() };
     let period = span(&period).map_err(|refusal| {
         SyntaxError::new(format!("in the rate {}: {}", quoted(text), refusal.message), refusal.help)
     })?;
+    Ok((counted(text, count, period)?, None))
+}
+
+fn counted(text: &str, count: &str, period: Micros) -> Result<Rate, SyntaxError> {
     let count = count.parse().unwrap_or(u32::MAX);
     Rate::new(count, period).ok_or_else(|| {
         let message = format!("{} has a count outside the range", quoted(text));
@@ -74,17 +81,15 @@ pub(super) fn rate(text: &str) -> Result<Rate, SyntaxError> {
     })
 }
 
-/// Units of calendars are those of a later version.
-fn no_calendar(text: &str, period: &str) -> Result<(), SyntaxError> {
-    let days = match period {
-        "week" => "7",
-        "month" => "30",
-        "year" => "365",
-        _ => return Ok(()),
-    };
-    let message = format!("{}: `/{period}` is not available in this version of tollgate", quoted(text));
-    let help = format!("`/{days}day` is a window of {days} days since 1 January 1970, not of the calendar");
-    Err(SyntaxError::new(message, help))
+/// The periods that are longer than a day: a week is seven days, and the others are of a calendar.
+fn calendar_period(period: &str) -> Option<(Option<CalendarUnit>, Micros)> {
+    let of = |unit: CalendarUnit| Some((Some(unit), unit.longest()));
+    match period {
+        "week" => Some((None, CalendarUnit::Week.longest())),
+        "month" => of(CalendarUnit::Month(1)),
+        "year" => of(CalendarUnit::Year),
+        _ => None,
+    }
 }
 
 impl ConfigValue<'_> {

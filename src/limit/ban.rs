@@ -242,7 +242,7 @@ impl Limiter for Ban {
         [self.after.into(), self.within.0, self.memory().0, 0, 0]
     }
 
-    fn spans(&self) -> &[Micros] {
+    fn spans(&self, _now: Timestamp) -> &[Micros] {
         Self::spans(self)
     }
 

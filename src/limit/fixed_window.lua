@@ -4,19 +4,43 @@ local max, min = math.max, math.min
 
 local LAYOUT, SIZE = '<dI4', 12
 
-local function limit(period, count, from_first_request)
-  return { period = period, count = count, from_first_request = from_first_request == 1 }
+-- `align` is 0 for the clock, 1 for the first request, 2 for a calendar: then `edges` is a string of doubles, the edges
+-- of the windows before, at and after the gateway's time.
+local function limit(period, count, align, _, _, edges)
+  return {
+    period = period, count = count, from_first_request = align == 1,
+    edges = align == 2 and { struct.unpack('<dddd', edges) },
+  }
+end
+
+-- The begin of the window of `now`. The server's clock may be beyond the edges.
+local function start_of(limit, now)
+  if limit.from_first_request then return now end
+  if not limit.edges then return now - now % limit.period end
+  for index = 4, 1, -1 do
+    if limit.edges[index] <= now then return limit.edges[index] end
+  end
+  return now
+end
+
+-- The end of the window with this begin.
+local function end_of(limit, start)
+  if limit.edges then
+    for index = 1, 4 do
+      if start < limit.edges[index] then return limit.edges[index] end
+    end
+  end
+  return start + limit.period
 end
 
 local function current(limit, state, now)
-  if state.count > 0 and now < state.start + limit.period then return state end
-  if limit.from_first_request then return { start = now, count = 0 } end
-  return { start = now - now % limit.period, count = 0 }
+  if state.count > 0 and now < end_of(limit, state.start) then return state end
+  return { start = start_of(limit, now), count = 0 }
 end
 
 local function decide(limit, state, now, cost, peek)
   local window = current(limit, state, now)
-  local rest = max(window.start + limit.period - now, 0)
+  local rest = max(end_of(limit, window.start) - now, 0)
   local verdict, wait = ALLOW, 0
   if cost > limit.count then
     verdict = NEVER
@@ -31,7 +55,7 @@ end
 
 local function settle(limit, state, admitted_at, difference, now)
   local window = current(limit, state, now)
-  local has_passed = admitted_at < window.start or admitted_at >= window.start + limit.period
+  local has_passed = admitted_at < window.start or admitted_at >= end_of(limit, window.start)
   if has_passed and difference < 0 then return state end
   return { start = window.start, count = min(max(window.count + difference, 0), MAX_COUNT) }
 end
@@ -44,7 +68,7 @@ end
 
 local function write(limit, state)
   if state.count == 0 then return end
-  return struct.pack(LAYOUT, state.start, state.count), state.start + limit.period
+  return struct.pack(LAYOUT, state.start, state.count), end_of(limit, state.start)
 end
 
-return { limit = limit, decide = decide, settle = settle, read = read, write = write }
+return { limit = limit, end_of = end_of, decide = decide, settle = settle, read = read, write = write }

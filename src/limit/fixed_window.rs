@@ -1,12 +1,13 @@
 //! The fixed window: `rate`'s count per window of `rate`'s period.
 //!
 //! Bound: at most the count is admitted in one window, so up to twice the count in a period across an edge. A debt ends
-//! with its window.
+//! with its window. Windows of a calendar have different lengths.
 
-use std::fmt::{self, Formatter};
+use std::fmt::{self, Display as _, Formatter};
 
+use super::calendar::{Calendar, CalendarUnit};
 use super::limiter::{Limiter, Names, Packed, Stored, Viewed};
-use super::rate_params::PerUnit;
+use super::rate_params::{PerUnit, WrittenRate};
 use super::units::{Cost, Micros, Rate, Timestamp};
 use super::{Algorithm, Align, Decision, Verdict, Wait, changed};
 
@@ -42,14 +43,22 @@ impl Algorithm {
 }
 
 impl FixedWindow {
-    /// Windows of `rate`'s period that begin by `align`.
+    /// Windows of `rate`'s period that begin by `align`. Those of a calendar have its lengths, whatever the period.
     pub fn new(rate: Rate, align: Align) -> Self {
         Self { rate, align }
     }
 
+    /// The calendar that windows follow, if they do.
+    pub fn calendar(&self) -> Option<Calendar> {
+        if let Align::Calendar(calendar) = self.align { Some(calendar) } else { None }
+    }
+
     #[inline]
     fn end(&self, window: State) -> Timestamp {
-        window.start.plus(self.rate.period())
+        match self.align {
+            Align::Clock | Align::FirstRequest => window.start.plus(self.rate.period()),
+            Align::Calendar(calendar) => calendar.window(window.start).1,
+        }
     }
 }
 
@@ -99,14 +108,20 @@ impl Limiter for FixedWindow {
     }
 
     /// The window is the one that ends `reset_after` from `now`, even if windows are aligned to a clock: the store's
-    /// clock may be another.
+    /// clock may be another. Of a calendar it is the window of that moment.
     fn resume(&self, remaining: u64, reset_after: Micros, now: Timestamp) -> State {
         let remaining = u32::try_from(remaining).unwrap_or(u32::MAX);
         match self.rate.count().saturating_sub(remaining) {
             0 => State::default(),
             count => {
                 let end = now.plus(reset_after.max(Micros(1)));
-                State { start: Timestamp(end.0.saturating_sub(self.rate.period().0)), count }
+                let start = match self.align {
+                    Align::Clock | Align::FirstRequest => {
+                        Timestamp(end.0.saturating_sub(self.rate.period().0))
+                    }
+                    Align::Calendar(calendar) => calendar.window(Timestamp(end.0 - 1)).0,
+                };
+                State { start, count }
             }
         }
     }
@@ -121,18 +136,52 @@ impl Limiter for FixedWindow {
         self.view(*state, now).count.into()
     }
 
+    /// Windows of a calendar are kept only if the calendar is the same.
+    fn convert(&self, from: &Self, state: State, _now: Timestamp) -> State {
+        let is_same = self.rate.period() == from.rate.period() && self.calendar() == from.calendar();
+        if is_same { state } else { State::default() }
+    }
+
     fn numbers(&self) -> [u64; 5] {
-        let from_first_request = self.align == Align::FirstRequest;
-        [self.rate.period().0, self.rate.count().into(), from_first_request.into(), 0, 0]
+        let align = match self.align {
+            Align::Clock => 0,
+            Align::FirstRequest => 1,
+            Align::Calendar(_) => 2,
+        };
+        [self.rate.period().0, self.rate.count().into(), align, 0, 0]
+    }
+
+    /// The edges of a calendar.
+    fn spans(&self, now: Timestamp) -> &[Micros] {
+        self.calendar().map_or(&[], |calendar| calendar.near(now))
+    }
+
+    fn abridge(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.calendar() {
+            Some(calendar) => write!(f, "{}/{}", self.rate.count(), calendar.unit().word()),
+            None => WrittenRate(self.rate).fmt(f),
+        }
     }
 
     fn explain(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let align = match self.align {
             Align::Clock => "clock-aligned",
             Align::FirstRequest => "from the first request",
+            Align::Calendar(calendar) => return explain_calendar(f, self.rate.count(), calendar),
         };
         write!(f, "{} in each {} ({align})", self.rate.count(), PerUnit(self.rate.period()))
     }
+}
+
+/// `10000 in each month from the 15th (Europe/Berlin)`.
+fn explain_calendar(f: &mut Formatter<'_>, count: u32, calendar: Calendar) -> fmt::Result {
+    write!(f, "{count} in each calendar {}", calendar.unit().word())?;
+    match calendar.unit() {
+        CalendarUnit::WeekFromSunday => f.write_str(" from Sunday")?,
+        CalendarUnit::Month(day) if day > 1 => write!(f, " from day {day}")?,
+        _ => {}
+    }
+    write!(f, " ({})", calendar.time_zone())
 }
 
 impl Viewed for FixedWindow {
@@ -147,6 +196,7 @@ impl Viewed for FixedWindow {
         let start = match self.align {
             Align::Clock => Timestamp(now.0 - now.0 % self.rate.period().0),
             Align::FirstRequest => now,
+            Align::Calendar(calendar) => calendar.window(now).0,
         };
         State { start, count: 0 }
     }

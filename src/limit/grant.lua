@@ -55,8 +55,8 @@ local function sliding_log(algorithm, limit, log, units)
   return log, units
 end
 
-local function fixed_window_used(_, limit, state)
-  return state.count > 0 and now < state.start + limit.period and state.count or 0
+local function fixed_window_used(algorithm, limit, state)
+  return state.count > 0 and now < algorithm.end_of(limit, state.start) and state.count or 0
 end
 
 local function fixed_window_charge(algorithm, limit, state, units)

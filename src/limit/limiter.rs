@@ -161,14 +161,14 @@ pub(super) trait Limiter: Sized {
     /// The parameters of the Lua implementation.
     fn numbers(&self) -> [u64; 5];
 
-    /// More parameters of the Lua implementation, as many as there are.
-    fn spans(&self) -> &[Micros] {
+    /// More parameters of the Lua implementation around `now`, as many as there are.
+    fn spans(&self, _now: Timestamp) -> &[Micros] {
         &[]
     }
 
     /// The Lua implementation and its parameters.
-    fn twin(&self) -> LuaParams<'_> {
-        LuaParams { module: Self::NAMES.module.0, numbers: self.numbers(), spans: self.spans() }
+    fn twin(&self, now: Timestamp) -> LuaParams<'_> {
+        LuaParams { module: Self::NAMES.module.0, numbers: self.numbers(), spans: self.spans(now) }
     }
 
     /// Writes the meaning of the limit as text.

@@ -68,7 +68,7 @@ impl Counters {
     pub async fn look(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Decisions, Unreachable> {
         match &self.location {
             Location::Memory => Ok(self.memory.look(charges, now)),
-            Location::Shared(client) => client.look(charges).await,
+            Location::Shared(client) => client.look(charges, now).await,
         }
     }
 
@@ -164,7 +164,7 @@ impl Counters {
     pub async fn used(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Vec<u64>, Unreachable> {
         match &self.location {
             Location::Memory => Ok(self.memory.used(charges, now)),
-            Location::Shared(client) => client.used(charges).await,
+            Location::Shared(client) => client.used(charges, now).await,
         }
     }
 

@@ -10,8 +10,9 @@
 //!   stands for.
 //! - A charge is one argument in bytes: the name of the Lua implementation and a zero byte; the group in two bytes (0:
 //!   enforced, p + 1: shadow limit at index p); then six doubles, the cost (or difference) and the five parameters of
-//!   the Lua implementation. Eight numbers as text took the server 2 µs more. Of `settle`, the time of the admission in
-//!   µs follows, as a double.
+//!   the Lua implementation. Eight numbers as text took the server 2 µs more. Windows of a calendar have four more: the
+//!   edges of the windows before, at and after the gateway's time. Of `settle`, the time of the admission in µs is the
+//!   last double.
 //! - A ban is a charge after all others. The highest bit of its group is set, and the next one in shadow; then
 //!   come the index of the limit's first charge and their number (6 bits), 0 to report refusals. The spans of successive
 //!   bans follow the parameters.
@@ -36,13 +37,13 @@ const RECORD_MS: &[u8] = b"86400000";
 pub type PlaceId = [u8; 16];
 
 /// Passes to `give` the arguments after the keys, for deciding the charges, all or none.
-pub fn decide(charges: &[Charge<'_>], give: impl FnMut(&[u8])) {
-    ask(b"decide", charges, give);
+pub fn decide(charges: &[Charge<'_>], now: Timestamp, give: impl FnMut(&[u8])) {
+    ask(b"decide", charges, now, give);
 }
 
 /// Passes to `give` the arguments after the keys, for evaluating each charge separately.
-pub fn peek(charges: &[Charge<'_>], give: impl FnMut(&[u8])) {
-    ask(b"peek", charges, give);
+pub fn peek(charges: &[Charge<'_>], now: Timestamp, give: impl FnMut(&[u8])) {
+    ask(b"peek", charges, now, give);
 }
 
 /// Passes to `give` the arguments after the keys, for correcting costs that were admitted before: the algorithm of each,
@@ -54,18 +55,18 @@ pub fn settle<'c>(
     give(b"settle");
     give(b"0");
     for (algorithm, counted_at, difference) in corrections {
-        let mut argument = argument(algorithm, Group::Enforced, exact(difference));
+        let mut argument = argument(algorithm, counted_at, Group::Enforced, exact(difference));
         argument.extend_from_slice(&(counted_at.0 as f64).to_le_bytes());
         give(&argument);
     }
 }
 
 /// Passes to `give` the arguments after the keys, for crediting `units` to each key.
-pub fn grant(charges: &[Charge<'_>], units: Cost, mut give: impl FnMut(&[u8])) {
+pub fn grant(charges: &[Charge<'_>], units: Cost, now: Timestamp, mut give: impl FnMut(&[u8])) {
     give(b"grant");
     give(b"0");
     for charge in charges {
-        give(&argument(charge.algorithm, Group::Enforced, units.units().into()));
+        give(&argument(charge.algorithm, now, Group::Enforced, units.units().into()));
     }
 }
 
@@ -75,12 +76,13 @@ pub fn charge(
     charges: &[Charge<'_>],
     units: Cost,
     once: Option<&IdempotentCharge>,
+    now: Timestamp,
     mut give: impl FnMut(&[u8]),
 ) {
     give(b"charge");
     give(if once.is_some() { RECORD_MS } else { b"0" });
     for charge in charges {
-        give(&argument(charge.algorithm, Group::Enforced, units.units().into()));
+        give(&argument(charge.algorithm, now, Group::Enforced, units.units().into()));
     }
     if let Some(once) = once {
         give(&once.request.to_be_bytes());
@@ -95,8 +97,8 @@ pub fn claim(once: &IdempotentCharge, mut give: impl FnMut(&[u8])) {
 }
 
 /// Passes to `give` the arguments after the keys, for reading the units in use.
-pub fn used(charges: &[Charge<'_>], give: impl FnMut(&[u8])) {
-    ask(b"used", charges, give);
+pub fn used(charges: &[Charge<'_>], now: Timestamp, give: impl FnMut(&[u8])) {
+    ask(b"used", charges, now, give);
 }
 
 /// Passes to `give` the arguments after the keys of bans, for counting this number of refusals of each.
@@ -104,7 +106,7 @@ pub fn report<'b>(bans: impl Iterator<Item = (&'b Algorithm, Cost)>, mut give: i
     give(b"decide");
     give(b"0");
     let group = Group::Ban { first: 0, count: 0, shadow: false };
-    bans.for_each(|(ban, refusals)| give(&argument(ban, group, refusals.units().into())));
+    bans.for_each(|(ban, refusals)| give(&argument(ban, Timestamp(0), group, refusals.units().into())));
 }
 
 /// Passes to `give` the arguments after the keys, for deleting them.
@@ -112,19 +114,19 @@ pub fn reset(mut give: impl FnMut(&[u8])) {
     give(b"reset");
 }
 
-fn ask(operation: &[u8], charges: &[Charge<'_>], mut give: impl FnMut(&[u8])) {
+fn ask(operation: &[u8], charges: &[Charge<'_>], now: Timestamp, mut give: impl FnMut(&[u8])) {
     give(operation);
     give(b"0");
     for Charge { algorithm, group, cost, .. } in charges {
-        give(&argument(algorithm, *group, cost.units().into()));
+        give(&argument(algorithm, now, *group, cost.units().into()));
     }
 }
 
 /// As long as the longest argument, so that arguments are built on the stack.
-type Argument = SmallVec<[u8; 88]>;
+type Argument = SmallVec<[u8; 104]>;
 
-fn argument(algorithm: &Algorithm, group: Group, units: f64) -> Argument {
-    let twin = algorithm.twin();
+fn argument(algorithm: &Algorithm, now: Timestamp, group: Group, units: f64) -> Argument {
+    let twin = algorithm.twin(now);
     let group = match group {
         Group::Enforced => 0,
         Group::Shadow(index) => u16::from(index) + 1,
@@ -163,7 +165,7 @@ mod tests {
         let (group, remote) = (Group::Shadow(4), SharedKeyInfo::NONE);
         let charge = Charge { algorithm, numbers, key, cost, group, remote };
         let mut given = Vec::new();
-        decide(&[charge], |argument| given.push(argument.to_vec()));
+        decide(&[charge], Timestamp(0), |argument| given.push(argument.to_vec()));
         let doubles = [2.0, 1_000_000.0, 3.0, 7.0, 1.0, 0.0].map(f64::to_le_bytes).concat();
         let argument = [&b"sliding_log\0\x05\0"[..], &doubles].concat();
         assert_eq!(given, [b"decide".to_vec(), b"0".to_vec(), argument]);
@@ -172,7 +174,8 @@ mod tests {
     #[test]
     fn no_argument_leaves_the_stack() {
         let rate = Rate::new(1, Micros::SECOND).unwrap();
-        let longest = argument(&Algorithm::sliding_window(rate), Group::Shadow(u8::MAX), f64::MAX);
+        let longest =
+            argument(&Algorithm::sliding_window(rate), Timestamp(0), Group::Shadow(u8::MAX), f64::MAX);
         assert!(!longest.spilled());
     }
 }

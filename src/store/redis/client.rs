@@ -114,11 +114,11 @@ impl RedisClient {
         let settles = charges.iter().any(|charge| charge.remote.settles);
         let counted_at = |at: Timestamp| settles.then(|| charges.iter().map(|_| at).collect());
         if bans.is_empty() {
-            let reply = self.script.ask(slot, ScriptOp::Decide, charges, place).await?;
+            let reply = self.script.ask(slot, ScriptOp::Decide, (charges, now), place).await?;
             return Ok(Outcome { counted_at: counted_at(reply.now), ..reply.outcome });
         }
         let all: SmallVec<[Charge<'_>; 4]> = charges.iter().chain(bans).copied().collect();
-        let reply = self.script.ask(slot, ScriptOp::Decide, &all, place).await?;
+        let reply = self.script.ask(slot, ScriptOp::Decide, (&all, now), place).await?;
         let outcome = self.read_bans_of(request, &reply.outcome.decisions, now);
         Ok(Outcome { counted_at: counted_at(reply.now), ..outcome })
     }
@@ -164,10 +164,14 @@ impl RedisClient {
     }
 
     /// See [`Counters::look`](crate::store::Counters::look). The charges have one owner, so they are in one slot.
-    pub(in crate::store) async fn look(&self, charges: &[Charge<'_>]) -> Result<Decisions, Unreachable> {
+    pub(in crate::store) async fn look(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> Result<Decisions, Unreachable> {
         let slot = self.script.only_slot(charges).ok_or(Unreachable)?;
-        let reply = self.script.ask(slot, ScriptOp::Peek, charges, None).await.map_err(|_| Unreachable)?;
-        Ok(reply.outcome.decisions)
+        let reply = self.script.ask(slot, ScriptOp::Peek, (charges, now), None).await;
+        Ok(reply.map_err(|_| Unreachable)?.outcome.decisions)
     }
 
     /// See [`Counters::reset`](crate::store::Counters::reset). The charges have one owner.
@@ -189,8 +193,9 @@ impl RedisClient {
         units: Cost,
         now: Timestamp,
     ) -> Result<u64, Unreachable> {
-        let answer =
-            self.change(charges, |command| call::grant(charges, units, |word| command.word(word))).await?;
+        let answer = self
+            .change(charges, |command| call::grant(charges, units, now, |word| command.word(word)))
+            .await?;
         self.memory.grant(charges, units, now);
         let granted = reply::units(&answer, charges.len()).map_err(|_| Unreachable)?;
         Ok(granted.into_iter().max().unwrap_or_default())
@@ -234,7 +239,7 @@ impl RedisClient {
                 _ => return Err(Unreachable.into()),
             }
         }
-        let answer = self.script.charge(slot, charges, units, once).await.map_err(|_| Unreachable)?;
+        let answer = self.script.charge(slot, charges, units, once, now).await.map_err(|_| Unreachable)?;
         let effect = reply::charged(&answer)?;
         if effect == ChargeEffect::Charged {
             self.memory.charge(charges, units, now);
@@ -245,10 +250,14 @@ impl RedisClient {
     }
 
     /// See [`Counters::used`](crate::store::Counters::used). The charges have one owner.
-    pub(in crate::store) async fn used(&self, charges: &[Charge<'_>]) -> Result<Vec<u64>, Unreachable> {
+    pub(in crate::store) async fn used(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> Result<Vec<u64>, Unreachable> {
         let slot = self.script.only_slot(charges).ok_or(Unreachable)?;
         let answer =
-            self.script.change(slot, charges, |command| call::used(charges, |word| command.word(word)));
+            self.script.change(slot, charges, |command| call::used(charges, now, |word| command.word(word)));
         let answer = answer.await.map_err(|_| Unreachable)?;
         reply::units(&answer, charges.len()).map_err(|_| Unreachable)
     }

@@ -35,8 +35,8 @@ fn digit(number: u8) -> u8 {
     if number < 10 { b'0' + number } else { b'a' + number - 10 }
 }
 
-/// A part of every key: the format of the state, the algorithm, and for windows and logs the period in µs. `1t`,
-/// `1f60000000`.
+/// A part of every key: the format of the state, the algorithm, and for windows and logs the period in µs, or
+/// the calendar. `1t`, `1f60000000`, `1fmonth-1@UTC`.
 ///
 /// States under different versions are never confused, so gateways with different configurations or of different builds
 /// may use one server. A build that writes another format uses another number.
@@ -46,6 +46,9 @@ pub struct Version<'a>(pub &'a Algorithm);
 impl Display for Version<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "1{}", self.0.letter())?;
+        if let Some(calendar) = self.0.calendar() {
+            return f.write_str(calendar.name());
+        }
         self.0.state_period().map_or(Ok(()), |period| write!(f, "{}", period.0))
     }
 }

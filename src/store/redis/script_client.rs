@@ -58,15 +58,16 @@ impl ScriptClient {
         self.settings.timeout
     }
 
-    /// Calls the server of this slot; all charges are in the slot.
+    /// Calls the server of this slot at this time; all charges are in the slot.
     pub(super) async fn ask(
         &self,
         slot: HashSlot,
         question: ScriptOp,
-        charges: &[Charge<'_>],
+        (charges, now): (&[Charge<'_>], Timestamp),
         place: Option<PlaceId>,
     ) -> Result<Reply, CallError> {
-        let answer = self.nodes.ask(slot, |command| self.write(command, question, charges, place)).await;
+        let answer =
+            self.nodes.ask(slot, |command| self.write(command, question, (charges, now), place)).await;
         // A call that was not sent is not counted.
         if !matches!(answer, Err(CallError::Down | CallError::Busy)) {
             self.counts.calls.add(1);
@@ -129,6 +130,7 @@ impl ScriptClient {
         charges: &[Charge<'_>],
         units: Cost,
         once: Option<&IdempotentCharge>,
+        now: Timestamp,
     ) -> Result<Integers, CallError> {
         let answer = self.nodes.ask(slot, |command| {
             self.write_script(command, charges.len() as u64 + u64::from(once.is_some()));
@@ -137,7 +139,7 @@ impl ScriptClient {
                 let (id, owner) = (key::owner(Fingerprint(once.id)), key::owner(charge.owner()));
                 command.parts(&[self.settings.prefix.as_bytes(), b":charged:", &id, b":{", &owner, b"}"]);
             }
-            call::charge(charges, units, once, |word| command.word(word));
+            call::charge(charges, units, once, now, |word| command.word(word));
         });
         Ok(answer.await?.integers)
     }
@@ -218,14 +220,14 @@ impl ScriptClient {
         &self,
         command: &mut Command<'_>,
         question: ScriptOp,
-        charges: &[Charge<'_>],
+        (charges, now): (&[Charge<'_>], Timestamp),
         place: Option<PlaceId>,
     ) {
         self.write_keys(command, charges);
         let word = |word: &[u8]| command.word(word);
         match question {
-            ScriptOp::Decide => call::decide(charges, word),
-            ScriptOp::Peek => call::peek(charges, word),
+            ScriptOp::Decide => call::decide(charges, now, word),
+            ScriptOp::Peek => call::peek(charges, now, word),
             ScriptOp::Refund(at) => {
                 let refund = |charge: &Charge<'_>| -i64::from(charge.cost.units());
                 call::settle(charges.iter().map(|charge| (charge.algorithm, at, refund(charge))), word);

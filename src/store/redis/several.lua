@@ -53,7 +53,7 @@ for index, key in ipairs(KEYS) do
   end
   local charge = { account = account, group = group, cost = cost }
   if operation == 'settle' then
-    charge.counted_at = struct.unpack('<d', argument, rest)
+    charge.counted_at = struct.unpack('<d', argument, #argument - 7)
     if cost < 0 and was_reset_since(key, charge.counted_at) then charge.cost = 0 end
   end
   if group >= BAN then bans[#bans + 1] = charge else charges[#charges + 1] = charge end

@@ -24,7 +24,7 @@ impl RedisClient {
             self.reporter.refused(&self.script, request, &outcome, now);
             return (Turn::Decided(outcome, None), None);
         }
-        if let Some(turn) = self.stay_behind(charges, ticket).await {
+        if let Some(turn) = self.stay_behind((charges, now), ticket).await {
             return (turn, None);
         }
         // From now on, since the call may be decided even if this is dropped meanwhile.
@@ -59,12 +59,16 @@ impl RedisClient {
     }
 
     /// The turn of a request that may not overtake others of this process, unless a limit refuses it in any case.
-    async fn stay_behind(&self, charges: &[Charge<'_>], ticket: &mut Ticket) -> Option<Turn> {
+    async fn stay_behind(
+        &self,
+        (charges, now): (&[Charge<'_>], Timestamp),
+        ticket: &mut Ticket,
+    ) -> Option<Turn> {
         let in_flight = self.memory.in_flight();
         if !in_flight.is_waited_for(charges, ticket) {
             return None;
         }
-        let outcome = in_flight.behind_others(charges, self.look(charges).await.ok()?, ticket);
+        let outcome = in_flight.behind_others(charges, self.look(charges, now).await.ok()?, ticket);
         match in_flight.wait(charges, &outcome, ticket) {
             Some(limit) => Some(Turn::Waits(outcome, limit)),
             None => lacks_only_places(charges, &outcome).then_some(Turn::Decided(outcome, None)),

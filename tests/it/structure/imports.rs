@@ -21,7 +21,7 @@ const LAYERS: &[&[&str]] = &[
     &["plan"],
     &["auth"],
     &["route", "store", "http2", "log_reader"],
-    &["clock", "net", "counter", "boxed_cold", "labels"],
+    &["clock", "time_zones", "net", "counter", "boxed_cold", "labels"],
     &["limit", "http1", "measure"],
 ];
 

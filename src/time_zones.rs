@@ -1,0 +1,188 @@
+//! Calendars in time zones: at which moments days, weeks, months and years begin.
+//!
+//! The rules are those of the system's time zone database, or where it has none those that the binary contains.
+
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use jiff::civil::Date;
+use jiff::tz::{AmbiguousOffset, TimeZone};
+use jiff::{SignedDuration, Span, Timestamp, civil};
+
+use crate::limit::calendar::{Calendar, CalendarTable, CalendarUnit};
+use crate::limit::units::{EXACT, Micros};
+
+/// The first year with windows, and the last: of all moments that a decision may have.
+const YEARS: (i16, i16) = (1969, 2256);
+
+/// All calendars so far. They are never freed: a plan has few, and a reload mostly has the same ones.
+static KNOWN: LazyLock<Mutex<HashMap<(CalendarUnit, String), Calendar>>> = LazyLock::new(Mutex::default);
+
+/// The name of the time zone that `name` stands for. `None`: there is no such zone.
+pub fn name(name: &str) -> Option<&'static str> {
+    calendar(CalendarUnit::Year, name).map(Calendar::time_zone)
+}
+
+/// The windows of a unit in the time zone of this name, such as `Europe/Berlin` or `UTC`. `None`: there is no such zone.
+/// The table of a calendar is computed once.
+pub fn calendar(unit: CalendarUnit, time_zone: &str) -> Option<Calendar> {
+    let zone = TimeZone::get(time_zone).ok()?;
+    let name = zone.iana_name().unwrap_or(time_zone).to_owned();
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(calendar) = known.get(&(unit, name.clone())) {
+        return Some(*calendar);
+    }
+    let table = CalendarTable::new(unit, &name, edges(unit, &zone))?;
+    let calendar = Calendar::of(Box::leak(Box::new(table)));
+    known.insert((unit, name), calendar);
+    Some(calendar)
+}
+
+/// When the windows begin. A day whose midnight a change of the clock skips begins with the first moment after it; of a
+/// midnight that comes twice the first counts. A day that a zone skips has no window.
+fn edges(unit: CalendarUnit, zone: &TimeZone) -> Box<[Micros]> {
+    let mut edges: Vec<Micros> = Vec::new();
+    // A moment before 1970 is that of the first window.
+    let since_1970 = |moment: Timestamp| u64::try_from(moment.as_microsecond()).unwrap_or(0);
+    let moments = dates(unit).filter_map(|date| Some(Micros(since_1970(midnight(date, zone)?).min(EXACT))));
+    for moment in moments {
+        if edges.last().is_none_or(|last| *last < moment) {
+            edges.push(moment);
+        }
+    }
+    edges.into()
+}
+
+/// The first moment of a day.
+fn midnight(date: Date, zone: &TimeZone) -> Option<Timestamp> {
+    let found = zone.to_ambiguous_timestamp(date.at(0, 0, 0, 0));
+    let is_skipped = matches!(found.offset(), AmbiguousOffset::Gap { .. });
+    let moment = found.compatible().ok()?;
+    if !is_skipped {
+        return Some(moment);
+    }
+    let after = moment.checked_add(SignedDuration::from_nanos(1)).ok()?;
+    Some(zone.preceding(after).next().map_or(moment, |change| change.timestamp()))
+}
+
+/// The dates on which windows begin, ascending.
+fn dates(unit: CalendarUnit) -> Box<dyn Iterator<Item = Date>> {
+    let first = civil::date(YEARS.0, 1, 1);
+    let days = |from: Date, days: i64| from.series(Span::new().days(days));
+    let months =
+        || (YEARS.0..YEARS.1).flat_map(|year| (1..=12).map(move |month| civil::date(year, month, 1)));
+    let end = civil::date(YEARS.1, 1, 1);
+    match unit {
+        CalendarUnit::Day => Box::new(days(first, 1).take_while(move |date| *date < end)),
+        // 30 December 1968 was a Monday.
+        CalendarUnit::Week => {
+            Box::new(days(civil::date(1968, 12, 30), 7).take_while(move |date| *date < end))
+        }
+        CalendarUnit::WeekFromSunday => {
+            Box::new(days(civil::date(1968, 12, 29), 7).take_while(move |date| *date < end))
+        }
+        CalendarUnit::Month(day) => Box::new(months().map(move |first| {
+            let day = i8::try_from(day).unwrap_or(1).clamp(1, first.days_in_month());
+            civil::date(first.year(), first.month(), day)
+        })),
+        CalendarUnit::Year => Box::new((YEARS.0..YEARS.1).map(|year| civil::date(year, 1, 1))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::units::Timestamp as Moment;
+
+    /// A moment as in `2026-03-29T02:30:00Z`.
+    fn at(text: &str) -> Moment {
+        let moment: Timestamp = text.parse().expect(text);
+        Moment(u64::try_from(moment.as_microsecond()).expect("after 1970"))
+    }
+
+    /// The window of a moment: its begin, and its length in hours.
+    fn window(unit: CalendarUnit, zone: &str, moment: &str) -> (String, u64) {
+        let (start, end) = calendar(unit, zone).expect(zone).window(at(moment));
+        let begin = Timestamp::from_microsecond(i64::try_from(start.0).expect("in range")).expect("in range");
+        assert!(start <= at(moment) && at(moment) < end, "{moment} in {start:?}..{end:?}");
+        (begin.to_string(), end.since(start).0 / 3_600_000_000)
+    }
+
+    #[test]
+    fn days_of_daylight_saving_are_an_hour_shorter_or_longer() {
+        for (zone, moment, begin, hours) in [
+            ("Europe/Berlin", "2026-03-28T12:00:00Z", "2026-03-27T23:00:00Z", 24),
+            ("Europe/Berlin", "2026-03-29T12:00:00Z", "2026-03-28T23:00:00Z", 23),
+            ("Europe/Berlin", "2026-03-29T21:59:59Z", "2026-03-28T23:00:00Z", 23),
+            ("Europe/Berlin", "2026-03-29T22:00:00Z", "2026-03-29T22:00:00Z", 24),
+            ("Europe/Berlin", "2026-10-25T12:00:00Z", "2026-10-24T22:00:00Z", 25),
+            // Half an hour of daylight saving, beside half an hour of the zone.
+            ("Australia/Lord_Howe", "2026-04-04T20:00:00Z", "2026-04-04T13:00:00Z", 24),
+            ("Asia/Kolkata", "2026-06-01T00:00:00Z", "2026-05-31T18:30:00Z", 24),
+            ("Pacific/Kiritimati", "2026-06-01T11:00:00Z", "2026-06-01T10:00:00Z", 24),
+            ("Etc/GMT+12", "2026-06-01T11:00:00Z", "2026-05-31T12:00:00Z", 24),
+            // Midnight is skipped: the day begins at one o'clock.
+            ("Africa/Cairo", "2026-04-24T12:00:00Z", "2026-04-23T22:00:00Z", 23),
+            // The zone skipped 30 December 2011.
+            ("Pacific/Apia", "2011-12-30T09:59:59Z", "2011-12-29T10:00:00Z", 24),
+            ("Pacific/Apia", "2011-12-30T10:00:00Z", "2011-12-30T10:00:00Z", 24),
+            ("UTC", "1970-01-01T00:00:00Z", "1970-01-01T00:00:00Z", 24),
+        ] {
+            assert_eq!(window(CalendarUnit::Day, zone, moment), (begin.to_owned(), hours), "{zone} {moment}");
+        }
+    }
+
+    #[test]
+    fn months_begin_on_their_day_or_on_the_last_one() {
+        for (day, moment, begin, days) in [
+            (1, "2026-02-14T00:00:00Z", "2026-02-01T00:00:00Z", 28),
+            (1, "2028-02-14T00:00:00Z", "2028-02-01T00:00:00Z", 29),
+            (1, "2026-12-31T23:59:59Z", "2026-12-01T00:00:00Z", 31),
+            (15, "2026-02-14T23:59:59Z", "2026-01-15T00:00:00Z", 31),
+            (15, "2026-02-15T00:00:00Z", "2026-02-15T00:00:00Z", 28),
+            (31, "2026-02-27T23:59:59Z", "2026-01-31T00:00:00Z", 28),
+            (31, "2026-02-28T00:00:00Z", "2026-02-28T00:00:00Z", 31),
+            (31, "2028-02-29T00:00:00Z", "2028-02-29T00:00:00Z", 31),
+            (31, "2026-04-30T12:00:00Z", "2026-04-30T00:00:00Z", 31),
+            (30, "2026-03-01T00:00:00Z", "2026-02-28T00:00:00Z", 30),
+        ] {
+            let found = window(CalendarUnit::Month(day), "UTC", moment);
+            assert_eq!(found, (begin.to_owned(), 24 * days), "{day} {moment}");
+        }
+        let berlin = window(CalendarUnit::Month(15), "Europe/Berlin", "2026-03-20T00:00:00Z");
+        assert_eq!(berlin, ("2026-03-14T23:00:00Z".to_owned(), 31 * 24 - 1));
+    }
+
+    #[test]
+    fn weeks_and_years_begin_where_the_calendar_says() {
+        let week = |unit| window(unit, "UTC", "2026-11-25T12:00:00Z");
+        assert_eq!(week(CalendarUnit::Week), ("2026-11-23T00:00:00Z".to_owned(), 7 * 24));
+        assert_eq!(week(CalendarUnit::WeekFromSunday), ("2026-11-22T00:00:00Z".to_owned(), 7 * 24));
+        let year = |moment| window(CalendarUnit::Year, "America/New_York", moment);
+        assert_eq!(year("2028-01-01T04:59:59Z"), ("2027-01-01T05:00:00Z".to_owned(), 365 * 24));
+        assert_eq!(year("2028-01-01T05:00:00Z"), ("2028-01-01T05:00:00Z".to_owned(), 366 * 24));
+    }
+
+    #[test]
+    fn zones_are_known_by_name_alone() {
+        assert_eq!(name("europe/berlin"), Some("Europe/Berlin"));
+        for unknown in ["", "Europe/Berlinn", "../etc/passwd", "/etc/passwd", "+01:00", "Europe/Berlin\0"] {
+            assert_eq!(name(unknown), None, "{unknown:?}");
+        }
+    }
+
+    #[test]
+    fn the_edges_near_a_moment_are_those_around_its_window() {
+        let days = calendar(CalendarUnit::Day, "UTC").expect("UTC");
+        let near = days.near(at("2026-11-25T12:00:00Z"));
+        let first = at("2026-11-24T00:00:00Z").0;
+        assert_eq!(
+            near.iter().map(|edge| (edge.0 - first) / 86_400_000_000).collect::<Vec<_>>(),
+            [0, 1, 2, 3]
+        );
+        for end in [Moment(0), Moment(EXACT - 1), Moment(EXACT), Moment(u64::MAX)] {
+            assert_eq!(days.near(end).len(), 4);
+            assert!(days.window(end).0 < days.window(end).1);
+        }
+    }
+}
