@@ -62,11 +62,11 @@ pub struct CalendarTable {
     last: AtomicUsize,
 }
 
-/// The number of edges that Redis gets: those of the last, the present and the next window.
+/// The number of edges that Redis gets: those of the last, the present and the next window, since its clock is another.
 const SENT: usize = 4;
 
 impl CalendarTable {
-    /// A table from the moments at which windows begin. `None` unless there are four, ascending.
+    /// A table from the moments at which windows begin. `None` unless there are enough, ascending.
     pub fn new(unit: CalendarUnit, time_zone: &str, edges: Box<[Micros]>) -> Option<Self> {
         let is_sound = edges.len() >= SENT && edges.is_sorted_by(|one, next| one < next);
         let name = match unit {

@@ -5,7 +5,8 @@ local max, min = math.max, math.min
 local LAYOUT, SIZE = '<dI4', 12
 
 -- `align` is 0 for the clock, 1 for the first request, 2 for a calendar: then `edges` is a string of doubles, the edges
--- of the windows before, at and after the gateway's time.
+-- of the windows before, at and after the gateway's time. A state of a later window than these, from before the clock was
+-- set back, counts as one of `period`.
 local function limit(period, count, align, _, _, edges)
   return {
     period = period, count = count, from_first_request = align == 1,

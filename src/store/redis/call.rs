@@ -10,7 +10,7 @@
 //!   stands for.
 //! - A charge is one argument in bytes: the name of the Lua implementation and a zero byte; the group in two bytes (0:
 //!   enforced, p + 1: shadow limit at index p); then six doubles, the cost (or difference) and the five parameters of
-//!   the Lua implementation. Eight numbers as text took the server 2 µs more. Windows of a calendar have four more: the
+//!   the Lua implementation. Eight numbers as text took the server 2 µs more. Windows of a calendar have four more, the
 //!   edges of the windows before, at and after the gateway's time. Of `settle`, the time of the admission in µs is the
 //!   last double.
 //! - A ban is a charge after all others. The highest bit of its group is set, and the next one in shadow; then
@@ -50,12 +50,13 @@ pub fn peek(charges: &[Charge<'_>], now: Timestamp, give: impl FnMut(&[u8])) {
 /// when it counted by the server's clock, and by how many units the cost was higher; a refund if negative.
 pub fn settle<'c>(
     corrections: impl Iterator<Item = (&'c Algorithm, Timestamp, i64)>,
+    now: Timestamp,
     mut give: impl FnMut(&[u8]),
 ) {
     give(b"settle");
     give(b"0");
     for (algorithm, counted_at, difference) in corrections {
-        let mut argument = argument(algorithm, counted_at, Group::Enforced, exact(difference));
+        let mut argument = argument(algorithm, now, Group::Enforced, exact(difference));
         argument.extend_from_slice(&(counted_at.0 as f64).to_le_bytes());
         give(&argument);
     }

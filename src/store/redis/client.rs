@@ -210,7 +210,7 @@ impl RedisClient {
             // The copy in this process has its own clock: it counts as if it were decided now.
             self.memory.settle(&Correction { counted_at: now, ..*correction }, now);
         }
-        if !self.reporter.settle(&self.script, correction) {
+        if !self.reporter.settle(&self.script, correction, now) {
             self.script.count_unsettled(correction.difference.unsigned_abs());
         }
     }

@@ -81,6 +81,8 @@ struct CorrectionReport {
     algorithm: Algorithm,
     counted_at: Timestamp,
     difference: i64,
+    /// When the cost was known.
+    known_at: Timestamp,
 }
 
 /// The places of one request.
@@ -226,7 +228,7 @@ impl Reporter {
 
     /// Corrects a cost that the servers have charged. Returns false if too many corrections wait.
     #[must_use]
-    pub(super) fn settle(&self, script: &ScriptClient, correction: &Correction<'_>) -> bool {
+    pub(super) fn settle(&self, script: &ScriptClient, correction: &Correction<'_>, now: Timestamp) -> bool {
         let Correction { charge, counted_at, difference, .. } = correction;
         let mut reports = self.pending.reports.borrow_mut();
         if reports.corrections.len() >= MAX_CORRECTIONS {
@@ -238,6 +240,7 @@ impl Reporter {
             algorithm: *charge.algorithm,
             counted_at: *counted_at,
             difference: *difference,
+            known_at: now,
         });
         self.pending.urgent.notify_one();
         true
@@ -318,7 +321,8 @@ impl Pending {
         while let Some(slot) = rest.peek().map(|correction| correction.slot) {
             let batch: Vec<_> =
                 std::iter::from_fn(|| rest.next_if(|next| next.slot == slot)).take(BATCH).collect();
-            match script.settle(slot, batch.iter().map(CorrectionReport::words)).await {
+            let now = batch.iter().map(|one| one.known_at).max().unwrap_or_default();
+            match script.settle(slot, batch.iter().map(CorrectionReport::words), now).await {
                 Ok(()) => {}
                 Err(CallError::Down | CallError::Busy | CallError::Refused(_)) if !self.is_closed.get() => {
                     unsent.extend(batch);

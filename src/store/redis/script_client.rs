@@ -204,13 +204,14 @@ impl ScriptClient {
         &self,
         slot: HashSlot,
         corrections: impl ExactSizeIterator<Item = (&'r [u8], &'r Algorithm, Timestamp, i64)> + Clone,
+        now: Timestamp,
     ) -> Result<(), CallError> {
         let answer = self.nodes.ask(slot, |command| {
             self.write_script(command, corrections.len() as u64);
             corrections.clone().for_each(|(key, ..)| command.word(key));
             let settled =
                 corrections.clone().map(|(_, algorithm, at, difference)| (algorithm, at, difference));
-            call::settle(settled, |word| command.word(word));
+            call::settle(settled, now, |word| command.word(word));
         });
         answer.await.map(drop)
     }
@@ -230,7 +231,7 @@ impl ScriptClient {
             ScriptOp::Peek => call::peek(charges, now, word),
             ScriptOp::Refund(at) => {
                 let refund = |charge: &Charge<'_>| -i64::from(charge.cost.units());
-                call::settle(charges.iter().map(|charge| (charge.algorithm, at, refund(charge))), word);
+                call::settle(charges.iter().map(|charge| (charge.algorithm, at, refund(charge))), now, word);
             }
         }
         if let Some(place) = place {

@@ -44,7 +44,7 @@ impl Asker {
             command.word(self.script.sha1().as_bytes());
             command.number(1);
             command.parts(&[b"test:{", number.to_string().as_bytes(), b"}"]);
-            call::decide(&charges, |argument| command.word(argument));
+            call::decide(&charges, tollgate::limit::units::Timestamp(0), |argument| command.word(argument));
         });
         Ok(reply::read(&answer.await?.integers, 1).expect("the script's answer").outcome.decisions[0]
             .remaining)

@@ -3,8 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use proptest::prelude::*;
+use tollgate::limit::calendar::CalendarUnit;
 use tollgate::limit::units::{Cost, EXACT, Micros, Rate, Timestamp};
 use tollgate::limit::{Algorithm, Align, Decision, State, Verdict};
+use tollgate::time_zones;
 
 /// A day in October 2024: a multiple of every window up to the day.
 pub(crate) const START: Timestamp = Timestamp(20_000 * 86_400_000_000);
@@ -49,7 +51,7 @@ pub(crate) fn algorithm(
 ) -> impl Strategy<Value = Algorithm> {
     let wait = prop_oneof![Just(0), 0..20_000_000_u64, Just(Rate::MAX_PERIOD.0)];
     let spacing = prop_oneof![Just(None), (0..2_000_000_u64).prop_map(|span| Some(Micros(span)))];
-    (0..8, rate, units, wait, spacing, any::<bool>()).prop_map(|(kind, rate, units, wait, spacing, flag)| {
+    (0..9, rate, units, wait, spacing, any::<bool>()).prop_map(|(kind, rate, units, wait, spacing, flag)| {
         match kind {
             0 => Algorithm::token_bucket(rate, units),
             1 => Algorithm::gcra(rate, units),
@@ -58,9 +60,18 @@ pub(crate) fn algorithm(
             4 => Algorithm::sliding_window(rate),
             5 => Algorithm::sliding_log(rate, None, false),
             6 => Algorithm::sliding_log(rate, spacing, flag),
-            _ => Algorithm::sliding_log(rate, None, true),
+            7 => Algorithm::sliding_log(rate, None, true),
+            _ => by_calendar(rate, flag),
         }
     })
+}
+
+/// A fixed window of days, or of months of different lengths.
+fn by_calendar(rate: Rate, is_month: bool) -> Algorithm {
+    let unit = if is_month { CalendarUnit::Month(31) } else { CalendarUnit::Day };
+    let calendar = time_zones::calendar(unit, "Europe/Berlin").expect("a time zone");
+    let rate = Rate::new(rate.count(), unit.longest()).expect("a period in range");
+    Algorithm::fixed_window(rate, Align::Calendar(calendar))
 }
 
 /// All six with anything that configuration admits.

@@ -43,14 +43,14 @@ impl Shared {
 
     pub(crate) fn decide(&mut self, charges: &[Charge<'_>], now: Timestamp) -> Vec<Decision> {
         let mut arguments = Vec::new();
-        call::decide(charges, |argument| arguments.push(argument.to_vec()));
+        call::decide(charges, now, |argument| arguments.push(argument.to_vec()));
         self.evaluate(charges.iter().map(named).collect(), arguments, now)
     }
 
     /// Decides a request with concurrency limits, which has this id.
     pub(crate) fn admit(&mut self, charges: &[Charge<'_>], id: u128, now: Timestamp) -> Vec<Decision> {
         let mut arguments = Vec::new();
-        call::decide(charges, |argument| arguments.push(argument.to_vec()));
+        call::decide(charges, now, |argument| arguments.push(argument.to_vec()));
         arguments.push(id.to_le_bytes().to_vec());
         self.evaluate(charges.iter().map(named).collect(), arguments, now)
     }
@@ -75,13 +75,13 @@ impl Shared {
 
     pub(crate) fn peek(&mut self, charges: &[Charge<'_>], now: Timestamp) -> Vec<Decision> {
         let mut arguments = Vec::new();
-        call::peek(charges, |argument| arguments.push(argument.to_vec()));
+        call::peek(charges, now, |argument| arguments.push(argument.to_vec()));
         self.evaluate(charges.iter().map(named).collect(), arguments, now)
     }
 
     pub(crate) fn grant(&mut self, charge: &Charge<'_>, units: Cost, now: Timestamp) -> u64 {
         let mut arguments = Vec::new();
-        call::grant(&[*charge], units, |argument| arguments.push(argument.to_vec()));
+        call::grant(&[*charge], units, now, |argument| arguments.push(argument.to_vec()));
         let answer = self.call(&[named(charge)], arguments, now).integers();
         reply::units(&answer, 1).unwrap()[0]
     }
@@ -89,7 +89,7 @@ impl Shared {
     /// Charges by hand.
     pub(crate) fn charge(&mut self, charge: &Charge<'_>, units: Cost, now: Timestamp) {
         let mut arguments = Vec::new();
-        call::charge(&[*charge], units, None, |argument| arguments.push(argument.to_vec()));
+        call::charge(&[*charge], units, None, now, |argument| arguments.push(argument.to_vec()));
         let answer = self.call(&[named(charge)], arguments, now).integers();
         assert_eq!(reply::charged(&answer), Ok(ChargeEffect::Charged));
     }
@@ -97,7 +97,7 @@ impl Shared {
     /// The units in use.
     pub(crate) fn used(&mut self, charge: &Charge<'_>, now: Timestamp) -> u64 {
         let mut arguments = Vec::new();
-        call::used(&[*charge], |argument| arguments.push(argument.to_vec()));
+        call::used(&[*charge], now, |argument| arguments.push(argument.to_vec()));
         let answer = self.call(&[named(charge)], arguments, now).integers();
         reply::units(&answer, 1).unwrap()[0]
     }
@@ -112,7 +112,7 @@ impl Shared {
     ) {
         let mut arguments = Vec::new();
         let correction = (charge.algorithm, admitted_at, difference);
-        call::settle(std::iter::once(correction), |argument| arguments.push(argument.to_vec()));
+        call::settle(std::iter::once(correction), now, |argument| arguments.push(argument.to_vec()));
         let answer = self.call(&[named(charge)], arguments, now).integers();
         assert_eq!(reply::read(&answer, 0).map(|reply| reply.now), Ok(now));
     }

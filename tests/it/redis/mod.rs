@@ -1,6 +1,7 @@
 //! One worker and a real Redis: the script, and the connections that carry it.
 
 mod ballot;
+mod calendars;
 mod cluster;
 mod histories;
 mod link;

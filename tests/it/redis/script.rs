@@ -53,7 +53,7 @@ impl Server {
 
 fn decide_on(connection: &mut Connection, script: &Script, charges: &[Charge<'_>]) -> Answer {
     let mut arguments = Vec::new();
-    call::decide(charges, |argument| arguments.push(argument.to_vec()));
+    call::decide(charges, tollgate::limit::units::Timestamp(0), |argument| arguments.push(argument.to_vec()));
     let keys: Vec<_> = charges.iter().map(named).collect();
     connection.call(evalsha(script.sha1(), &keys, arguments))
 }
@@ -111,7 +111,9 @@ fn refusals_and_looks_write_nothing() {
         let before = server.changes();
         server.decide(&charges);
         let mut arguments = Vec::new();
-        call::peek(&charges, |argument| arguments.push(argument.to_vec()));
+        call::peek(&charges, tollgate::limit::units::Timestamp(0), |argument| {
+            arguments.push(argument.to_vec())
+        });
         let sha1 = server.script.sha1().to_owned();
         server.connection.call(evalsha(&sha1, &charges.map(|charge| named(&charge)), arguments)).integers();
         assert_eq!(server.changes(), before, "{algorithm:?}");

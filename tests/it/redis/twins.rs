@@ -20,6 +20,12 @@ fn settlement() -> impl Strategy<Value = Settlement> {
     prop_oneof![2 => Just(None), 1 => (0..4_usize, difference).prop_map(Some)]
 }
 
+/// Without calendars: a server whose clock was set back by more than a window does not know the end of a later one.
+/// `calendars.rs` compares those.
+fn of_even_windows(algorithms: impl Strategy<Value = Algorithm>) -> impl Strategy<Value = Algorithm> {
+    algorithms.prop_filter("windows of a calendar", |algorithm| algorithm.calendar().is_none())
+}
+
 /// The same key under the core and under the script.
 struct Pair<'a> {
     shared: &'a mut Shared,
@@ -129,19 +135,21 @@ fn requests_and_settlements() -> impl Strategy<Value = Vec<(Step, Settlement)>> 
 
 #[test]
 fn ordinary_limits_decide_alike() {
-    hold(300, (ordinary_algorithm(), requests()), |shared, (algorithm, steps)| {
+    hold(300, (of_even_windows(ordinary_algorithm()), requests()), |shared, (algorithm, steps)| {
         compare(shared, algorithm, &steps);
     });
 }
 
 #[test]
 fn limits_with_the_largest_numbers_decide_alike() {
-    hold(300, (any_algorithm(), requests()), |shared, (algorithm, steps)| compare(shared, algorithm, &steps));
+    hold(300, (of_even_windows(any_algorithm()), requests()), |shared, (algorithm, steps)| {
+        compare(shared, algorithm, &steps)
+    });
 }
 
 #[test]
 fn corrections_are_alike() {
-    let algorithm = prop_oneof![ordinary_algorithm(), any_algorithm()];
+    let algorithm = prop_oneof![of_even_windows(ordinary_algorithm()), of_even_windows(any_algorithm())];
     hold(300, (algorithm, requests_and_settlements()), |shared, (algorithm, steps)| {
         compare(shared, algorithm, &steps);
     });
@@ -158,7 +166,7 @@ fn requests_and_units() -> impl Strategy<Value = Vec<(Step, u32)>> {
 
 #[test]
 fn gifts_are_alike() {
-    let algorithm = prop_oneof![ordinary_algorithm(), any_algorithm()];
+    let algorithm = prop_oneof![of_even_windows(ordinary_algorithm()), of_even_windows(any_algorithm())];
     hold(300, (algorithm, requests_and_units()), |shared, (algorithm, steps)| {
         compare_by_hand(shared, algorithm, &steps, |pair, units, now| pair.grant(units, now));
     });
@@ -166,7 +174,7 @@ fn gifts_are_alike() {
 
 #[test]
 fn charges_by_hand_are_alike() {
-    let algorithm = prop_oneof![ordinary_algorithm(), any_algorithm()];
+    let algorithm = prop_oneof![of_even_windows(ordinary_algorithm()), of_even_windows(any_algorithm())];
     hold(300, (algorithm, requests_and_units()), |shared, (algorithm, steps)| {
         compare_by_hand(shared, algorithm, &steps, |pair, units, now| pair.charge(units, now));
     });
