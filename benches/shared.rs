@@ -219,7 +219,9 @@ impl Redis {
     /// Calls a second of `redis-benchmark`. It knows no words with zero bytes, so its script has the charge written in front.
     fn benchmark(&self, limit: &Limit, at_once: u64) -> f64 {
         let mut words = Vec::new();
-        call::decide(&[limit.charge(Fingerprint(0))], |word| words.push(word.to_vec()));
+        call::decide(&[limit.charge(Fingerprint(0))], tollgate::limit::units::Timestamp(0), |word| {
+            words.push(word.to_vec())
+        });
         let digits: String = words[2].iter().map(|byte| format!("\\{byte:03}")).collect();
         let sha1 = self.load(&format!("ARGV[3] = '{digits}'\n{}", Script::new().text()));
         let name = key::parts("tollgate", "bench:1t:00000000", &key::owner(Fingerprint(0))).concat();

@@ -30,7 +30,7 @@ pub mod units;
 
 pub use algorithms::{Algorithm, State};
 use algorithms::{Chosen as _, each};
-use calendar::Calendar;
+use calendar::CalendarWindows;
 use limiter::Limiter as _;
 pub use limiter::Packed;
 use lua::LuaParams;
@@ -96,7 +96,7 @@ pub enum Align {
     /// At the first request.
     FirstRequest,
     /// As days, weeks, months and years do in a time zone.
-    Calendar(Calendar),
+    Calendar(CalendarWindows),
 }
 
 impl Algorithm {
@@ -220,7 +220,7 @@ impl Algorithm {
     }
 
     /// The calendar that windows follow, if they do.
-    pub fn calendar(&self) -> Option<Calendar> {
+    pub fn calendar(&self) -> Option<CalendarWindows> {
         if let Self::FixedWindow(window) = self { window.calendar() } else { None }
     }
 

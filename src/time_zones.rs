@@ -9,23 +9,24 @@ use jiff::civil::Date;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{SignedDuration, Span, Timestamp, civil};
 
-use crate::limit::calendar::{Calendar, CalendarTable, CalendarUnit};
+use crate::limit::calendar::{CalendarTable, CalendarUnit, CalendarWindows};
 use crate::limit::units::{EXACT, Micros};
 
 /// The first year with windows, and the last: of all moments that a decision may have.
 const YEARS: (i16, i16) = (1969, 2256);
 
 /// All calendars so far. They are never freed: a plan has few, and a reload mostly has the same ones.
-static KNOWN: LazyLock<Mutex<HashMap<(CalendarUnit, String), Calendar>>> = LazyLock::new(Mutex::default);
+static KNOWN: LazyLock<Mutex<HashMap<(CalendarUnit, String), CalendarWindows>>> =
+    LazyLock::new(Mutex::default);
 
 /// The name of the time zone that `name` stands for. `None`: there is no such zone.
 pub fn name(name: &str) -> Option<&'static str> {
-    calendar(CalendarUnit::Year, name).map(Calendar::time_zone)
+    calendar(CalendarUnit::Year, name).map(CalendarWindows::time_zone)
 }
 
 /// The windows of a unit in the time zone of this name, such as `Europe/Berlin` or `UTC`. `None`: there is no such zone.
 /// The table of a calendar is computed once.
-pub fn calendar(unit: CalendarUnit, time_zone: &str) -> Option<Calendar> {
+pub fn calendar(unit: CalendarUnit, time_zone: &str) -> Option<CalendarWindows> {
     let zone = TimeZone::get(time_zone).ok()?;
     let name = zone.iana_name().unwrap_or(time_zone).to_owned();
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -33,7 +34,7 @@ pub fn calendar(unit: CalendarUnit, time_zone: &str) -> Option<Calendar> {
         return Some(*calendar);
     }
     let table = CalendarTable::new(unit, &name, edges(unit, &zone))?;
-    let calendar = Calendar::of(Box::leak(Box::new(table)));
+    let calendar = CalendarWindows::of(Box::leak(Box::new(table)));
     known.insert((unit, name), calendar);
     Some(calendar)
 }

@@ -40,6 +40,8 @@ pub(super) struct CalendarSettings {
     starts: Option<(Starts, SourceSpan)>,
     /// Of a zone that exists.
     time_zone: Option<(&'static str, SourceSpan)>,
+    /// `align` is a variable whose value is not known.
+    is_uncertain: bool,
 }
 
 /// A rate of a fixed window.
@@ -57,6 +59,7 @@ impl CalendarSettings {
             align: table.optional("align", |value| value.choice(&ALIGN)),
             starts: table.optional("starts", |value| Some((starts(&value)?, value.span()))),
             time_zone: table.optional("time_zone", |value| Some((time_zone(&value)?, value.span()))),
+            is_uncertain: table.is_uncertain("align"),
         }
     }
 
@@ -66,6 +69,7 @@ impl CalendarSettings {
             align: self.align.or(other.align),
             starts: self.starts.or(other.starts),
             time_zone: self.time_zone.or(other.time_zone),
+            is_uncertain: self.is_uncertain || other.is_uncertain,
         }
     }
 
@@ -100,6 +104,9 @@ impl CalendarSettings {
         rates: impl Iterator<Item = CalendarRate<'r>> + Clone,
         reader: &Diagnostics<'_>,
     ) {
+        if self.is_uncertain {
+            return;
+        }
         let days = |rate: &CalendarRate<'_>| rate.rate.period().0 / DAY;
         let by_calendar = self.align == Some(WrittenAlign::Calendar);
         let has_week = by_calendar && rates.clone().any(|rate| rate.unit.is_none() && days(&rate) == 7);

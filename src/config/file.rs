@@ -10,7 +10,7 @@ use super::routes::{self, DeclaredNames};
 use super::server::ServerDraft;
 use super::table::ConfigTable;
 use super::value::{ConfigValue, Entry};
-use super::{admin, auth, content, limits, log, server, server_limits, store, trace, upstreams};
+use super::{admin, auth, content, limits, log, route_limits, server, store, trace, upstreams};
 use crate::plan::action::ErrorPages;
 use crate::plan::admin::Admin;
 use crate::plan::log::Log;
@@ -56,7 +56,7 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, reader: &'a Diagnostics<'a>) -
     let (auth_entries, names) = (entries(&mut file, "auth"), limit_names());
     let auths: Vec<_> = auth_entries.iter().map(|entry| auth::read(entry, &names)).collect();
     let log = log::read(log_table, &auths);
-    let server_limits = server_limits.and_then(|value| server_limits::read(&value, &limit_names()));
+    let server_limits = server_limits.and_then(|value| route_limits::read_server(&value, &limit_names()));
     let around = DeclaredNames {
         limits: limit_names(),
         server_limits: &server_limits.unwrap_or_default(),

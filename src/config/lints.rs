@@ -3,7 +3,8 @@
 use super::diagnostics::Diagnostics;
 use super::file::FileDraft;
 use super::report::{listed, quoted};
-use super::routes::{self, RouteLimit};
+use super::route_limits::RouteLimit;
+use super::routes;
 use super::{limits, server, store};
 use crate::plan::cost::CostRule;
 use crate::plan::{Limit, LimitIndex, Mode};

@@ -11,15 +11,16 @@ use super::diagnostics::Diagnostics;
 use super::headers::{self, HeaderRule};
 use super::name::{self, Directory};
 use super::report::{SourceSpan, quoted};
+use super::route_limits::{self, RouteLimit, ServerLimit};
 use super::server::{body_bound, seconds};
-use super::server_limits::{self, ServerLimit};
+
 use super::table::ConfigTable;
 use super::value::ConfigValue;
 use super::{auth, conditions, content, cors, networks, templates};
 use crate::plan::action::RouteAction;
 use crate::plan::cors::Cors;
 use crate::plan::cost::CostRule;
-use crate::plan::{HeaderEdits, LimitIndex, LimitUse, Route, UpstreamIndex};
+use crate::plan::{HeaderEdits, LimitUse, Route, UpstreamIndex};
 use crate::route::Conditions;
 use crate::route::path::PathMatching;
 
@@ -37,16 +38,6 @@ pub(super) struct RouteDraft {
     pub(super) uses: Vec<RouteLimit>,
     /// `None` if it has faults.
     pub(super) route: Option<Route>,
-}
-
-/// A limit as a route names it.
-pub(super) struct RouteLimit {
-    pub(super) limit_use: LimitUse,
-    pub(super) span: SourceSpan,
-    /// The position of its cost: here, on the route, or (the default) none.
-    pub(super) cost_span: Option<SourceSpan>,
-    /// Whether `[server]` names it, and the route does not.
-    pub(super) is_of_server: bool,
 }
 
 /// The names that routes refer to.
@@ -73,8 +64,8 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
     let ActionDraft { upstream, redirect, path_edit, action } =
         action::read(&mut table, (path.as_ref(), matcher.as_ref()), &around.upstreams, around.path_matching);
     let cost = table.or("cost", CostDraft::DEFAULT, |value| cost::read(&value));
-    let own = table.or("limits", Vec::new(), |value| uses(&value, &cost, around));
-    let uses = server_limits::join(&mut table, around.server_limits, own, &cost);
+    let own = table.or("limits", Vec::new(), |value| route_limits::uses(&value, &cost, &around.limits));
+    let uses = route_limits::join(&mut table, around.server_limits, own, &cost);
     settles_nothing(action.as_ref(), &uses, table.reader());
     let methods = conditions.as_ref().map_or(&[][..], |conditions| &conditions.methods);
     let rest = rest(&mut table, methods, around);
@@ -112,42 +103,6 @@ fn settles_nothing(action: Option<&RouteAction>, uses: &[RouteLimit], reader: &D
         let message = "`settle` waits for the response of a backend, but this route answers itself";
         reader.fault(used.cost_span.unwrap_or(used.span), message, "write the cost as a number");
     }
-}
-
-fn uses(value: &ConfigValue<'_>, cost: &CostDraft, around: &DeclaredNames<'_>) -> Option<Vec<RouteLimit>> {
-    let mut uses: Vec<RouteLimit> = Vec::new();
-    for item in value.list()? {
-        let Some(used) = one_use(&item, cost, around) else { continue };
-        if uses.iter().any(|other| other.limit_use.limit == used.limit_use.limit) {
-            let message = "this route names the same limit twice";
-            value.reader().fault(
-                used.span,
-                message,
-                "leave one of the two out: a limit is charged once a request",
-            );
-            continue;
-        }
-        uses.push(used);
-    }
-    Some(uses)
-}
-
-fn one_use(
-    value: &ConfigValue<'_>,
-    route_cost: &CostDraft,
-    around: &DeclaredNames<'_>,
-) -> Option<RouteLimit> {
-    let (limit, cost) = if value.is_text() {
-        (around.limits.find(&value.text()?), route_cost.clone())
-    } else {
-        let mut table = value.table_beside_text("an item of `limits`")?;
-        let limit = table.require("name", "\"NAME\"", |value| around.limits.find(&value.text()?));
-        let cost = table.optional("cost", |value| cost::read(&value)).unwrap_or_else(|| route_cost.clone());
-        table.finish();
-        (limit, cost)
-    };
-    let limit_use = LimitUse { limit: LimitIndex(limit?), cost: cost.rule };
-    Some(RouteLimit { limit_use, span: value.span(), cost_span: cost.span, is_of_server: false })
 }
 
 /// Reads the keys of a route that refer to no other section. Returns the route with the other ones.

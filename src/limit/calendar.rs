@@ -49,9 +49,9 @@ impl CalendarUnit {
 
 /// The windows of one unit in one time zone. Two are equal if their names are.
 #[derive(Clone, Copy)]
-pub struct Calendar(&'static CalendarTable);
+pub struct CalendarWindows(&'static CalendarTable);
 
-/// The moments at which the windows of a [`Calendar`] begin.
+/// The moments at which the windows of a [`CalendarWindows`] begin.
 pub struct CalendarTable {
     name: Box<str>,
     unit: CalendarUnit,
@@ -84,7 +84,7 @@ impl CalendarTable {
     }
 }
 
-impl Calendar {
+impl CalendarWindows {
     /// The calendar of a table, which lives as long as the process.
     pub const fn of(table: &'static CalendarTable) -> Self {
         Self(table)
@@ -139,22 +139,22 @@ impl Calendar {
     }
 }
 
-impl PartialEq for Calendar {
+impl PartialEq for CalendarWindows {
     fn eq(&self, other: &Self) -> bool {
         self.name() == other.name()
     }
 }
 
-impl Eq for Calendar {}
+impl Eq for CalendarWindows {}
 
-impl Hash for Calendar {
+impl Hash for CalendarWindows {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.name().hash(state);
     }
 }
 
 /// Its name: [`ParamsId`](crate::store::ParamsId) is a hash of this text.
-impl fmt::Debug for Calendar {
+impl fmt::Debug for CalendarWindows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }

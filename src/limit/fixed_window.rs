@@ -5,7 +5,7 @@
 
 use std::fmt::{self, Display as _, Formatter};
 
-use super::calendar::{Calendar, CalendarUnit};
+use super::calendar::{CalendarUnit, CalendarWindows};
 use super::limiter::{Limiter, Names, Packed, Stored, Viewed};
 use super::rate_params::{PerUnit, WrittenRate};
 use super::units::{Cost, Micros, Rate, Timestamp};
@@ -49,7 +49,7 @@ impl FixedWindow {
     }
 
     /// The calendar that windows follow, if they do.
-    pub fn calendar(&self) -> Option<Calendar> {
+    pub fn calendar(&self) -> Option<CalendarWindows> {
         if let Align::Calendar(calendar) = self.align { Some(calendar) } else { None }
     }
 
@@ -174,7 +174,7 @@ impl Limiter for FixedWindow {
 }
 
 /// `10000 in each month from the 15th (Europe/Berlin)`.
-fn explain_calendar(f: &mut Formatter<'_>, count: u32, calendar: Calendar) -> fmt::Result {
+fn explain_calendar(f: &mut Formatter<'_>, count: u32, calendar: CalendarWindows) -> fmt::Result {
     write!(f, "{count} in each calendar {}", calendar.unit().word())?;
     match calendar.unit() {
         CalendarUnit::WeekFromSunday => f.write_str(" from Sunday")?,

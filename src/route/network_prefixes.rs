@@ -3,9 +3,6 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::client::ClientAddress;
-use super::part::KeyFault;
-
 /// The prefixes of a key such as `ip/24`: the family without one has the gateway's own. As text through `Display`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NetworkPrefixes {
@@ -18,43 +15,28 @@ pub enum NetworkPrefixes {
 }
 
 impl NetworkPrefixes {
-    /// Parses what follows `ip/`: `24`, `48` or `24,48`.
-    ///
-    /// # Errors
-    ///
-    /// Any other text.
-    pub fn parse(text: &str) -> Result<Self, KeyFault> {
+    /// Parses what follows `ip/`: `24`, `48` or `24,48`. `None`: it is another text.
+    pub fn parse(text: &str) -> Option<Self> {
         let length = |text: &str, most: u8| {
             let is_number = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
             text.parse().ok().filter(|length| is_number && *length <= most)
         };
-        let prefixes = match text.split_once(',') {
+        match text.split_once(',') {
             Some((ipv4, ipv6)) => {
                 length(ipv4, 32).zip(length(ipv6, 128)).map(|(ipv4, ipv6)| Self::Both(ipv4, ipv6))
             }
             None => {
                 length(text, 128).map(|only| if only <= 32 { Self::Ipv4(only) } else { Self::Ipv6(only) })
             }
-        };
-        prefixes.map_or_else(
-            || {
-                KeyFault::new(
-                    format!("the key `ip/{text}` has no valid prefix length"),
-                    "write `ip/24` (IPv4: 1 to 32), `ip/48` (IPv6: 33 to 128) or `ip/24,48` (IPv4: 1 to 32, then IPv6: 1 to 128)",
-                )
-            },
-            Ok,
-        )
+        }
     }
 
-    /// The network of a client.
-    pub fn of(self, client: ClientAddress) -> IpAddr {
-        match (self, client.address) {
-            (Self::Ipv4(length) | Self::Both(length, _), address @ IpAddr::V4(_))
-            | (Self::Ipv6(length) | Self::Both(_, length), address @ IpAddr::V6(_)) => {
-                masked(address, length)
-            }
-            _ => client.network,
+    /// The network of a client with this address. `default` is its network by the gateway's own prefixes.
+    pub fn network(self, address: IpAddr, default: IpAddr) -> IpAddr {
+        match (self, address) {
+            (Self::Ipv4(length) | Self::Both(length, _), IpAddr::V4(_))
+            | (Self::Ipv6(length) | Self::Both(_, length), IpAddr::V6(_)) => masked(address, length),
+            _ => default,
         }
     }
 }
@@ -100,7 +82,7 @@ mod tests {
             "", "0", "129", "024", "+24", " 24", "24, 48", "24,", ",48", "33,48", "24,129", "0,48",
             "24,48,64", "x",
         ] {
-            assert!(NetworkPrefixes::parse(text).is_err(), "{text}");
+            assert!(NetworkPrefixes::parse(text).is_none(), "{text}");
         }
     }
 
@@ -108,8 +90,8 @@ mod tests {
     fn the_other_family_keeps_the_gateways_prefix() {
         let (v4, v6) = ("203.0.113.77".parse().unwrap(), "2001:db8:aaaa:bbbb::1".parse().unwrap());
         let network = |text: &str, address| {
-            let client = ClientAddress { address, network: "192.0.2.1".parse().unwrap(), identified: true };
-            NetworkPrefixes::parse(text).unwrap().of(client).to_string()
+            let prefixes = NetworkPrefixes::parse(text).unwrap();
+            prefixes.network(address, "192.0.2.1".parse().unwrap()).to_string()
         };
         assert_eq!((network("24", v4), network("24", v6)), ("203.0.113.0".into(), "192.0.2.1".into()));
         assert_eq!((network("48", v4), network("48", v6)), ("192.0.2.1".into(), "2001:db8:aaaa::".into()));

@@ -114,7 +114,7 @@ impl Part {
                     KeyFault::new(format!("the key `{text}` lacks a name"), format!("write `{text}:NAME`"))
                 }
                 _ => match text.strip_prefix("ip/") {
-                    Some(prefixes) => NetworkPrefixes::parse(prefixes).map(Self::Network),
+                    Some(prefixes) => Self::network(prefixes),
                     None => KeyFault::new(format!("`{text}` is not a key"), ALL),
                 },
             },
@@ -199,6 +199,16 @@ impl Part {
         }
     }
 
+    fn network(prefixes: &str) -> Result<Self, KeyFault> {
+        match NetworkPrefixes::parse(prefixes) {
+            Some(prefixes) => Ok(Self::Network(prefixes)),
+            None => KeyFault::new(
+                format!("the key `ip/{prefixes}` has no valid prefix length"),
+                "write `ip/24` (IPv4: 1 to 32), `ip/48` (IPv6: 33 to 128) or `ip/24,48` (IPv4: 1 to 32, then IPv6: 1 to 128)",
+            ),
+        }
+    }
+
     fn named(kind: &str, name: &str) -> Result<Self, KeyFault> {
         // Cookie names are tokens (RFC 6265 §4.1.1), like header names (RFC 9110 §5.1); parameter names are any text.
         let token = HeaderName::try_from(name).ok();
@@ -224,7 +234,9 @@ impl Part {
         let text = |text: &'r str| PartValue::Bytes(Cow::Borrowed(text.as_bytes()));
         match self {
             Self::Ip => PartValue::Address(request.client.network),
-            Self::Network(prefixes) => PartValue::Address(prefixes.of(request.client)),
+            Self::Network(prefixes) => {
+                PartValue::Address(prefixes.network(request.client.address, request.client.network))
+            }
             Self::Header(name) => PartValue::of_header(request.headers.all(name), join),
             Self::Cookie(name) => PartValue::of_values(cookie::all(request.headers, name), join),
             Self::Query(name) => request

@@ -8,6 +8,7 @@ use super::{Key, KeyFault, KeySecret, KeyText, LABEL_END, Part};
 use crate::limit::units::Fingerprint;
 use crate::route::client::ClientRule;
 use crate::route::mask::Masking;
+use crate::route::network_prefixes::NetworkPrefixes;
 use crate::route::part::write_value;
 use crate::route::path::{Path, PathMatching};
 use crate::route::pattern::bare_host;
@@ -65,7 +66,7 @@ impl Key {
                 // Writing to a `String` cannot fail.
                 (Part::Ip, Ok(address)) => _ = write!(label, "{}", rule.client(address).network),
                 (Part::Network(prefixes), Ok(address)) => {
-                    _ = write!(label, "{}", prefixes.of(rule.client(address)));
+                    _ = write!(label, "{}", network(*prefixes, rule, address));
                 }
                 _ => write_value(value, part.masking(masking), part.is_authorization(), max, &mut label),
             }
@@ -122,7 +123,7 @@ impl KeyText {
                 Err(_) => return not_a("an address", value),
             },
             Part::Network(prefixes) => match value.parse::<IpAddr>() {
-                Ok(address) => self.address(part.tag(), prefixes.of(rule.client(address))),
+                Ok(address) => self.address(part.tag(), network(*prefixes, rule, address)),
                 Err(_) => return not_a("an address", value),
             },
             Part::Header(_) => self.value(part.tag(), value.as_bytes()),
@@ -147,6 +148,11 @@ impl KeyText {
         }
         Ok(())
     }
+}
+
+fn network(prefixes: NetworkPrefixes, rule: &ClientRule, address: IpAddr) -> IpAddr {
+    let client = rule.client(address);
+    prefixes.network(client.address, client.network)
 }
 
 fn not_a<T>(what: &str, value: &str) -> Result<T, KeyFault> {

@@ -1,12 +1,21 @@
-//! `limits` of `[server]`: the limits of every route, before its own.
+//! The limits of a route: its own `limits`, and before them those of `[server]`, which are on every route.
 
-use super::cost::CostDraft;
+use super::cost::{self, CostDraft};
 use super::name::Directory;
 use super::report::SourceSpan;
-use super::routes::RouteLimit;
 use super::table::ConfigTable;
 use super::value::ConfigValue;
 use crate::plan::{LimitIndex, LimitUse};
+
+/// A limit as a route names it.
+pub(super) struct RouteLimit {
+    pub(super) limit_use: LimitUse,
+    pub(super) span: SourceSpan,
+    /// The position of its cost: here, on the route, or (the default) none.
+    pub(super) cost_span: Option<SourceSpan>,
+    /// Whether `[server]` names it, and the route does not.
+    pub(super) is_of_server: bool,
+}
 
 /// A limit that `[server]` names.
 #[derive(Clone, Copy)]
@@ -16,7 +25,7 @@ pub(super) struct ServerLimit {
 }
 
 /// Reads `limits` of `[server]`: names, each once.
-pub(super) fn read(value: &ConfigValue<'_>, names: &Directory<'_>) -> Option<Vec<ServerLimit>> {
+pub(super) fn read_server(value: &ConfigValue<'_>, names: &Directory<'_>) -> Option<Vec<ServerLimit>> {
     let mut limits: Vec<ServerLimit> = Vec::new();
     for item in value.list()? {
         if item.is_table() {
@@ -74,4 +83,41 @@ pub(super) fn join(
     }
     limits.append(&mut own);
     limits
+}
+
+/// Reads `limits` of a route, with its `cost`.
+pub(super) fn uses(
+    value: &ConfigValue<'_>,
+    cost: &CostDraft,
+    names: &Directory<'_>,
+) -> Option<Vec<RouteLimit>> {
+    let mut uses: Vec<RouteLimit> = Vec::new();
+    for item in value.list()? {
+        let Some(used) = one_use(&item, cost, names) else { continue };
+        if uses.iter().any(|other| other.limit_use.limit == used.limit_use.limit) {
+            let message = "this route names the same limit twice";
+            value.reader().fault(
+                used.span,
+                message,
+                "leave one of the two out: a limit is charged once a request",
+            );
+            continue;
+        }
+        uses.push(used);
+    }
+    Some(uses)
+}
+
+fn one_use(value: &ConfigValue<'_>, route_cost: &CostDraft, names: &Directory<'_>) -> Option<RouteLimit> {
+    let (limit, cost) = if value.is_text() {
+        (names.find(&value.text()?), route_cost.clone())
+    } else {
+        let mut table = value.table_beside_text("an item of `limits`")?;
+        let limit = table.require("name", "\"NAME\"", |value| names.find(&value.text()?));
+        let cost = table.optional("cost", |value| cost::read(&value)).unwrap_or_else(|| route_cost.clone());
+        table.finish();
+        (limit, cost)
+    };
+    let limit_use = LimitUse { limit: LimitIndex(limit?), cost: cost.rule };
+    Some(RouteLimit { limit_use, span: value.span(), cost_span: cost.span, is_of_server: false })
 }
