@@ -16,9 +16,7 @@ use crate::auth::tokens::TokenVerification;
 use crate::auth::verification_pool::QueueFull;
 use crate::clock::now;
 use crate::plan::Route;
-use crate::plan::admission::{
-    AdmissionDecision, BanRefusal, BindingLimit, Refusal, RequestCharges,
-};
+use crate::plan::admission::{AdmissionDecision, BanRefusal, BindingLimit, Refusal, RequestCharges};
 use crate::plan::auth::{
     AuthFailure, AuthIndex, CredentialFault, CredentialVerification, VerificationFault, VerifiedCredential,
 };
