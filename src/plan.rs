@@ -10,6 +10,7 @@ pub mod cost;
 mod limit;
 pub mod log;
 pub mod loop_mark;
+mod ratelimit;
 pub mod reject_reason;
 pub mod resolve;
 pub mod target;
@@ -44,6 +45,7 @@ use target::TargetTemplate;
 use template::{BodyTemplate, HeaderTemplate};
 use trial::Trial;
 
+pub use ratelimit::{RatelimitHeaders, RatelimitPolicies};
 pub use upstream::{
     Backend, Balance, Eject, Endpoint, HealthCheck, MaxConnections, Protocol, Retry, Upstream,
 };
@@ -175,6 +177,8 @@ pub struct Server {
     pub drain_timeout: Duration,
     /// The rate-limit headers of responses.
     pub ratelimit_headers: RatelimitHeaders,
+    /// The policies that the standard ones list.
+    pub ratelimit_policies: RatelimitPolicies,
     /// The responses that have `x-request-id`.
     pub request_id: RequestIds,
     /// Append `via` to requests.
@@ -214,20 +218,6 @@ impl PartialEq for ListenerTls {
 }
 
 impl Eq for ListenerTls {}
-
-labels! {
-    /// The rate-limit headers of responses.
-    pub enum RatelimitHeaders {
-        /// `ratelimit-policy` and `ratelimit` of draft-ietf-httpapi-ratelimit-headers.
-        Standard = "standard",
-        /// `x-ratelimit-limit`, `-remaining`, `-reset`.
-        Legacy = "legacy",
-        /// Both.
-        Both = "both",
-        /// None.
-        Off = "off",
-    }
-}
 
 /// The responses that have `x-request-id`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -39,6 +39,7 @@ mod log_sampling;
 mod noted_values;
 mod peer;
 pub mod proxy_protocol;
+mod ratelimit_fields;
 mod read_content;
 mod refusal_sample;
 mod request_body;

@@ -11,7 +11,7 @@ use super::table::ConfigTable;
 use super::text::SyntaxError;
 use super::value::ConfigValue;
 use super::{networks, remedies, tls};
-use crate::plan::{Listener, RatelimitHeaders, RequestIds, Server};
+use crate::plan::{Listener, RatelimitHeaders, RatelimitPolicies, RequestIds, Server};
 use crate::route::client::{ClientRule, ClientSource};
 use crate::route::path::PathMatching;
 
@@ -73,6 +73,9 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> ServerDraft<'_> {
         drain_timeout: seconds(&mut table, "drain_timeout", 30),
         ratelimit_headers: table
             .or("ratelimit_headers", RatelimitHeaders::Both, |value| value.choice(&RatelimitHeaders::WORDS)),
+        ratelimit_policies: table.or("ratelimit_policies", RatelimitPolicies::Tightest, |value| {
+            value.choice(&RatelimitPolicies::WORDS)
+        }),
         request_id: table.or("request_id", RequestIds::Own, |value| value.choice(&REQUEST_IDS)),
         via: table.or("via", false, |value| value.boolean()),
         addresses: networks::rules(&mut table),
@@ -83,6 +86,16 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> ServerDraft<'_> {
     {
         let help = "leave `tls = false` out of an item of `listen`, or leave the certificates out";
         table.reader().warn(certificates.span(), "no listener speaks TLS", help);
+    }
+    if let Some(span) = table.given("ratelimit_policies")
+        && !server.ratelimit_headers.has_standard()
+        && !table.is_uncertain("ratelimit_headers")
+    {
+        let written = server.ratelimit_headers.as_str();
+        let message = format!("`ratelimit_policies` has no effect with `ratelimit_headers = \"{written}\"`");
+        let help =
+            "it is for `ratelimit` and `ratelimit-policy`: set `ratelimit_headers` to `both` or `standard`";
+        table.reader().warn(span, message, help);
     }
     let proxied = server.listen.iter().any(|listener| listener.proxy_protocol);
     if proxied && server.client.trusted_proxies.is_empty() && !table.is_uncertain("trusted_proxies") {

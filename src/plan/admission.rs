@@ -329,6 +329,17 @@ impl<'a> RequestCharges<'a> {
         self.checks.iter().find(is_it).map(|used| used.limit)
     }
 
+    /// The numbers of every enforced policy that was charged, in the order of the route's limits.
+    pub fn told(&self, outcome: &Outcome) -> Vec<BindingLimit<'a>> {
+        let mut told = Vec::with_capacity(self.charges.len());
+        for used in self.checks.iter().filter(|used| used.mode == Mode::Enforce) {
+            let Applicability::Charged(cost, first) = used.applicability else { continue };
+            let policies = (first..).zip(used.policies());
+            told.extend(policies.filter_map(|(index, policy)| used.told(outcome, index, policy, cost)));
+        }
+        told
+    }
+
     /// The admission that follows from the store's outcome.
     #[inline]
     pub fn decide(&self, outcome: &Outcome) -> Admission<'a> {
@@ -338,19 +349,13 @@ impl<'a> RequestCharges<'a> {
         for used in self.checks.iter().filter(|used| used.mode == Mode::Enforce) {
             let Applicability::Charged(cost, first) = used.applicability else { continue };
             for (index, policy) in (first..).zip(used.policies()) {
-                let Some(decision) = outcome.decisions.get(index) else { continue };
-                let asked = !outcome.unasked.contains(index);
-                if !asked && used.limit.on_error == OnError::Allow {
-                    // There is no decision on it, so it is not reported.
-                    continue;
-                }
-                let this = BindingLimit { policy, limit: used.limit, decision: *decision, cost, asked };
-                match decision.verdict {
+                let Some(this) = used.told(outcome, index, policy, cost) else { continue };
+                match this.decision.verdict {
                     Verdict::Allow => {}
                     Verdict::Delay(span) => delay = delay.max(span),
                     Verdict::Deny(wait) => refused.push((wait, this)),
                 }
-                // The numbers of a concurrency limit are shown only when it refuses.
+                // A concurrency limit is binding only when it refuses.
                 if policy.algorithm.as_concurrency().is_none()
                     && tightest.as_ref().is_none_or(|tightest| this.is_tighter_than(tightest))
                 {
@@ -437,6 +442,22 @@ impl<'a> LimitCheck<'a> {
             Applicability::Charged(_, first) => first..first + self.policies().len(),
             _ => 0..0,
         }
+    }
+
+    /// The numbers of the policy with the charge at `index`; `None` if there is no decision on it.
+    #[inline]
+    fn told(
+        &self,
+        outcome: &Outcome,
+        index: usize,
+        policy: &'a Policy,
+        cost: Cost,
+    ) -> Option<BindingLimit<'a>> {
+        let decision = *outcome.decisions.get(index)?;
+        let asked = !outcome.unasked.contains(index);
+        // The store was not asked and the limit lets the request pass, so nothing was decided.
+        let is_decided = asked || self.limit.on_error != OnError::Allow;
+        is_decided.then_some(BindingLimit { policy, limit: self.limit, decision, cost, asked })
     }
 
     /// Whether one of its policies refuses the request.

@@ -16,9 +16,7 @@ use crate::auth::tokens::TokenVerification;
 use crate::auth::verification_pool::QueueFull;
 use crate::clock::now;
 use crate::plan::Route;
-use crate::plan::admission::{
-    Admission, AdmissionDecision, BanRefusal, BindingLimit, Refusal, RequestCharges,
-};
+use crate::plan::admission::{AdmissionDecision, BanRefusal, BindingLimit, Refusal, RequestCharges};
 use crate::plan::auth::{
     AuthFailure, AuthIndex, CredentialFault, CredentialVerification, VerificationFault, VerifiedCredential,
 };
@@ -264,16 +262,21 @@ async fn charge<'p>(
 }
 
 fn refusal<'p>(
-    ctx: &RequestContext,
+    ctx: &mut RequestContext,
     charges: &RequestCharges<'p>,
     outcome: &Outcome,
 ) -> Option<(Refusal<'p>, Option<BindingLimit<'p>>)> {
     let ban = outcome.banned.then(|| banned_by_store(ctx, charges, outcome)).flatten();
-    let Admission { sentence, tightest } = charges.decide(outcome);
-    match (ban, sentence) {
-        (Some(BanRefusal { refusal, tightest, .. }), _) => Some((refusal, Some(tightest))),
-        (None, AdmissionDecision::Refuse(refusal)) => Some((refusal, tightest)),
-        (None, AdmissionDecision::Admit(_)) => None,
+    if let Some(BanRefusal { refusal, tightest, .. }) = ban {
+        return Some((refusal, Some(tightest)));
+    }
+    let admission = charges.decide(outcome);
+    if let AdmissionDecision::Refuse(_) = admission.sentence {
+        ctx.list_policies(charges, outcome, &admission);
+    }
+    match admission.sentence {
+        AdmissionDecision::Refuse(refusal) => Some((refusal, admission.tightest)),
+        AdmissionDecision::Admit(_) => None,
     }
 }
 

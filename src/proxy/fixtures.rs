@@ -19,8 +19,8 @@ use crate::plan::action::ErrorPages;
 use crate::plan::log::{AccessLog, Log, ProgramFormat, Sample, SecretHeaders};
 use crate::plan::loop_mark::LoopMark;
 use crate::plan::{
-    self, Balance, Endpoint, Plan, Protocol, RatelimitHeaders, RequestIds, Retry, Server, StoreSettings,
-    Upstream,
+    self, Balance, Endpoint, Plan, Protocol, RatelimitHeaders, RatelimitPolicies, RequestIds, Retry, Server,
+    StoreSettings, Upstream,
 };
 use crate::route::RouteTable;
 use crate::route::client::ClientRule;
@@ -56,6 +56,7 @@ pub(super) fn server() -> Server {
         max_requests_per_connection: None,
         max_connection_age: 3_600 * SECOND,
         ratelimit_headers: RatelimitHeaders::Off,
+        ratelimit_policies: RatelimitPolicies::Tightest,
         request_id: RequestIds::Off,
         via: false,
         addresses: crate::route::client::AddressRules::default(),

@@ -10,8 +10,8 @@ use http::{Method, StatusCode};
 
 use super::consumer_headers::ConsumerHeaders;
 use super::cors::is_cors;
-use super::local_response_writer::{is_ratelimit, put_ratelimit};
 use super::peer::ConnectionPeer;
+use super::ratelimit_fields::{is_ratelimit, put_ratelimit};
 use super::request_context::RequestContext;
 use super::upstream_head::{
     UpstreamRequestHead, only, put_answer_fields, put_field, put_lines, touches, wanted_upgrade,
@@ -166,7 +166,7 @@ fn is_idempotent(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE)
 }
 
-/// Writes the headers of an admitted response: the route's edits, and the rate-limit headers of the binding limit.
+/// Writes the headers of an admitted response: the route's edits, and the rate-limit headers.
 pub(super) fn put_fields(
     ctx: &RequestContext,
     route: &Route,
@@ -177,10 +177,12 @@ pub(super) fn put_fields(
     let which = ctx.plan.server.ratelimit_headers;
     let limit = tightest.map_or("", |tightest| &tightest.limit.name);
     let tightest = tightest.filter(|_| which != RatelimitHeaders::Off);
+    let listed = ctx.listed.as_deref();
+    let limited = tightest.is_some() || listed.is_some();
     let cors = route.cors.is_some();
     let all_ids = ctx.plan.server.request_id == RequestIds::All;
     let replaced = |name: &[u8]| {
-        (tightest.is_some() && is_ratelimit(which, name))
+        (limited && is_ratelimit(which, name))
             || (cors && is_cors(name))
             || (all_ids && is_named(name, b"x-request-id"))
     };
@@ -190,8 +192,8 @@ pub(super) fn put_fields(
         put_request_id(ctx, route, out);
     }
     put_lines(out, &ctx.cors);
-    if let Some(tightest) = tightest {
-        put_ratelimit(out, which, tightest, None);
+    if limited {
+        put_ratelimit(out, which, tightest, listed, None);
     }
     if fields.known(Name::Date).is_none() {
         put_field(out, b"date", &ctx.worker.date(ctx.started));

@@ -8,9 +8,9 @@ use super::grpc;
 use super::local_response::{
     LocalBody, LocalResponse, PROBLEM_JSON, ResponseOptions, put_body, put_connection,
 };
+use super::ratelimit_fields::{is_ratelimit, put_ratelimit};
 use super::upstream_head::{put_field, put_lines, put_number, put_status};
 use crate::auth::forward::ServiceAnswer;
-use crate::http1::syntax::is_named;
 use crate::plan::action::ErrorPages;
 use crate::plan::admission::{BindingLimit, Refusal, RefusalCause};
 use crate::plan::template::{BodyTemplate, TemplateValues};
@@ -69,6 +69,8 @@ pub(crate) struct OverLimit<'a, 'p> {
     pub(crate) reject: Option<&'a Reject>,
     /// The rate-limit headers to write.
     pub(crate) which: RatelimitHeaders,
+    /// The standard ones, if they list every policy.
+    pub(crate) listed: Option<&'a str>,
 }
 
 impl<'b> LocalResponseWriter<'b> {
@@ -250,7 +252,7 @@ impl OverLimit<'_, '_> {
             }
         }
         if let (Some(tightest), true) = (self.tightest, self.which != RatelimitHeaders::Off) {
-            put_ratelimit(out, self.which, tightest, seconds);
+            put_ratelimit(out, self.which, Some(tightest), self.listed, seconds);
         }
     }
 }
@@ -267,12 +269,6 @@ fn problem_json<'s>(status: StatusCode, detail: &str, scrap: &'s mut BytesMut) -
 fn put_request_id(id: &[u8], out: &mut BytesMut) {
     if !id.is_empty() {
         put_field(out, b"x-request-id", id);
-    }
-}
-
-fn put_unless(out: &mut BytesMut, unless: bool, texts: [&str; 2]) {
-    if !unless {
-        put_all(out, &texts);
     }
 }
 
@@ -335,43 +331,4 @@ fn put_ban(out: &mut BytesMut, seconds: u64) {
 
 fn title_of(status: StatusCode) -> &'static str {
     status.canonical_reason().unwrap_or("Refused")
-}
-
-/// Whether the gateway writes this header under `which`.
-pub(crate) fn is_ratelimit(which: RatelimitHeaders, name: &[u8]) -> bool {
-    let is_one_of = |names: &[&[u8]]| names.iter().any(|one| is_named(name, one));
-    let standard = || is_one_of(&[b"ratelimit-policy", b"ratelimit"]);
-    let legacy = || is_one_of(&[b"x-ratelimit-limit", b"x-ratelimit-remaining", b"x-ratelimit-reset"]);
-    match which {
-        RatelimitHeaders::Off => false,
-        RatelimitHeaders::Standard => standard(),
-        RatelimitHeaders::Legacy => legacy(),
-        RatelimitHeaders::Both => standard() || legacy(),
-    }
-}
-
-/// Writes the rate-limit headers for the binding policy. `retry_after` bounds the reset of a refusal.
-pub(crate) fn put_ratelimit(
-    out: &mut BytesMut,
-    which: RatelimitHeaders,
-    tightest: &BindingLimit<'_>,
-    retry_after: Option<u64>,
-) {
-    let reset = tightest.decision.reset_after.seconds_rounded_up();
-    let reset = retry_after.map_or(reset, |seconds| reset.min(seconds));
-    let (mut buffer, mut other) = (itoa::Buffer::new(), itoa::Buffer::new());
-    let (remaining, reset) = (buffer.format(tightest.decision.remaining), other.format(reset));
-    let policy = tightest.policy;
-    // A place becomes free when another request ends, unless a ban ends first.
-    let untimed = policy.algorithm.as_concurrency().is_some() && tightest.decision.reset_after.0 == 0;
-    if matches!(which, RatelimitHeaders::Standard | RatelimitHeaders::Both) {
-        put_all(out, &[&policy.standard, remaining]);
-        put_unless(out, untimed, [";t=", reset]);
-        put_all(out, &["\r\n"]);
-    }
-    if matches!(which, RatelimitHeaders::Legacy | RatelimitHeaders::Both) {
-        put_all(out, &[&policy.legacy, remaining]);
-        put_unless(out, untimed, ["\r\nx-ratelimit-reset: ", reset]);
-        put_all(out, &["\r\n"]);
-    }
 }

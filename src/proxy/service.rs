@@ -151,7 +151,9 @@ async fn judge<'p, 'r>(
     if outcome.unavailable {
         return RequestAction::Early(EarlyResponse::Reject(RejectReason::unavailable()));
     }
-    let Admission { sentence, tightest } = routed.charges.decide(&outcome);
+    let admission = routed.charges.decide(&outcome);
+    ctx.list_policies(&routed.charges, &outcome, &admission);
+    let Admission { sentence, tightest } = admission;
     if let AdmissionDecision::Admit(_) = sentence {
         ctx.settlement = Settlement::begin(&ctx.worker, &ctx.plan, &routed, &outcome, ctx.started);
     }
@@ -368,7 +370,8 @@ async fn over_limit(
     drain(session, ctx).await;
     let reject = route.reject_of(refusal.limit);
     let which = ctx.plan.server.ratelimit_headers;
-    let over = OverLimit { refusal, tightest: tightest.as_ref(), reject, which };
+    let listed = ctx.listed.take();
+    let over = OverLimit { refusal, tightest: tightest.as_ref(), reject, which, listed: listed.as_deref() };
     ctx.answered(over.status(), None);
     send(session, ctx, |page| page.over_limit(&over)).await
 }

@@ -148,6 +148,7 @@ fn server(subject: &mut Subject<'_>, last: &Server, next: &Server) {
     let requests = |server: &Server| optional(server.max_requests_per_connection);
     subject.shown("max_requests_per_connection", requests(last), requests(next));
     subject.written("ratelimit_headers", last.ratelimit_headers, next.ratelimit_headers);
+    subject.written("ratelimit_policies", last.ratelimit_policies, next.ratelimit_policies);
     subject.written("request_id", last.request_id, next.request_id);
     subject.shown("via", last.via, next.via);
     addresses(subject, &last.addresses, &next.addresses);

@@ -8,7 +8,7 @@ use sfv::{BareItem, List, ListEntry, Parser};
 use crate::harness::{Backend, Client, Gateway, Response, everything_to};
 
 /// The members of a RateLimit field: name and integer parameters, read by a structured-field parser.
-fn members(text: &str) -> Vec<(String, Vec<(String, i64)>)> {
+pub(super) fn members(text: &str) -> Vec<(String, Vec<(String, i64)>)> {
     let list: List = Parser::new(text).parse().unwrap_or_else(|fault| panic!("{fault} in {text}"));
     list.into_iter()
         .map(|entry| {
@@ -23,7 +23,7 @@ fn members(text: &str) -> Vec<(String, Vec<(String, i64)>)> {
         .collect()
 }
 
-fn member(name: &str, parameters: &[(&str, i64)]) -> (String, Vec<(String, i64)>) {
+pub(super) fn member(name: &str, parameters: &[(&str, i64)]) -> (String, Vec<(String, i64)>) {
     (name.to_owned(), parameters.iter().map(|(key, value)| ((*key).to_owned(), *value)).collect())
 }
 

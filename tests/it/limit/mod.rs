@@ -10,6 +10,7 @@ mod definitions;
 mod exact;
 mod grant;
 mod keys;
+mod listed_policies;
 mod promises;
 mod resume;
 mod seed;
