@@ -73,6 +73,8 @@ fn identity(limit: &str, algorithm: &Algorithm, key: &Key, index: u64) -> u128 {
 /// is never used.
 fn standard(name: &str, algorithm: &Algorithm) -> Box<str> {
     let window = match algorithm.window().seconds_rounded_up().min(MAX_FIELD_INTEGER) {
+        // The length of a calendar's window is known when it is told.
+        _ if algorithm.calendar().is_some() => String::new(),
         0 => String::new(),
         window => format!(";w={window}"),
     };

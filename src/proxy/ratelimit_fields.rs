@@ -4,6 +4,7 @@ use bytes::BytesMut;
 
 use super::request_context::RequestContext;
 use crate::http1::syntax::is_named;
+use crate::limit::units::Timestamp;
 use crate::plan::admission::{Admission, AdmissionDecision, BindingLimit, RequestCharges};
 use crate::plan::{Policy, RatelimitHeaders, RatelimitPolicies};
 use crate::store::Outcome;
@@ -13,7 +14,8 @@ const POLICY: &str = "ratelimit-policy: ";
 const REST: &str = "\r\nratelimit: ";
 
 impl RequestContext {
-    /// Keeps the numbers of every enforced policy for the response, if the file wants them all.
+    /// Keeps the numbers of every enforced policy for the response, if the file wants them all; or those of the binding
+    /// one, if its windows have different lengths.
     #[inline]
     pub(super) fn list_policies(
         &mut self,
@@ -22,15 +24,22 @@ impl RequestContext {
         admission: &Admission<'_>,
     ) {
         let server = &self.plan.server;
-        if server.ratelimit_policies == RatelimitPolicies::All && server.ratelimit_headers.has_standard() {
-            self.listed = listed(&charges.told(outcome), admission);
+        if !server.ratelimit_headers.has_standard() {
+            return;
+        }
+        if server.ratelimit_policies == RatelimitPolicies::All {
+            self.listed = listed(&charges.told(outcome), admission, self.started);
+        } else if let Some(tightest) = &admission.tightest
+            && tightest.policy.algorithm.calendar().is_some()
+        {
+            self.listed = listed(std::slice::from_ref(tightest), admission, self.started);
         }
     }
 }
 
 /// The standard headers of these policies, as header lines; `None` if there is no policy.
 #[cold]
-fn listed(policies: &[BindingLimit<'_>], admission: &Admission<'_>) -> Option<Box<str>> {
+fn listed(policies: &[BindingLimit<'_>], admission: &Admission<'_>, now: Timestamp) -> Option<Box<str>> {
     if policies.is_empty() {
         return None;
     }
@@ -48,6 +57,10 @@ fn listed(policies: &[BindingLimit<'_>], admission: &Admission<'_>) -> Option<Bo
         let reset = reset(told, retry_after.filter(|_| is_binding(told.policy)));
         let mut buffers = (itoa::Buffer::new(), itoa::Buffer::new());
         quotas.extend([comma, quota]);
+        if told.policy.algorithm.calendar().is_some() {
+            let window = told.policy.algorithm.window_at(now).seconds_rounded_up();
+            quotas.extend([";w=", itoa::Buffer::new().format(window)]);
+        }
         rests.extend([comma, rest, buffers.0.format(told.decision.remaining)]);
         if let Some(reset) = reset {
             rests.extend([";t=", buffers.1.format(reset)]);

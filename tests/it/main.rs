@@ -28,6 +28,7 @@ mod http1;
 mod http2;
 mod in_flight;
 mod limit;
+mod limit_options;
 mod measure;
 mod migrate;
 mod packaging;
