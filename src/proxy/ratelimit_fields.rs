@@ -108,7 +108,7 @@ pub(super) fn put_ratelimit(
     let Some(tightest) = tightest else { return };
     let (mut buffer, mut other) = (itoa::Buffer::new(), itoa::Buffer::new());
     let remaining = buffer.format(tightest.decision.remaining);
-    let reset = reset(tightest, retry_after).map(|reset| &*other.format(reset));
+    let reset = reset(tightest, retry_after).map(|reset| other.format(reset));
     let mut put = |start: &str, reset_name: &str| {
         out.extend_from_slice(start.as_bytes());
         out.extend_from_slice(remaining.as_bytes());

@@ -43,6 +43,7 @@ pub(crate) mod pages;
 pub(crate) mod places;
 mod ports;
 mod promtool;
+pub(crate) mod ratelimit;
 mod redis;
 mod redis_cluster;
 mod redis_sentinel;
