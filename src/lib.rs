@@ -17,8 +17,8 @@
 //!  plan                    the compiled, immutable plan; resolve; admission
 //!  auth                    credentials that have to be verified: tokens and their keys
 //!  route · store · http2   routes and keys · counters · HTTP/2 frames and streams (`log_reader`: requests of access logs)
-//!  clock · net · counter   the clock · sockets and TLS · counters of one thread (`boxed_cold`: rare futures;
-//!                          `labels`: enums whose variants have a word each)
+//!  clock · net · counter   the clock (`time_zones`: calendars) · sockets and TLS · counters of one thread
+//!                          (`boxed_cold`: rare futures; `labels`: enums whose variants have a word each)
 //!  limit · http1 · measure the core: std only; no clock, no I/O, no async, no logging · HTTP/1.1 messages as bytes ·
 //!                          values of a body that streams past
 //! ```

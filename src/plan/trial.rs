@@ -49,15 +49,15 @@ impl Trial {
     /// Whether the limit is enforced for the key of a request. A request without a key belongs to no share.
     fn has(&self, key: &Key, request: &RouteRequest<'_>, route: &str, merge_slashes: bool) -> bool {
         match key.claim(&self.hash_key, request, route, merge_slashes) {
-            KeyResult::Key(hash) => self.covers(hash.0 as u64),
+            KeyResult::Key(hash) => self.covers(hash.0),
             _ => self.share >= 1.0,
         }
     }
 
     /// Whether a hash is in the first part of all hashes.
     #[expect(clippy::cast_precision_loss, reason = "53 bits are enough, and rounding keeps the order")]
-    fn covers(&self, hash: u64) -> bool {
-        (hash >> 11) as f64 / ((1_u64 << 53) as f64) < self.share
+    fn covers(&self, hash: u128) -> bool {
+        (hash >> 75) as f64 / ((1_u64 << 53) as f64) < self.share
     }
 }
 
@@ -79,12 +79,13 @@ mod tests {
     #[test]
     fn a_larger_share_has_the_keys_of_a_smaller_one() {
         let of = |share| Trial::new(share, "l");
-        let hashes = || (0..10_000_u64).map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let hashes =
+            || (0..10_000_u128).map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
         let count = |share| hashes().filter(|&hash| of(share).covers(hash)).count();
         assert_eq!((count(0.0), count(1.0)), (0, 10_000));
         assert!((490..510).contains(&count(0.05)), "{}", count(0.05));
         assert!(hashes().filter(|&hash| of(0.05).covers(hash)).all(|hash| of(0.5).covers(hash)));
-        assert!(of(1.0).covers(u64::MAX) && !of(0.0).covers(0));
+        assert!(of(1.0).covers(u128::MAX) && !of(0.0).covers(0));
     }
 
     #[test]
