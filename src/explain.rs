@@ -17,6 +17,7 @@ use crate::plan::admission::{self, LimitCheck};
 use crate::plan::auth::{NamedConsumer, VerifiedCredential};
 use crate::plan::loop_mark::LoopMark;
 use crate::plan::resolve::{EarlyResponse, Peer, Resolution, RoutedRequest, resolve};
+use crate::plan::trial::Trial;
 use crate::plan::{LimitIndex, LimitUse, Mode, PathEdit, Plan, Redirect, Route, TierIndex};
 use crate::route::client::{AddressRefusal, ClientAddress};
 use crate::route::content::RequestContent;
@@ -122,6 +123,8 @@ pub struct Applied {
     pub label: Vec<String>,
     /// Refuse, or only count.
     pub mode: Mode,
+    /// The share of keys for which the limit is enforced; `mode` says whether this one belongs to it.
+    pub trial: Option<Trial>,
     /// Its effect on the request.
     pub standing: AppliedStatus,
     /// The number in the request that its cost was measured by: `query:limit is 50`.
@@ -404,6 +407,7 @@ impl Applied {
             tier: stands.tier,
             tier_name: limit.tier_name(stands.tier).map(str::to_owned),
             mode: stands.mode,
+            trial: limit.trial,
             standing: AppliedStatus::of(stands, request, merge_slashes),
             measured: description::measured(&used.cost, request),
             settled_by: used.cost.settled().map(|settled| settled.settled_by()),

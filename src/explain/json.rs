@@ -73,7 +73,7 @@ pub(crate) fn limit(plan: &Plan, applied: &Applied) -> Value {
     };
     let parts: Vec<Value> = applied.key.iter().map(|(part, value)| json!([part, value])).collect();
     json!({
-        "name": applied.name, "mode": applied.mode.as_str(), "standing": standing, "detail": detail, "cost": cost,
+        "name": applied.name, "mode": applied.mode.as_str(), "trial": applied.trial.map(|trial| trial.share()), "standing": standing, "detail": detail, "cost": cost,
         "measured": applied.measured, "settled_by": applied.settled_by,
         "tier": limit.tier_name(applied.tier),
         "id": null, "key": applied.owner.map(|_| &applied.label), "parts": parts,

@@ -87,9 +87,15 @@ impl Display for ExplainedAction {
 
 impl Display for Applied {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let mode = match self.mode {
-            Mode::Enforce => "",
-            Mode::Shadow => " (shadow: only counted, never refuses)",
+        let mode = match (self.mode, self.trial) {
+            (Mode::Enforce, None) => String::new(),
+            (Mode::Shadow, None) => " (shadow: only counted, never refuses)".to_owned(),
+            (Mode::Enforce, Some(trial)) => {
+                format!(" (trial: enforced for {} of the keys, also for this one)", trial.percent())
+            }
+            (Mode::Shadow, Some(trial)) => {
+                format!(" (trial: enforced for {} of the keys, not for this one)", trial.percent())
+            }
         };
         let standing = match &self.standing {
             AppliedStatus::Charged(cost) => {

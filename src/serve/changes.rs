@@ -213,10 +213,23 @@ fn auth(subject: &mut Subject<'_>, (last_plan, last): (&Plan, &Auth), (next_plan
     subject.shown("failures", failures(last_plan, last), failures(next_plan, next));
 }
 
+/// Whether windows have another length or another calendar, so that counters are not converted.
+fn starts_afresh(last: &Limit, next: &Limit) -> bool {
+    let mut pairs =
+        last.policies.iter().zip(&next.policies).map(|(last, next)| (last.algorithm, next.algorithm));
+    pairs.any(|(last, next)| {
+        let differs = last.state_period() != next.state_period() || last.calendar() != next.calendar();
+        last.name() == next.name() && differs
+    })
+}
+
 fn limit(subject: &mut Subject<'_>, last: &Limit, next: &Limit) {
     let algorithm = |limit: &Limit| limit.policies.first().map_or("", |policy| policy.algorithm.name());
     subject.shown("algorithm", algorithm(last), algorithm(next));
     policies(subject, "", &last.policies, &next.policies);
+    if starts_afresh(last, next) {
+        subject.line("its windows have changed: their counters start afresh");
+    }
     for tier in &last.tiers {
         let name = plain(&tier.name);
         match next.tier(Some(&tier.name)) {
@@ -382,11 +395,24 @@ mod tests {
         changes(&plan(FILE), &plan(next))
     }
 
+    const AFRESH: &str = "limit per-client: its windows have changed: their counters start afresh";
+
+    #[test]
+    fn a_calendar_that_changes_starts_counters_afresh() {
+        let of = |start: u32| FILE.replace("100/h\"", &format!("100/month\"\nstarts = {start}"));
+        assert_eq!(changes(&plan(&of(1)), &plan(&of(15))), [AFRESH]);
+        assert!(changes(&plan(&of(15)), &plan(&of(15))).is_empty());
+    }
+
     #[test]
     fn each_change_has_its_line() {
         for (from, to, expected) in [
             ("", "", &[][..]),
             ("100/h", "200/h", &["limit per-client: rate 100/h → 200/h"]),
+            ("100/h", "100/31day", &["limit per-client: rate 100/h → 100/31day", AFRESH]),
+            ("100/h", "100/month", &["limit per-client: rate 100/h → 100/month", AFRESH]),
+            ("100/h\"", "100/h\"\ntrial = 0.05", &["limit per-client: trial none → 5 %"]),
+            ("100/h\"", "100/h\"\nretry_jitter = \"5s\"", &["limit per-client: retry_jitter none → 5s"]),
             ("upstream = \"a\"", "upstream = \"b\"", &["route /api/*: upstream a → b"]),
             ("9001", "9002", &["upstream b: servers 127.0.0.1:9001 → 127.0.0.1:9002"]),
             ("=one", "=two", &["limit per-client: exempt changed"]),

@@ -110,3 +110,23 @@ fn what_is_no_request_is_bad_usage() {
         assert!(output.stdout.is_empty());
     }
 }
+
+#[test]
+fn a_trial_is_told_with_the_part_of_this_key() {
+    let words = |share: &str, key: &str| {
+        let config = CONFIG.replace("reveal = true", &format!("reveal = true\ntrial = {share}"));
+        let output = explain_in(
+            &config,
+            &["GET", "http://api.example.com/search/a", "-H", &format!("x-api-key: {key}")],
+        );
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let is_in =
+        |text: &str| text.contains("`per-key` (trial: enforced for 50 % of the keys, also for this one)");
+    let is_out =
+        |text: &str| text.contains("`per-key` (trial: enforced for 50 % of the keys, not for this one)");
+    let told: Vec<_> = (0..12).map(|number| words("0.5", &format!("k{number}"))).collect();
+    assert!(told.iter().all(|text| is_in(text) != is_out(text)), "{told:?}");
+    assert!(told.iter().any(|text| is_in(text)) && told.iter().any(|text| is_out(text)), "{told:?}");
+    assert!(words("0", "k").contains("(trial: enforced for 0 % of the keys, not for this one)"));
+}
