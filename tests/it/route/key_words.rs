@@ -41,7 +41,7 @@ fn parts_are_written_as_in_the_file() {
 #[test]
 fn faults_say_what_would_be_right() {
     let cases = [
-        ("", "`` is not a key", "write `ip`, `header:NAME`"),
+        ("", "`` is not a key", "write `ip`, `ip/24`, `header:NAME`"),
         ("IP", "`IP` is not a key", "write `ip`, "),
         ("user", "`user` is not a key", "write `ip`, "),
         ("x:y", "`x:y` is not a key", "write `ip`, "),
@@ -53,6 +53,8 @@ fn faults_say_what_would_be_right() {
         ("ip:1", "the key `ip` takes no name", "write `ip`"),
         ("tls:issuer", "`tls:issuer` is not a key", "write `ip`, "),
         ("jwt:", "the key `jwt:` lacks a claim", "write `jwt:CLAIM`"),
+        ("ip/0", "the key `ip/0` has no valid prefix length", "write `ip/24`"),
+        ("ip/24, 48", "the key `ip/24, 48` has no valid prefix length", "write `ip/24`"),
     ];
     for (text, message, help) in cases {
         let fault = Part::parse(text).unwrap_err();
