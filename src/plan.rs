@@ -19,6 +19,7 @@ pub mod trial;
 mod upstream;
 
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -264,6 +265,8 @@ pub struct Limit {
     pub reject: Option<Arc<Reject>>,
     /// The most that is added to `retry-after` of a refusal, at random.
     pub retry_jitter: Option<Micros>,
+    /// The most entries of the memory store that its counters hold together, if they have a bound of their own.
+    pub max_keys: Option<NonZeroU64>,
     /// Whether admin views show key values unmasked.
     pub reveal: bool,
 }

@@ -341,10 +341,11 @@ fn share(
         let counters = "reserve the counters of `max_keys` in [store]";
         ServeError::System(counters, io::Error::new(io::ErrorKind::OutOfMemory, error))
     })?;
-    reload::register(&store, &plan);
+    let clock = Clock::system();
+    reload::register(&store, &plan, &clock);
     Ok(Shared {
         store,
-        clock: Clock::system(),
+        clock,
         secret: KeySecret::Process(secret),
         loop_mark: LoopMark::new(u64::from_le_bytes(mark)),
         verification: VerificationPool::new(plan.server.workers.div_ceil(2), MAX_UNVERIFIED),

@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 use std::hash::Hasher as _;
+use std::num::NonZeroU64;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -113,6 +114,26 @@ impl Charge<'_> {
     pub fn owner(&self) -> Fingerprint {
         self.key.of_policy(self.remote.identity)
     }
+}
+
+/// A policy, as the store must know it before it is charged.
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyRegistration<'a> {
+    /// The policy's algorithm and parameters.
+    pub algorithm: &'a Algorithm,
+    /// The policy's [`SharedKeyInfo::identity`].
+    pub identity: u128,
+    /// The share of its limit.
+    pub share: Option<MaxKeys>,
+}
+
+/// `max_keys` of a limit: the share of the store that its counters never exceed together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaxKeys {
+    /// The limit's identity.
+    pub limit: u128,
+    /// The maximum number of entries. Each counter of a key is one, and so is each event of a sliding log.
+    pub bound: NonZeroU64,
 }
 
 /// The rule of a limit for when the shared store is unavailable.
@@ -261,11 +282,10 @@ impl Store {
         Counters { location, memory, bans, charge_records: Arc::clone(&self.charge_records) }
     }
 
-    /// Registers an algorithm's parameters, so that states written under them can be converted after a reload. Called
-    /// once for every policy of a plan before the plan is used, never per request. `identity` is the policy's
-    /// [`SharedKeyInfo::identity`].
-    pub fn register(&self, algorithm: &Algorithm, identity: u128) {
-        self.memory.register_policy(algorithm, identity);
+    /// Registers all policies of a plan before it is used: their parameters, so that states written under them can be
+    /// converted after a reload, and the shares of their limits. A share that has become smaller evicts counters now.
+    pub fn register<'a>(&self, policies: impl IntoIterator<Item = PolicyRegistration<'a>>, now: Timestamp) {
+        self.memory.register_all(policies, now);
     }
 
     /// Changes the shared store: from now on counters are opened there; open ones stay where they are. Does nothing if
@@ -308,7 +328,12 @@ impl Store {
         self.memory.max_keys()
     }
 
-    /// Live entries evicted so far because this process's memory for them was full.
+    /// The entries that a limit with a share holds in this process; `None` if it has none. `limit` is its identity.
+    pub fn keys_of_limit(&self, limit: u128) -> Option<u64> {
+        self.memory.keys_of_limit(limit)
+    }
+
+    /// Live entries evicted so far because this process's memory for them, or the share of their limit, was full.
     pub fn evictions(&self) -> u64 {
         self.memory.evictions()
     }

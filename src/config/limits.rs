@@ -1,5 +1,6 @@
 //! `[limits.NAME]`.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use super::table::ConfigTable;
 use super::value::{ConfigValue, Entry};
 use super::{algorithm, ban, content, name, networks, policy, store};
 use crate::clock::micros;
-use crate::limit::units::Micros;
+use crate::limit::units::{Cost, Micros};
 use crate::plan::trial::Trial;
 use crate::plan::{Limit, Mode, Tier};
 use crate::route::exemptions::{Exemption, Exemptions};
@@ -61,6 +62,7 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<L
     let reveal = table.or("reveal", false, |value| value.boolean());
     let trial = table.optional("trial", |value| trial(&value, name, mode));
     let retry_jitter = table.optional("retry_jitter", |value| jitter(&value));
+    let max_keys = table.optional("max_keys", |value| NonZeroU64::new(value.count(1, Cost::MAX)?.into()));
     table.finish().then_some(())?;
     let key = key?;
     let RatedLimit { rates, tiers } = rated?;
@@ -87,6 +89,7 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<L
         on_error,
         reject,
         retry_jitter,
+        max_keys,
         reveal,
     })
 }

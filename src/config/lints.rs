@@ -27,6 +27,7 @@ pub(super) fn advise(draft: &FileDraft, reader: &Diagnostics<'_>) {
         if let Some(sound) = &limit.limit {
             invented_key(LimitIndex(index), sound, draft, reader);
             crowded_log(limit.span, sound, draft, reader);
+            idle_share(limit.span, sound, draft, reader);
             header_as_allow_list(limit, sound, reader);
         }
     }
@@ -146,20 +147,37 @@ fn crowded_log(span: super::report::SourceSpan, limit: &Limit, draft: &FileDraft
         let help = format!("keep to {MAX_SHARED_EVENTS}, or use `sliding-window`, which keeps two counts");
         reader.warn(span, message, help);
     }
-    let max_keys = draft.store.max_keys;
+    let of_store = draft.store.max_keys as u64;
     let is_unknown = reader.is_uncertain(store::TITLE, "max_keys");
-    if is_unknown || usize::try_from(longest).is_ok_and(|longest| longest <= max_keys) {
+    let (holder, title, max_keys) = match limit.max_keys {
+        Some(own) if own.get() < of_store || is_unknown => ("its share", "the limit", own.get()),
+        _ if is_unknown => return,
+        _ => ("the store", "`[store]`", of_store),
+    };
+    if longest <= max_keys {
         return;
     }
     let message = format!(
-        "limit {} keeps up to {longest} events for one key, but the store holds only {max_keys} in all",
+        "limit {} keeps up to {longest} events for one key, but {holder} holds only {max_keys} in all",
         quoted(&limit.name)
     );
-    reader.warn(
-        span,
-        message,
-        "raise `max_keys` of `[store]`, or use `sliding-window`, which keeps two counts",
-    );
+    let help = format!("raise `max_keys` of {title}, or use `sliding-window`, which keeps two counts");
+    reader.warn(span, message, help);
+}
+
+/// A share that bounds nothing: it is larger than the store, or its limit stores no counters.
+fn idle_share(span: super::report::SourceSpan, limit: &Limit, draft: &FileDraft, reader: &Diagnostics<'_>) {
+    let Some(own) = limit.max_keys else { return };
+    let of_store = draft.store.max_keys as u64;
+    let reason = if limit.is_concurrency() && limit.ban.is_none() {
+        "it counts requests in flight, which the store does not hold".to_owned()
+    } else if own.get() > of_store && !reader.is_uncertain(store::TITLE, "max_keys") {
+        format!("the store holds only {of_store} keys in all")
+    } else {
+        return;
+    };
+    let message = format!("`max_keys` of limit {} has no effect: {reason}", quoted(&limit.name));
+    reader.warn(span, message, "leave it out, or write a share of `max_keys` of `[store]`");
 }
 
 /// Limits on a route that charges nothing to any of them.

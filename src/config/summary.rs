@@ -234,6 +234,9 @@ fn limit_words(limit: &Limit, used: &LimitUse, route: &Route) -> String {
             write!(text, "{words}{by}")
         }
     };
+    if let Some(max_keys) = limit.max_keys {
+        let _ = write!(text, "; at most {max_keys} keys in memory");
+    }
     if let Some(jitter) = limit.retry_jitter {
         let _ = write!(text, "; `retry-after` up to {:?} longer, at random", Duration::from_micros(jitter.0));
     }

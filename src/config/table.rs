@@ -186,7 +186,7 @@ const LATER: [(&str, &[&str]); 7] = [
     ("`[store]`", &["lease", "on_change", "snapshot"]),
     ("`[upstreams.", &["breaker", "mirror", "send_proxy_protocol", "slow_start", "sticky"]),
     ("`eject`", &["statuses"]),
-    ("`[limits.", &["lease", "max_keys", "on_change", "sync"]),
+    ("`[limits.", &["lease", "on_change", "sync"]),
     ("`[[routes]]`", &["compress", "mirror"]),
 ];
 

@@ -158,7 +158,14 @@ impl Limiter for FixedWindow {
 
     fn abridge(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self.calendar() {
-            Some(calendar) => write!(f, "{}/{}", self.rate.count(), calendar.unit().word()),
+            Some(calendar) => {
+                write!(f, "{}/{}", self.rate.count(), calendar.unit().word())?;
+                explain_start(f, calendar)?;
+                match calendar.time_zone() {
+                    "UTC" => Ok(()),
+                    time_zone => write!(f, " ({time_zone})"),
+                }
+            }
             None => WrittenRate(self.rate).fmt(f),
         }
     }
@@ -176,12 +183,17 @@ impl Limiter for FixedWindow {
 /// `10000 in each month from the 15th (Europe/Berlin)`.
 fn explain_calendar(f: &mut Formatter<'_>, count: u32, calendar: CalendarWindows) -> fmt::Result {
     write!(f, "{count} in each calendar {}", calendar.unit().word())?;
-    match calendar.unit() {
-        CalendarUnit::WeekFromSunday => f.write_str(" from Sunday")?,
-        CalendarUnit::Month(day) if day > 1 => write!(f, " from day {day}")?,
-        _ => {}
-    }
+    explain_start(f, calendar)?;
     write!(f, " ({})", calendar.time_zone())
+}
+
+/// ` from day 15`, unless the windows begin on the usual day.
+fn explain_start(f: &mut Formatter<'_>, calendar: CalendarWindows) -> fmt::Result {
+    match calendar.unit() {
+        CalendarUnit::WeekFromSunday => f.write_str(" from Sunday"),
+        CalendarUnit::Month(day) if day > 1 => write!(f, " from day {day}"),
+        _ => Ok(()),
+    }
 }
 
 impl Viewed for FixedWindow {

@@ -4,7 +4,7 @@ use super::{Limit, LimitBan, Mode, Policy, TierIndex};
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
 use crate::route::key::Part;
 use crate::store::bans::{ActiveBan, BanCause, Banned, Bans};
-use crate::store::{Charge, Group};
+use crate::store::{Charge, Group, MaxKeys, PolicyRegistration};
 
 impl LimitBan {
     /// The charge of one refusal of a key.
@@ -87,6 +87,18 @@ impl Limit {
     #[inline]
     pub fn policies_of(&self, tier: Option<TierIndex>) -> &[Policy] {
         tier.and_then(|tier| self.tiers.get(tier.0)).map_or(&self.policies, |tier| &tier.policies)
+    }
+
+    /// All policies and the ban, for the store.
+    pub fn registrations(&self) -> impl Iterator<Item = PolicyRegistration<'_>> {
+        let share = self.max_keys.map(|bound| MaxKeys { limit: self.identity(), bound });
+        let policies = self.all_policies().map(|policy| (&policy.algorithm, policy.remote.identity));
+        let ban = self.ban.iter().map(|ban| (&ban.algorithm, ban.remote.identity));
+        policies.chain(ban).map(move |(algorithm, identity)| PolicyRegistration {
+            algorithm,
+            identity,
+            share,
+        })
     }
 
     /// All policies, those of tiers too.

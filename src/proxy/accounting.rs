@@ -255,7 +255,7 @@ impl RequestContext {
                 DecisionLabel::StoreError => {
                     let Some(word) = unasked_word(used, outcome, admitted) else { continue };
                     self.plan.metrics.decided_locally(routed.index, index, word);
-                    word == LimitVerdict::Refused
+                    matches!(word, LimitVerdict::Refused | LimitVerdict::RefusedInShadow)
                 }
             };
             self.note_asker(routed, index, used, refused);
@@ -407,6 +407,7 @@ fn unasked_word(used: &LimitCheck<'_>, outcome: &Outcome, admitted: bool) -> Opt
     let delays = |decision: &Decision| matches!(decision.verdict, Verdict::Delay(_));
     match () {
         () if outcome.unavailable => None,
+        () if used.denies(outcome) && used.mode == Mode::Shadow => Some(LimitVerdict::RefusedInShadow),
         () if used.denies(outcome) => Some(LimitVerdict::Refused),
         () if !admitted => None,
         () if used.mode == Mode::Enforce && used.decisions(outcome).iter().any(delays) => {

@@ -74,12 +74,7 @@ impl<'p> VirtualGateway<'p> {
     /// The system has no memory for the store.
     pub fn new(plan: &'p Plan, secret: [u8; 16]) -> Result<Self, OutOfMemory> {
         let memory = MemoryStore::new(plan.store.max_keys)?;
-        for policy in plan.limits.iter().flat_map(Limit::all_policies) {
-            memory.register_policy(&policy.algorithm, policy.remote.identity);
-        }
-        for ban in plan.limits.iter().filter_map(|limit| limit.ban.as_ref()) {
-            memory.register_policy(&ban.algorithm, ban.remote.identity);
-        }
+        memory.register_all(plan.limits.iter().flat_map(Limit::registrations), Timestamp(0));
         let secret = KeySecret::Process(secret);
         Ok(Self {
             plan,

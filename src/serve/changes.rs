@@ -256,6 +256,8 @@ fn limit(subject: &mut Subject<'_>, last: &Limit, next: &Limit) {
         limit.retry_jitter.map_or_else(String::new, |most| format!("{:?}", Duration::from_micros(most.0)))
     };
     subject.shown("retry_jitter", jitter(last), jitter(next));
+    let share = |limit: &Limit| limit.max_keys.map_or_else(String::new, |most| most.to_string());
+    subject.shown("max_keys", share(last), share(next));
     subject.written("on_error", last.on_error, next.on_error);
     if !last.exempt.iter().eq(next.exempt.iter()) {
         subject.line("exempt changed");
@@ -400,7 +402,10 @@ mod tests {
     #[test]
     fn a_calendar_that_changes_starts_counters_afresh() {
         let of = |start: u32| FILE.replace("100/h\"", &format!("100/month\"\nstarts = {start}"));
-        assert_eq!(changes(&plan(&of(1)), &plan(&of(15))), [AFRESH]);
+        assert_eq!(
+            changes(&plan(&of(1)), &plan(&of(15))),
+            ["limit per-client: rate 100/month → 100/month from day 15", AFRESH]
+        );
         assert!(changes(&plan(&of(15)), &plan(&of(15))).is_empty());
     }
 
@@ -412,6 +417,7 @@ mod tests {
             ("100/h", "100/31day", &["limit per-client: rate 100/h → 100/31day", AFRESH]),
             ("100/h", "100/month", &["limit per-client: rate 100/h → 100/month", AFRESH]),
             ("100/h\"", "100/h\"\ntrial = 0.05", &["limit per-client: trial none → 5 %"]),
+            ("100/h\"", "100/h\"\nmax_keys = 500", &["limit per-client: max_keys none → 500"]),
             ("100/h\"", "100/h\"\nretry_jitter = \"5s\"", &["limit per-client: retry_jitter none → 5s"]),
             ("upstream = \"a\"", "upstream = \"b\"", &["route /api/*: upstream a → b"]),
             ("9001", "9002", &["upstream b: servers 127.0.0.1:9001 → 127.0.0.1:9002"]),

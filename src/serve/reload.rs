@@ -11,6 +11,7 @@ use tokio::sync::watch::Sender;
 use super::changes::changes;
 use super::issuers::{self, Issuers};
 use super::systemd::Systemd;
+use crate::clock::Clock;
 use crate::config::{self, ConfigFinding, NamedFile, Report};
 use crate::plan::admin::Admin;
 use crate::plan::log::Log;
@@ -222,7 +223,7 @@ impl Reloader {
         self.settled.admin.clone_from(&plan.admin);
         keep_sessions(&mut plan, &self.shared.plan.load());
         issuers::keep(&mut plan, &self.shared.plan.load());
-        register(&self.shared.store, &plan);
+        register(&self.shared.store, &plan, &self.shared.clock);
         self.shared.store.share(plan.store.shared.as_ref());
         self.log.change(&plan.log.level, plan.log.program);
         self.shared.access_log.change(plan.log.access.clone(), output);
@@ -254,13 +255,8 @@ fn keep_sessions(plan: &mut Plan, last: &Plan) {
 }
 
 /// Registers all policies of a plan with the store, which must be done before the plan is used.
-pub(super) fn register(store: &Store, plan: &Plan) {
-    for policy in plan.limits.iter().flat_map(Limit::all_policies) {
-        store.register(&policy.algorithm, policy.remote.identity);
-    }
-    for ban in plan.limits.iter().filter_map(|limit| limit.ban.as_ref()) {
-        store.register(&ban.algorithm, ban.remote.identity);
-    }
+pub(super) fn register(store: &Store, plan: &Plan, clock: &Clock) {
+    store.register(plan.limits.iter().flat_map(Limit::registrations), clock.now());
 }
 
 /// Logs all errors and warnings of the report: as a report for a reader, or as a record each where the program log is

@@ -11,6 +11,8 @@
 //! so that one of the ten is free. The chance that none can be moved is below 10^-9 for a key; then the least used of
 //! the ten is evicted and counted.
 //!
+//! A limit with `max_keys` never holds more than its share of the entries (see `share.rs`).
+//!
 //! A sliding log uses one entry of the capacity for each of its events. It grows at the expense of the least used
 //! others. When there is no other left to evict (a single log of more than `max_keys` events), the log itself is
 //! dropped and starts afresh, so configuration should refuse a sliding log with a count above `max_keys`.
@@ -23,14 +25,17 @@ pub mod in_flight;
 mod locked_sets;
 mod log_in_place;
 mod logs;
+mod policy_usage;
 mod registry;
 mod set;
+mod share;
+mod share_eviction;
 mod slot;
 mod table;
 mod together;
 mod transaction;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -40,11 +45,14 @@ use smallvec::SmallVec;
 use crate::limit::Packed;
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
 use crate::limit::{Algorithm, Decision, State};
-use crate::store::{Charge, Correction, CountedAt, Decisions, Group, Outcome, ParamsId};
+use crate::store::{
+    Charge, Correction, CountedAt, Decisions, Group, MaxKeys, Outcome, ParamsId, PolicyRegistration,
+};
 use eviction_policy::EvictionPolicy;
 use in_flight::{RequestsInFlight, Ticket, Turn};
 use locked_sets::LockedSets;
 use registry::{Registered, Registry};
+use share::LimitShare;
 use slot::{Content, CounterSlot, Tag};
 use table::CounterTable;
 use transaction::Transaction;
@@ -60,6 +68,8 @@ pub struct MemoryStore {
     table: CounterTable,
     registry: Registry,
     in_flight: Arc<RequestsInFlight>,
+    /// By the limit's identity. Locked for registrations and for views, never for a request.
+    shares: Mutex<BTreeMap<u128, Arc<LimitShare>>>,
     resets: Resets,
 }
 
@@ -76,6 +86,7 @@ impl MemoryStore {
             table,
             registry: Registry::default(),
             in_flight: Arc::default(),
+            shares: Mutex::default(),
             resets: Resets::default(),
         })
     }
@@ -85,10 +96,41 @@ impl MemoryStore {
         self.register_policy(algorithm, 0);
     }
 
-    /// See [`crate::store::Store::register`]. Keeps at least the last 32,768 policies.
+    /// Registers a policy of a limit that has no share. Keeps at least the last 32,768 policies.
     pub fn register_policy(&self, algorithm: &Algorithm, identity: u128) {
+        self.register_with(algorithm, identity, None);
+    }
+
+    /// See [`crate::store::Store::register`].
+    pub fn register_all<'a>(
+        &self,
+        policies: impl IntoIterator<Item = PolicyRegistration<'a>>,
+        now: Timestamp,
+    ) {
+        let mut known = self.shares.lock();
+        let mut shares: BTreeMap<u128, Arc<LimitShare>> = BTreeMap::new();
+        for PolicyRegistration { algorithm, identity, share } in policies {
+            let share = share.map(|MaxKeys { limit, bound }| {
+                let before = || known.get(&limit).cloned().unwrap_or_default();
+                let share = shares.entry(limit).or_insert_with(before);
+                share.set_bound(bound.get());
+                Arc::clone(share)
+            });
+            self.register_with(algorithm, identity, share);
+        }
+        for (limit, share) in &shares {
+            if !known.contains_key(limit) && share.held() > 0 {
+                let numbers = self.registry.read().numbers_in(share);
+                share.list_stored(&self.table, &numbers);
+            }
+            share.shrink(&self.table, &EvictionPolicy::new(&[], &self.registry, now));
+        }
+        *known = shares;
+    }
+
+    fn register_with(&self, algorithm: &Algorithm, identity: u128, share: Option<Arc<LimitShare>>) {
         let numbers = ParamsId::of_policy(algorithm, identity);
-        if let Registered::Ambiguous(before) = self.registry.register(numbers, algorithm, identity) {
+        if let Registered::Ambiguous(before) = self.registry.register(numbers, algorithm, identity, share) {
             let freed = self.table.forget(numbers);
             before.iter().for_each(|usage| usage.remove(freed));
         }
@@ -236,6 +278,11 @@ impl MemoryStore {
     /// See [`crate::store::Store::max_keys`].
     pub fn max_keys(&self) -> u64 {
         self.table.room.bound()
+    }
+
+    /// See [`crate::store::Store::keys_of_limit`].
+    pub fn keys_of_limit(&self, limit: u128) -> Option<u64> {
+        self.shares.lock().get(&limit).map(|share| share.held())
     }
 
     /// See [`crate::store::Store::evictions`].

@@ -223,12 +223,12 @@ mod tests {
     fn an_hour_is_the_minute_that_runs_and_the_59_before() {
         let mut hours = HourlyHistory::default();
         let name: Arc<str> = "a".into();
-        let news = HashMap::from([(Arc::clone(&name), Decided { words: [1, 0, 2] })]);
+        let news = HashMap::from([(Arc::clone(&name), Decided { words: [1, 0, 2, 0] })]);
         let start = 60 * 1_000_000;
         for second in start..start + 7_200 {
             hours.count(second, &news);
             let whole = (second - start).min(59 * 60 + second % 60) + 1;
-            assert_eq!(hours.sum(second, "a").words, [whole, 0, 2 * whole], "at {second}");
+            assert_eq!(hours.sum(second, "a").words, [whole, 0, 2 * whole, 0], "at {second}");
         }
         assert_eq!(hours.sum(start, "b"), Decided::default());
         hours.count(start + 4 * 3_600, &HashMap::new());

@@ -86,13 +86,15 @@ pub enum LimitVerdict {
     Admitted,
     /// Admit after a delay.
     Delayed,
-    /// Refuse; for a shadow limit, as if it were enforced.
+    /// Refuse.
     Refused,
+    /// Refuse, if the limit were enforced for this key: it is in shadow.
+    RefusedInShadow,
 }
 
 impl LimitVerdict {
     /// All of them, in the order of their declaration.
-    pub const ALL: [Self; 3] = [Self::Admitted, Self::Delayed, Self::Refused];
+    pub const ALL: [Self; 4] = [Self::Admitted, Self::Delayed, Self::Refused, Self::RefusedInShadow];
 }
 
 /// The outcome of a request: exactly one of these.

@@ -119,7 +119,7 @@ class Gateway:
         classes = lambda good, bad=0: {"1xx": 0, "2xx": good, "3xx": 0, "4xx": 0, "5xx": bad}
         self.columns.append({
             "all": everything, "routes": {"search": search, "shop": shops, "export": exports},
-            "limits": {limit["name"]: {"refused": tally[limit["name"]][1]} | (settled(tally[limit["name"]][0]) if limit.get("settles") else {}) for limit in self.limits},
+            "limits": {limit["name"]: {"refused": tally[limit["name"]][1], "in_shadow": self.in_shadow(limit, tally[limit["name"]][1])} | (settled(tally[limit["name"]][0]) if limit.get("settles") else {}) for limit in self.limits},
             "upstreams": {"search": {"answers": admitted, "failed": 0, "p50_ms": search["p50_ms"] - 0.3, "p99_ms": search["p99_ms"] - 1, "up": 2, "classes": classes(admitted), "retries": 0},
                           "shop": {"answers": shop, "failed": failed, "p50_ms": shops["p50_ms"] - 0.3, "p99_ms": shops["p99_ms"] - 1, "up": 1 if ill else 2, "classes": classes(shop), "retries": failed},
                           "export": {"answers": 4, "failed": 1, "p50_ms": exports["p50_ms"] - 0.3, "p99_ms": exports["p99_ms"] - 1, "up": 1, "classes": classes(3, 1), "retries": 1}},
@@ -173,6 +173,10 @@ class Gateway:
         return {"started": self.started, "config": self.version, "seq": self.seq, "time": self.newest, "count": len(columns), "all": lists(lambda column: column["all"]),
                 "routes": place("routes"), "limits": place("limits"), "upstreams": upstreams, "store": lists(lambda column: column["store"])}
 
+    def in_shadow(self, limit, refused):
+        """The refusals that are only counted."""
+        return refused if limit["mode"] == "shadow" else round(refused * (1 - limit.get("trial", 1)))
+
     def limit_list(self):
         told = []
         for limit in self.limits:
@@ -180,8 +184,8 @@ class Gateway:
             minute = [column["tally"][name] for column in self.columns[-60:]]
             hour = [column["tally"][name] for column in self.columns]
             told.append({field: limit[field] for field in ["name", "mode", "algorithm", "key", "policies", "routes"]} | {
-                span: {"admitted": sum(one[0] for one in tally), "delayed": 0, "refused": sum(one[1] for one in tally), "refused_keys": max(one[2] for one in tally)}
-                for span, tally in [("minute", minute), ("hour", hour)]} | {"tiers": limit.get("tiers", []), "bans": sum(key.banned(time.time()) for key in self.keys[name]), "ban": None, "settles": limit.get("settles", False), "in_flight": None})
+                span: {"admitted": sum(one[0] for one in tally), "delayed": 0, "refused": sum(one[1] for one in tally), "in_shadow": self.in_shadow(limit, sum(one[1] for one in tally)), "refused_keys": max(one[2] for one in tally)}
+                for span, tally in [("minute", minute), ("hour", hour)]} | {"trial": limit.get("trial"), "keys": None, "max_keys": None, "tiers": limit.get("tiers", []), "bans": sum(key.banned(time.time()) for key in self.keys[name]), "ban": None, "settles": limit.get("settles", False), "in_flight": None})
         return {"time": time.time(), "keys_error": 0.065, "limits": told}
 
     def limit(self, name):

@@ -264,6 +264,21 @@ class Page(unittest.TestCase):
         browser.until("document.querySelector('#keys-title').innerText === 'Keys of per-client'", "the keys of the limit that refuses")
         self.assertIn("per-client refuses", browser.text("#verdict"))
 
+    def test_a_trial_shows_what_it_refused_and_what_it_only_counted(self):
+        gateway = self.server.gateway
+        with gateway.lock:
+            gateway.limits[0]["trial"] = 0.05
+            for column in gateway.columns:
+                column["tally"]["per-client"] = [10, 20, 3]
+                column["limits"]["per-client"] = {"refused": 20, "in_shadow": 19}
+        browser = self.opened()
+        browser.until("document.querySelector('#limits .tag.shadow')?.innerText === 'trial 5 %'", "the trial's tag")
+        browser.until("document.querySelector('#limits').innerText.includes('of these refusals only counted')", "what was only counted")
+        browser.until("[...document.querySelectorAll('#concerns li')].some(e => /Trial of per-client \\(5 %\\) refused .* and would have refused .* more/.test(e.innerText))", "the concern")
+        # The sentence has only what clients saw.
+        sentence = browser.text("#verdict")
+        self.assertRegex(sentence, r"per-client refuses (0|1)(\.\d+)?/s")
+
     def test_a_colour_has_one_meaning(self):
         browser = self.opened()
         browser.until("past.time.length > 250 && charts.delay.plot", "history")

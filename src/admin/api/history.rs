@@ -12,7 +12,7 @@ use crate::plan::{Plan, Upstream};
 use crate::shared::Shared;
 use crate::telemetry::history::{History, Requests, SecondSample, Times, UpstreamSecond};
 use crate::telemetry::metrics::{
-    LimitVerdict, NO_ROUTE, RequestOutcome, ServerCounts, ServerName, SettledCounts, StatusClass,
+    Decided, LimitVerdict, NO_ROUTE, RequestOutcome, ServerCounts, ServerName, SettledCounts, StatusClass,
 };
 use crate::upstream::server_state::DownReason;
 
@@ -46,11 +46,17 @@ fn routes(plan: &Plan, samples: &History, columns: &[&SecondSample]) -> Value {
 }
 
 fn limits(plan: &Plan, samples: &History, columns: &[&SecondSample]) -> Value {
-    let busy = weights(samples, |column| column.limits(), |said| said.of(LimitVerdict::Refused));
+    let busy = weights(samples, |column| column.limits(), Decided::refused);
     let names = busiest(plan.limits.iter().map(|limit| &*limit.name), &busy);
-    let refused = |said: &crate::telemetry::metrics::Decided| said.of(LimitVerdict::Refused);
-    let mut listed =
-        lists(names, columns, |column| column.limits(), |list| json!({ "refused": numbers(list, refused) }));
+    let mut listed = lists(
+        names,
+        columns,
+        |column| column.limits(),
+        |list| {
+            let in_shadow = |said: &Decided| said.of(LimitVerdict::RefusedInShadow);
+            json!({ "refused": numbers(list, Decided::refused), "in_shadow": numbers(list, in_shadow) })
+        },
+    );
     let settling = plan.limits.iter().filter(|limit| limit.settles()).map(|limit| &*limit.name);
     let settling = settling.filter(|name| listed.get(name).is_some()).collect();
     let settled = lists(

@@ -35,6 +35,8 @@ pub(super) async fn tell(shared: &Shared) -> Value {
             "hour": said(samples.hour(&limit.name), hour),
             "bans": bans.get(&limit.identity()).copied().unwrap_or_default(),
             "ban": limit.ban.as_ref().map(|ban| ban.algorithm.to_string()),
+            "keys": shared.store.keys_of_limit(limit.identity()),
+            "max_keys": limit.max_keys,
             "settles": limit.settles(),
             "in_flight": limit.is_concurrency().then(|| in_flight(usages.get(&limit.identity()))),
         })
@@ -89,6 +91,7 @@ fn policies(policies: &[Policy]) -> Vec<String> {
 fn said(decided: Decided, refused_keys: u64) -> Value {
     json!({
         "admitted": decided.of(LimitVerdict::Admitted), "delayed": decided.of(LimitVerdict::Delayed),
-        "refused": decided.of(LimitVerdict::Refused), "refused_keys": refused_keys,
+        "refused": decided.refused(), "in_shadow": decided.of(LimitVerdict::RefusedInShadow),
+        "refused_keys": refused_keys,
     })
 }

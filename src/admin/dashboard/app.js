@@ -302,11 +302,18 @@ let now = { status: null, limits: [], keys: null, suspects: null, bans: null, ro
 let refusals = { started: null, seq: null, list: [] };
 let chosen = null; // the limit that the operator chose; null: the one that refuses most
 const isShadow = (name) => now.limits.find((limit) => limit.name === name)?.mode === "shadow";
-const refusesNow = (name) => lately(past.limits[name]?.refused);
+/** Refusals that clients saw: not those of a limit that is in shadow for their keys. */
+const enforced = ({ refused, in_shadow }) => refused - in_shadow;
+const refusesNow = (name) => lately(past.limits[name]?.refused) - lately(past.limits[name]?.in_shadow);
+const percent = (of) => `${Math.round(of * 1e6) / 1e4} %`;
+const shadowTag = () => make("span.tag.shadow", { title: "A shadow limit refuses no request: its counts are the requests that it would have refused." }, "shadow");
+const trialTag = (of) => make("span.tag.shadow", { title: "The limit refuses requests of this share of its keys. For the other keys it is in shadow: their refusals are only counted." }, `trial ${percent(of)}`);
+/** What tells that a limit does not refuse all that exceeds it. */
+const modeTag = ({ mode, trial }) => mode === "shadow" ? shadowTag() : trial !== null && trial < 1 ? trialTag(trial) : "";
 
 /** The enforced limit that refuses most: now, else in the last minute. */
 function worst() {
-  const weight = (limit) => refusesNow(limit.name) * 1e9 + limit.minute.refused;
+  const weight = (limit) => refusesNow(limit.name) * 1e9 + enforced(limit.minute);
   const live = now.limits.filter((limit) => limit.mode === "enforce" && weight(limit) > 0);
   return live.sort((a, b) => weight(b) - weight(a))[0] ?? null;
 }
@@ -348,7 +355,7 @@ function drawVerdict() {
   const refusing = !limit ? "" : refusesNow(limit.name) ? "bad" : "warn";
   const mood = outage || refusing === "bad" ? "bad" : headlines().length ? "warn" : refusing;
   const parts = refusing === "bad" ? [strong(limit.name), " refuses ", strong(rate(refusesNow(limit.name)) + "/s"), ` of ${rate(all)}/s requests: over ${limit.policies.join(", ")}, on ${limit.routes.join(", ")}. `]
-    : refusing && !outage ? ["No request is refused now. In the last minute ", strong(limit.name), ` refused ${count(limit.minute.refused)}. `]
+    : refusing && !outage ? ["No request is refused now. In the last minute ", strong(limit.name), ` refused ${count(enforced(limit.minute))}. `]
     : [outage ? "" : "No request is refused. ", strong(rate(all) + "/s"), " requests, ", ...failed ? [strong(rate(failed) + "/s"), " fail, "] : [], `p99 ${milliseconds(last(past.all.p99_ms) ?? 0)}.`];
   // An outage comes first: it affects all clients of the backend.
   parts.unshift(...headlines().flatMap((problem) => prose(problem.text + ". ")));
@@ -374,21 +381,22 @@ function drawConcerns() {
   if (!status.store.up) bad("The shared store is unreachable; on_error decides.");
   if (lately(past.store.evictions)) warn(`Counters are full: ${rate(lately(past.store.evictions))}/s evicted. Raise max_keys.`);
   for (const limit of now.limits) if (limit.mode === "shadow" && limit.minute.refused) items.push(make("li.shadow", `Shadow ${limit.name} would have refused ${count(limit.minute.refused)} from ${plural(limit.minute.refused_keys, "key")} in the last minute`));
+  for (const limit of now.limits) if (limit.mode === "enforce" && limit.minute.in_shadow) items.push(make("li.shadow", `Trial of ${limit.name} (${percent(limit.trial ?? 1)}) refused ${count(enforced(limit.minute))}, and would have refused ${count(limit.minute.in_shadow)} more, in the last minute`));
   if (status.bans) warn(`Banned: ${plural(status.bans, "key")}`);
   $("concerns").replaceChildren(...items);
 }
 
 function drawLimits() {
-  list("limits", inOrder(now.limits), (limit) => limit.name + limit.mode, (limit) => {
+  list("limits", inOrder(now.limits), (limit) => limit.name + limit.mode + limit.trial, (limit) => {
     const name = button(limit.name, () => choose(limit.name), `Show the keys of ${limit.name}`);
     name.className = "link";
-    return make("tr", make("th", name, limit.mode === "shadow" ? make("span.tag.shadow", { title: "A shadow limit refuses no request: its counts are the requests that it would have refused." }, "shadow") : "", make("span.sub")),
+    return make("tr", make("th", name, modeTag(limit), make("span.sub")),
       make("td.n.hot"), number(), number(), number(), number());
   }, (row, limit) => {
     const shown = limit.name === shownLimit();
     row.className = `${limit.mode} ${limit.minute.refused ? "hot" : ""} ${shown ? "chosen" : ""}`;
     row.querySelector("button").ariaPressed = String(shown);
-    write(row.querySelector(".sub"), `${limit.policies.join(", ")} for each ${limit.key.join(" and ")}` + limit.tiers.map((tier) => ` · ${tier.name}: ${tier.policies.join(", ")}`).join("") + unitRates(limit) + (limit.in_flight ? ` · ${count(limit.in_flight.held)} in flight, ${count(limit.in_flight.waiting)} waiting` : "") + (limit.ban ? ` · ${limit.ban}` : "") + (limit.bans ? ` · ${limit.bans} banned` : ""));
+    write(row.querySelector(".sub"), `${limit.policies.join(", ")} for each ${limit.key.join(" and ")}` + limit.tiers.map((tier) => ` · ${tier.name}: ${tier.policies.join(", ")}`).join("") + unitRates(limit) + (limit.in_flight ? ` · ${count(limit.in_flight.held)} in flight, ${count(limit.in_flight.waiting)} waiting` : "") + (limit.ban ? ` · ${limit.ban}` : "") + (limit.bans ? ` · ${limit.bans} banned` : "") + (limit.max_keys ? ` · ${count(limit.keys)} of at most ${count(limit.max_keys)} keys` : "") + (limit.mode === "enforce" && limit.minute.in_shadow ? ` · ${count(limit.minute.in_shadow)} of these refusals only counted` : ""));
     const { minute, hour } = limit;
     cells(row, [null, ...[minute.refused, minute.refused_keys, minute.admitted + minute.delayed, hour.refused, hour.refused_keys].map(count)]);
   });
@@ -483,7 +491,7 @@ function action({ upstream, rewritten_by, forwarded, answer }) {
 function drawRoutes() {
   const none = past.routes.none && !now.routes.list.some((route) => route.name === "none") ? [{ name: "none", limits: null }] : [];
   list("routes", [...now.routes.list, ...none], (route) => now.routes.config + route.name, (route) => {
-    const limits = (route.limits ?? []).map(({ name, mode, cost, cost_rule }) => make("span.sub", name, cost_rule ? ` (cost ${cost_rule})` : cost === 1 ? "" : ` (cost ${count(cost)})`, mode === "shadow" ? make("span.tag.shadow", "shadow") : ""));
+    const limits = (route.limits ?? []).map(({ name, mode, cost, cost_rule }) => make("span.sub", name, cost_rule ? ` (cost ${cost_rule})` : cost === 1 ? "" : ` (cost ${count(cost)})`, modeTag({ mode, trial: now.limits.find((limit) => limit.name === name)?.trial ?? null })));
     return make("tr", make("th", route.name, route.upstream ? make("span.sub", `to ${route.upstream}`) : route.answer ? make("span.sub", `${route.answer < 400 && route.answer >= 300 ? "redirects" : "answers"} with ${route.answer}`) : ""), make("td.wide", route.limits ? conditions(route) : "requests that no route matches"),
       make("td.wide", ...limits.length ? limits : ["none"]), number(), number(), number(), number());
   }, (row, { name }) => {

@@ -97,6 +97,15 @@ fn concerns(snapshot: &GatewaySnapshot) -> Vec<Finding> {
             format!("Shadow {} would have refused {refused} from {keys} in the last minute", limit.name);
         found.push((Tone::Shadow, plain(&text)));
     }
+    for limit in snapshot.limits.iter().filter(|limit| !limit.is_shadow() && limit.minute.in_shadow > 0) {
+        let (refused, more) = (count(limit.minute.enforced()), count(limit.minute.in_shadow));
+        let text = format!(
+            "{} ({}) refused {refused}, and would have refused {more} more, in the last minute",
+            limit.name,
+            limit.mode_words()
+        );
+        found.push((Tone::Shadow, plain(&text)));
+    }
     if status.bans > 0 {
         found.push((Tone::Shadow, format!("Banned: {}", plural(status.bans, "key"))));
     }
@@ -127,6 +136,7 @@ mod tests {
         snapshot.limits = serde_json::from_value(json!([
             { "name": "hot", "mode": "enforce", "policies": ["1/s"], "minute": { "refused": 7 } },
             { "name": "trial", "mode": "shadow", "minute": { "refused": 2, "refused_keys": 1 } },
+            { "name": "new", "mode": "enforce", "trial": 0.05, "minute": { "refused": 9, "in_shadow": 6 } },
         ]))
         .unwrap();
         snapshot.keys = serde_json::from_value(json!(
@@ -143,6 +153,7 @@ mod tests {
                 "The last reload failed; the configuration did not change. a.toml:1:1: \\u{1b}",
                 "The shared store is unreachable; on_error decides",
                 "Shadow trial would have refused 2 from 1 key in the last minute",
+                "new (trial 5 %) refused 3, and would have refused 6 more, in the last minute",
                 "Banned: 1 key",
             ]
         );

@@ -65,6 +65,7 @@ pub(super) struct LimitList {
 pub(super) struct LimitReport {
     pub(super) name: String,
     pub(super) mode: String,
+    pub(super) trial: Option<f64>,
     pub(super) algorithm: String,
     pub(super) key: Vec<String>,
     pub(super) policies: Vec<String>,
@@ -80,6 +81,19 @@ impl LimitReport {
     pub(super) fn is_shadow(&self) -> bool {
         self.mode == "shadow"
     }
+
+    /// The share of keys for which it refuses, if not all.
+    pub(super) fn partial_trial(&self) -> Option<f64> {
+        self.trial.filter(|share| *share < 1.0)
+    }
+
+    /// `enforce`, `shadow`, or `trial 5 %`.
+    pub(super) fn mode_words(&self) -> String {
+        match self.partial_trial() {
+            Some(share) if !self.is_shadow() => format!("trial {} %", (share * 1e6).round() / 1e4),
+            _ => self.mode.clone(),
+        }
+    }
 }
 
 /// The decisions of a limit in a span of time.
@@ -89,7 +103,16 @@ pub(super) struct DecisionCounts {
     pub(super) admitted: u64,
     pub(super) delayed: u64,
     pub(super) refused: u64,
+    /// Of the refused: those that were only counted.
+    pub(super) in_shadow: u64,
     pub(super) refused_keys: u64,
+}
+
+impl DecisionCounts {
+    /// The refusals that clients saw.
+    pub(super) fn enforced(&self) -> u64 {
+        self.refused.saturating_sub(self.in_shadow)
+    }
 }
 
 /// The places of a concurrency limit.

@@ -54,9 +54,10 @@ impl RefusalLog {
 }
 
 impl GatewaySnapshot {
-    /// Refusals a second of a limit, of late.
+    /// Refusals a second of a limit, of late, without those that were only counted.
     pub(super) fn refused_lately(&self, limit: &str) -> f64 {
-        self.samples.limits.get(limit).map(|lists| lists.lately("refused")).unwrap_or_default()
+        let lists = self.samples.limits.get(limit);
+        lists.map(|lists| lists.lately("refused") - lists.lately("in_shadow")).unwrap_or_default()
     }
 
     /// The limit of this name.
@@ -66,7 +67,7 @@ impl GatewaySnapshot {
 
     /// The enforced limit that refuses most: now, else in the last minute.
     pub(super) fn worst_limit(&self) -> Option<&LimitReport> {
-        let weight = |limit: &LimitReport| (self.refused_lately(&limit.name), limit.minute.refused);
+        let weight = |limit: &LimitReport| (self.refused_lately(&limit.name), limit.minute.enforced());
         let refusing = |limit: &&LimitReport| !limit.is_shadow() && weight(limit) > (0.0, 0);
         let order = |one: &&LimitReport, other: &&LimitReport| {
             let (one, other) = (weight(one), weight(other));

@@ -86,7 +86,7 @@ fn limit_row(limit: &LimitReport) -> TableRow {
         id: limit.name.clone(),
         cells: vec![
             TableCell::text(plain(&limit.name)),
-            TableCell::text(plain(&limit.mode)).toned(if limit.is_shadow() {
+            TableCell::text(plain(&limit.mode_words())).toned(if limit.mode_words() != "enforce" {
                 Tone::Shadow
             } else {
                 Tone::Quiet

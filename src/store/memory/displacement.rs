@@ -60,7 +60,7 @@ impl LockedSets<'_> {
     }
 
     /// The position among the locked sets of the one at index `set_index`, which is locked now if it is free.
-    fn visit(&mut self, set_index: usize) -> Option<usize> {
+    pub(super) fn visit(&mut self, set_index: usize) -> Option<usize> {
         self.index(set_index).or_else(|| {
             self.sets.push((set_index, self.table.set(set_index).try_lock()?));
             Some(self.sets.len() - 1)

@@ -12,17 +12,17 @@ use smallvec::SmallVec;
 
 use super::eviction_policy::{EvictionPolicy, EvictionRank, PolicyCache};
 use super::locked_sets::{LockedSets, SlotRef};
-use super::registry::PolicyUsage;
+use super::policy_usage::PolicyUsage;
 use super::set::SLOTS;
 use crate::limit::units::Fingerprint;
 use crate::store::Charge;
 
 /// The rank of a slot among the candidates for eviction: the lowest is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
+pub(super) struct EvictionOrder {
     is_live: bool,
     claim: Claim,
-    standing: EvictionRank,
+    pub(super) standing: EvictionRank,
 }
 
 /// The order of policies for eviction.
@@ -38,7 +38,7 @@ enum Claim {
 
 /// The policy of the new key, the largest other one that was met, and which of them is evicted from.
 #[derive(Clone, Copy, Default)]
-struct Choice<'c> {
+pub(super) struct Choice<'c> {
     own: Option<&'c PolicyUsage>,
     largest: Option<&'c PolicyUsage>,
     own_first: bool,
@@ -111,7 +111,7 @@ impl LockedSets<'_> {
         let [set_index, _] = self.table.set_indices(charge.key);
         let visited = self.collect(set_index, policy);
         let candidates = self.candidates(0..self.sets.len(), policy);
-        let choice = Choice::new(policy.usage(charge.numbers), &candidates);
+        let choice = Choice::new(policy.usage(charge.numbers), usages(&candidates));
         let mut chosen = choice.lowest(&candidates, policy)?;
         if let Some(own) = choice.own
             && choice.own_first
@@ -131,14 +131,20 @@ impl LockedSets<'_> {
         policy: &EvictionPolicy<'_>,
     ) -> Option<SlotRef> {
         let candidates = self.candidates(self.own(charge.key), policy);
-        let choice = Choice::new(policy.usage(charge.numbers), &candidates);
+        let choice = Choice::new(policy.usage(charge.numbers), usages(&candidates));
         let (rank, seat) = choice.lowest(&candidates, policy)?;
         let room = self.evict_slot(rank.standing, seat, policy);
         self.table.room.give_back(room);
         Some(seat)
     }
 
-    fn evict_slot(&mut self, standing: EvictionRank, seat: SlotRef, policy: &EvictionPolicy<'_>) -> u64 {
+    /// Empties the slot, which is counted as evicted unless it has expired. Returns the number of entries freed.
+    pub(super) fn evict_slot(
+        &mut self,
+        standing: EvictionRank,
+        seat: SlotRef,
+        policy: &EvictionPolicy<'_>,
+    ) -> u64 {
         if !policy.has_expired(standing) {
             self.table.count_eviction();
         }
@@ -196,10 +202,10 @@ impl LockedSets<'_> {
         own: &PolicyUsage,
         mut met: usize,
         set_index: usize,
-        mut chosen: (Rank, SlotRef),
+        mut chosen: (EvictionOrder, SlotRef),
         policy: &EvictionPolicy<'_>,
         budget: &mut Budget,
-    ) -> (Rank, SlotRef) {
+    ) -> (EvictionOrder, SlotRef) {
         let (table, gathered) = (self.table, self.sets.len());
         let mut cache = PolicyCache::default();
         let (runs, length) = Self::OWN_RUNS;
@@ -214,14 +220,17 @@ impl LockedSets<'_> {
                 continue;
             }
             let Some(set) = table.set(next).try_lock() else { continue };
-            let mut lowest: Option<(Rank, usize)> = None;
+            let mut lowest: Option<(EvictionOrder, usize)> = None;
             for index in 0..SLOTS {
                 let slot = set.get(index);
                 if policy.is_evictable(&slot) && policy.is_of(&slot, own, &mut cache) {
                     met += 1;
                     let (standing, _) = policy.rank(&slot, &table.logs, &mut cache);
-                    let rank =
-                        Rank { is_live: !policy.has_expired(standing), claim: Claim::Chosen, standing };
+                    let rank = EvictionOrder {
+                        is_live: !policy.has_expired(standing),
+                        claim: Claim::Chosen,
+                        standing,
+                    };
                     lowest = lowest.into_iter().chain([(rank, index)]).min();
                 }
             }
@@ -239,11 +248,9 @@ impl<'c> Choice<'c> {
     /// The new key's own policy must hold at least 1 ÷ this share of the largest one's entries to be evicted from.
     const OWN_SHARE: u64 = 4;
 
-    fn new(own: Option<&'c PolicyUsage>, candidates: &[Candidate<'c>]) -> Self {
-        let others = candidates
-            .iter()
-            .filter_map(|candidate| candidate.usage)
-            .filter(|usage| !is_same(own, Some(usage)));
+    /// The choice for a new key of a policy with the usage `own`, among counters of policies with the usages `met`.
+    pub(super) fn new(own: Option<&'c PolicyUsage>, met: impl Iterator<Item = &'c PolicyUsage>) -> Self {
+        let others = met.filter(|usage| !is_same(own, Some(usage)));
         let largest = others.max_by_key(|usage| usage.held());
         let held = |usage: Option<&PolicyUsage>| usage.map_or(0, PolicyUsage::held);
         let own_first = held(own) > 0 && held(own).saturating_mul(Self::OWN_SHARE) >= held(largest);
@@ -262,14 +269,28 @@ impl<'c> Choice<'c> {
         }
     }
 
-    fn lowest(&self, candidates: &[Candidate<'_>], policy: &EvictionPolicy<'_>) -> Option<(Rank, SlotRef)> {
-        let rank = |candidate: &Candidate<'_>| Rank {
-            is_live: !policy.has_expired(candidate.standing),
-            claim: self.claim(candidate.usage),
-            standing: candidate.standing,
-        };
+    fn lowest(
+        &self,
+        candidates: &[Candidate<'_>],
+        policy: &EvictionPolicy<'_>,
+    ) -> Option<(EvictionOrder, SlotRef)> {
+        let rank = |candidate: &Candidate<'_>| self.order(candidate.standing, candidate.usage, policy);
         candidates.iter().map(|candidate| (rank(candidate), candidate.seat)).min()
     }
+
+    /// The rank of a counter of a policy with this usage.
+    pub(super) fn order(
+        &self,
+        standing: EvictionRank,
+        usage: Option<&PolicyUsage>,
+        policy: &EvictionPolicy<'_>,
+    ) -> EvictionOrder {
+        EvictionOrder { is_live: !policy.has_expired(standing), claim: self.claim(usage), standing }
+    }
+}
+
+fn usages<'c>(candidates: &[Candidate<'c>]) -> impl Iterator<Item = &'c PolicyUsage> {
+    candidates.iter().filter_map(|candidate| candidate.usage)
 }
 
 fn is_same(one: Option<&PolicyUsage>, other: Option<&PolicyUsage>) -> bool {

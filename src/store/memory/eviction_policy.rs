@@ -3,7 +3,9 @@
 use std::cell::OnceCell;
 
 use super::logs::Logs;
-use super::registry::{PolicyUsage, RegisteredPolicy, Registry, RegistryReader};
+use super::policy_usage::PolicyUsage;
+use super::registry::{RegisteredPolicy, Registry, RegistryReader};
+use super::share::LimitShare;
 use super::slot::{Content, CounterSlot, Tag};
 use crate::limit::units::Timestamp;
 use crate::limit::{Algorithm, State};
@@ -46,6 +48,16 @@ impl<'a> EvictionPolicy<'a> {
     /// The usage of the policy with the parameters `numbers`, unless they are unknown.
     pub(super) fn usage(&self, numbers: ParamsId) -> Option<&PolicyUsage> {
         Some(&self.policy(numbers)?.usage)
+    }
+
+    /// The share of the limit to which the policy with the parameters `numbers` belongs, if it has one.
+    pub(super) fn share(&self, numbers: ParamsId) -> Option<&LimitShare> {
+        self.policy(numbers)?.share.as_deref()
+    }
+
+    /// Opens the registry now. It must be open before a share's list is locked.
+    pub(super) fn open(&self) {
+        self.known.get_or_init(|| self.registry.read());
     }
 
     /// The slot's rank, and the usage of its policy. A slot with unknown parameters ranks lowest, but does not count as

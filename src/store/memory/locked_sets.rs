@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::eviction_policy::EvictionPolicy;
 use super::set::Locked;
+use super::share::LimitShare;
 use super::slot::{Content, CounterSlot, Tag};
 use super::table::CounterTable;
 use super::transaction::LoadedState;
@@ -45,6 +46,11 @@ impl<'a> LockedSets<'a> {
         // A key has moved or was removed before the sets were locked.
         drop(held);
         Self::lock(table, charges.iter().flat_map(|charge| table.set_indices(charge.key)).collect())
+    }
+
+    /// No set yet.
+    pub(super) fn none(table: &'a CounterTable) -> Self {
+        Self { table, sets: SmallVec::new() }
     }
 
     /// Locks each index once and in ascending order: no two requests can wait for each other.
@@ -130,8 +136,37 @@ impl<'a> LockedSets<'a> {
 
     /// Stores `state` for the charge's key: in its slot, in that of an expired neighbour, in free capacity, or in place
     /// of the least used neighbour. A fresh state takes no slot. If no counter can be evicted, `state` itself is
-    /// dropped, and counted as evicted.
+    /// dropped, and counted as evicted. A limit with a share evicts counters of its own to stay within it.
     pub(super) fn store(&mut self, charge: &Charge<'_>, state: State, policy: &EvictionPolicy<'_>) {
+        let before = self.find(charge.key).map_or(0, |seat| self.get(seat).weight());
+        let share = if weigh(&state) > before { policy.share(charge.numbers) } else { None };
+        match share {
+            None => self.store_unshared(charge, state, policy),
+            Some(share) => self.store_in_share(share, before, charge, state, policy),
+        }
+    }
+
+    fn store_in_share(
+        &mut self,
+        share: &LimitShare,
+        before: u64,
+        charge: &Charge<'_>,
+        state: State,
+        policy: &EvictionPolicy<'_>,
+    ) {
+        let (needed, is_new) = (weigh(&state) - before, before == 0);
+        let mut members = share.members.lock();
+        if !self.fit_share(share, &mut members, (charge, needed, is_new), policy) {
+            self.table.count_eviction();
+            return self.store_unshared(charge, State::Fresh, policy);
+        }
+        self.store_unshared(charge, state, policy);
+        if is_new {
+            self.list_member(&mut members, charge.key);
+        }
+    }
+
+    fn store_unshared(&mut self, charge: &Charge<'_>, state: State, policy: &EvictionPolicy<'_>) {
         match (self.find(charge.key), weigh(&state)) {
             (Some(seat), 0) => self.free(seat, policy),
             (Some(seat), weight) => self.replace(seat, weight, charge, state, policy),

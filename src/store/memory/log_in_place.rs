@@ -32,7 +32,8 @@ impl MemoryStore {
         self.table.logs.change(id, decide)?
     }
 
-    /// Counts `after` entries for a log that counted `before`. Returns whether it did: the capacity may be used up.
+    /// Counts `after` entries for a log that counted `before`. Returns whether it did: the capacity may be used up, and
+    /// a share is enlarged only under its lock.
     fn resize_log(
         &self,
         charge: &Charge<'_>,
@@ -42,6 +43,9 @@ impl MemoryStore {
         slot: &CounterSlot,
     ) -> bool {
         let Some(registry) = self.registry.try_read() else { return false };
+        if after > before && registry.get(charge.numbers).is_some_and(|policy| policy.share.is_some()) {
+            return false;
+        }
         let Some(_locked) = seen.lock() else { return false };
         let (more, fewer) = (after.saturating_sub(before), before.saturating_sub(after));
         let taken = self.table.room.take(more);

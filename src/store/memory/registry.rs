@@ -1,11 +1,12 @@
 //! The registry of policies: the policy and parameters of a stored state, and the usage of the store by each policy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use parking_lot::{RwLock, RwLockReadGuard};
 
+use super::policy_usage::PolicyUsage;
+use super::share::LimitShare;
 use crate::limit::Algorithm;
 use crate::store::ParamsId;
 
@@ -34,11 +35,9 @@ pub(super) struct RegisteredPolicy {
     pub(super) algorithm: Algorithm,
     /// Shared by all parameters that the policy had.
     pub(super) usage: Arc<PolicyUsage>,
+    /// The share of its limit, if that has one.
+    pub(super) share: Option<Arc<LimitShare>>,
 }
-
-/// The entries of the store held by the counters of one policy, under any of its parameters.
-#[derive(Debug, Default)]
-pub(super) struct PolicyUsage(AtomicI64);
 
 /// The entry of an id.
 #[derive(Clone, Debug)]
@@ -56,34 +55,24 @@ struct Generations {
     usages: BTreeMap<u128, Arc<PolicyUsage>>,
 }
 
-impl PolicyUsage {
-    /// The number of entries.
-    pub(super) fn held(&self) -> u64 {
-        // Negative only if states outlived the registry entry of their policy.
-        u64::try_from(self.0.load(Ordering::Relaxed)).unwrap_or(0)
-    }
-
-    pub(super) fn add(&self, weight: u64) {
-        self.0.fetch_add(weight.cast_signed(), Ordering::Relaxed);
-    }
-
-    pub(super) fn remove(&self, weight: u64) {
-        self.0.fetch_sub(weight.cast_signed(), Ordering::Relaxed);
-    }
-}
-
 impl Registry {
     /// Entries in one generation; two generations are kept.
     const GENERATION: usize = 32_768;
 
-    /// Registers the policy with this identity and `algorithm` under the parameters `numbers`. A repeated registration
-    /// keeps it from being dropped.
-    pub(super) fn register(&self, numbers: ParamsId, algorithm: &Algorithm, identity: u128) -> Registered {
+    /// Registers the policy with this identity and `algorithm` under the parameters `numbers`, and with the share of its
+    /// limit. A repeated registration keeps it from being dropped.
+    pub(super) fn register(
+        &self,
+        numbers: ParamsId,
+        algorithm: &Algorithm,
+        identity: u128,
+        share: Option<Arc<LimitShare>>,
+    ) -> Registered {
         let mut generations = self.generations.write();
         if generations.newer.len() >= Self::GENERATION && !generations.newer.contains_key(&numbers) {
             generations.next();
         }
-        let (entry, registered) = match generations.find(numbers) {
+        let (mut entry, registered) = match generations.find(numbers) {
             Some(Entry::Ambiguous) => (Entry::Ambiguous, Registered::Ambiguous(None)),
             Some(Entry::Of(before)) if before.algorithm != *algorithm => {
                 (Entry::Ambiguous, Registered::Ambiguous(Some(Arc::clone(&before.usage))))
@@ -91,9 +80,16 @@ impl Registry {
             Some(entry) => (entry.clone(), Registered::Unique),
             None => {
                 let usage = Arc::clone(generations.usages.entry(identity).or_default());
-                (Entry::Of(RegisteredPolicy { algorithm: *algorithm, usage }), Registered::Unique)
+                (
+                    Entry::Of(RegisteredPolicy { algorithm: *algorithm, usage, share: None }),
+                    Registered::Unique,
+                )
             }
         };
+        if let Entry::Of(policy) = &mut entry {
+            share.iter().for_each(|share| share.add_usage(&policy.usage));
+            policy.share = share;
+        }
         generations.newer.insert(numbers, entry);
         registered
     }
@@ -110,6 +106,13 @@ impl Registry {
 }
 
 impl RegistryReader<'_> {
+    /// All parameters of the policies whose entries a share counts, those of before a reload among them.
+    pub(super) fn numbers_in(&self, share: &LimitShare) -> HashSet<ParamsId> {
+        let entries = self.0.older.iter().chain(&self.0.newer);
+        let is_in = |entry: &Entry| matches!(entry, Entry::Of(policy) if share.counts(&policy.usage));
+        entries.filter(|(_, entry)| is_in(entry)).map(|(numbers, _)| *numbers).collect()
+    }
+
     /// The policy with the parameters `numbers`; `None` if it was dropped, was never registered, or is ambiguous.
     pub(super) fn get(&self, numbers: ParamsId) -> Option<&RegisteredPolicy> {
         match self.0.find(numbers)? {
@@ -144,9 +147,9 @@ mod tests {
         let registry = Registry::default();
         let kept = ParamsId(u32::MAX);
         for id in 0..200_000 {
-            registry.register(ParamsId(id), &algorithm(1), 0);
+            registry.register(ParamsId(id), &algorithm(1), 0, None);
             if id % 1_000 == 0 {
-                registry.register(kept, &algorithm(2), 0);
+                registry.register(kept, &algorithm(2), 0, None);
             }
         }
         let known = registry.read();
@@ -161,7 +164,7 @@ mod tests {
     fn trusts_neither_of_two_algorithms_under_one_id() {
         let registry = Registry::default();
         let id = ParamsId(7);
-        let register = |count| registry.register(id, &algorithm(count), 0);
+        let register = |count| registry.register(id, &algorithm(count), 0, None);
         assert!(matches!(register(1), Registered::Unique));
         assert!(matches!(register(1), Registered::Unique));
         assert!(matches!(register(2), Registered::Ambiguous(Some(_))));
@@ -173,7 +176,7 @@ mod tests {
     fn a_policy_keeps_its_usage_under_new_numbers_and_no_other_policy_shares_it() {
         let registry = Registry::default();
         for (id, identity) in [(1, 10), (2, 10), (3, 11)] {
-            registry.register(ParamsId(id), &algorithm(id), identity);
+            registry.register(ParamsId(id), &algorithm(id), identity, None);
         }
         let known = registry.read();
         let [one, two, three] = [1, 2, 3].map(|id| &known.get(ParamsId(id)).unwrap().usage);

@@ -89,6 +89,11 @@ impl<'a> Set<'a> {
         (0..SLOTS).find(is_of)
     }
 
+    /// A copy of the slot of `tag`. Without the lock only a hint: it may be torn.
+    pub(super) fn peek(self, tag: Tag) -> Option<CounterSlot> {
+        self.find(tag).map(|index| self.read(index))
+    }
+
     /// Whether the set was never written.
     pub(super) fn is_untouched(self) -> bool {
         self.guard().load(Ordering::Relaxed) == 0

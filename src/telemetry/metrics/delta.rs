@@ -115,6 +115,11 @@ impl Decided {
         self.words[word as usize]
     }
 
+    /// The refusals, those in shadow too.
+    pub fn refused(&self) -> u64 {
+        self.of(LimitVerdict::Refused) + self.of(LimitVerdict::RefusedInShadow)
+    }
+
     /// Adds those of another limit or another time.
     pub fn add(&mut self, other: &Self) {
         add(&mut self.words, &other.words);
@@ -181,11 +186,13 @@ impl Total for Decided {
     type Cells = DecisionCounters;
 
     fn of(cells: &DecisionCounters) -> Self {
-        let label = |label| cells.of(label).get();
-        let admitted = label(DecisionLabel::Allowed);
-        let delayed = label(DecisionLabel::Delayed);
-        let refused = label(DecisionLabel::Limited) + label(DecisionLabel::ShadowLimited);
-        let mut words = [admitted, delayed, refused];
+        let labels = [
+            DecisionLabel::Allowed,
+            DecisionLabel::Delayed,
+            DecisionLabel::Limited,
+            DecisionLabel::ShadowLimited,
+        ];
+        let mut words = labels.map(|label| cells.of(label).get());
         add(&mut words, &LimitVerdict::ALL.map(|word| cells.unasked(word).get()));
         Self { words }
     }

@@ -13,6 +13,7 @@ use crate::store::Store;
 /// The series of bans, if there are any or a limit begins them, and of concurrency limits, if the plan has any.
 pub(super) fn limits(page: &mut Exposition, plan: &Plan, store: &Store, now: Timestamp) {
     bans(page, plan, store, now);
+    shares(page, plan, store);
     let concurrency = || plan.limits.iter().filter(|limit| limit.is_concurrency());
     if concurrency().next().is_none() {
         return;
@@ -36,6 +37,30 @@ pub(super) fn limits(page: &mut Exposition, plan: &Plan, store: &Store, now: Tim
     );
     for limit in concurrency() {
         page.sample(waiting, &[("limit", &limit.name)], usage(limit).waiting);
+    }
+}
+
+/// The series of limits with a share of the store.
+fn shares(page: &mut Exposition, plan: &Plan, store: &Store) {
+    let listed: Vec<_> =
+        plan.limits.iter().filter_map(|limit| Some((limit, limit.max_keys?.get()))).collect();
+    if listed.is_empty() {
+        return;
+    }
+    let keys = "tollgate_limit_keys";
+    page.family(keys, Kind::Gauge, "Counters of a limit with `max_keys` held in this process.");
+    for (limit, _) in &listed {
+        let held = store.keys_of_limit(limit.identity()).unwrap_or_default();
+        page.sample(keys, &[("limit", &limit.name)], held);
+    }
+    let bound = "tollgate_limit_max_keys";
+    page.family(
+        bound,
+        Kind::Gauge,
+        "The setting `max_keys` of a limit: the maximum of its counters in this process.",
+    );
+    for (limit, max_keys) in &listed {
+        page.sample(bound, &[("limit", &limit.name)], *max_keys);
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) fn store(page: &mut Exposition, store: &Store) {
     page.single("tollgate_store_keys", Kind::Gauge, "Counters held in this process.", store.keys());
     let help = "The setting `max_keys`: the maximum of counters in this process.";
     page.single("tollgate_store_max_keys", Kind::Gauge, help, store.max_keys());
-    let evicted = "Live counters evicted because `max_keys` was reached.";
+    let evicted = "Live counters evicted because `max_keys` of the store or of their limit was reached.";
     page.single("tollgate_store_evictions_total", Kind::Counter, evicted, store.evictions());
     let errors = "Requests decided without the shared store because it was unreachable.";
     page.single("tollgate_store_errors_total", Kind::Counter, errors, total(|counts| counts.errors.get()));

@@ -55,6 +55,7 @@ page![
     the_question_for_the_token_stands_alone,
     hidden_it_rests_and_a_click_stays_on_its_row,
     a_shadow_never_stands_above_the_limit_that_refuses,
+    a_trial_shows_what_it_refused_and_what_it_only_counted,
     a_colour_has_one_meaning,
     a_delay_by_a_limit_is_no_latency,
     one_of_one_up_is_not_red,

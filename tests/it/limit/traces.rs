@@ -4,7 +4,7 @@ use tollgate::limit::units::{Cost, Fingerprint, Timestamp};
 use tollgate::limit::{Algorithm, Decision, State};
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::memory::in_flight::{LocalPlaces, Turn};
-use tollgate::store::{Charge, Group, ParamsId, SharedKeyInfo, Store};
+use tollgate::store::{Charge, Group, ParamsId, PolicyRegistration, SharedKeyInfo, Store};
 
 use crate::harness::trace::{Executor, play, play_all};
 
@@ -91,7 +91,8 @@ fn charge(algorithm: &Algorithm, key: u128, cost: Cost) -> Charge<'_> {
 
 impl Executor for Memory {
     fn begin(&mut self, algorithm: Algorithm) {
-        self.store.register(&algorithm, 0);
+        self.store
+            .register([PolicyRegistration { algorithm: &algorithm, identity: 0, share: None }], Timestamp(0));
         self.limit = Some(algorithm);
         self.keys += 1;
     }

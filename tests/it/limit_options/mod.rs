@@ -2,6 +2,7 @@
 
 mod calendars;
 mod jitter;
+mod max_keys;
 mod prefixes;
 mod server_limits;
 mod trials;

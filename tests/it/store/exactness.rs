@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tollgate::limit::units::{Micros, Timestamp};
 use tollgate::limit::{Algorithm, Decision, Verdict, Wait};
-use tollgate::store::{Charge, Group, Store};
+use tollgate::store::{Charge, Group, PolicyRegistration, Store};
 
 use crate::harness::charges::{DAY, NOON, admits, admitted, all, charge, index, key, prompt, store};
 
@@ -190,7 +190,7 @@ fn a_shadow_limit_is_charged_only_with_the_enforced_ones_and_decides_alone() {
 async fn the_store_answers_as_its_memory_does() {
     let algorithm = prompt(2, DAY).remove(0);
     let store = Store::new(10, None).unwrap();
-    store.register(&algorithm, 0);
+    store.register([PolicyRegistration { algorithm: &algorithm, identity: 0, share: None }], NOON);
     let client = [charge(&algorithm, key(0, 0), 1)];
     for expected in [true, true, false] {
         assert_eq!(admits(store.open(0).decide(&client, NOON).await.decisions[0].verdict), expected);

@@ -9,6 +9,7 @@ mod loom;
 mod numbers;
 mod oracle;
 mod refusals;
+mod shares;
 
 // Files of the store that `loom` builds name this module of the library from the root.
 pub(crate) use tollgate::store::ParamsId;

@@ -86,15 +86,15 @@ fn a_second_is_what_was_counted_in_it() {
         assert_eq!(column.all.fates, [2 * second, 0, 1, 0]);
         let (route, limit, upstream) = (&column.routes()[0], &column.limits()[0], &column.upstreams()[0]);
         assert_eq!((&*route.0, route.1.fates), ("a", [2 * second, 0, 1, 0]));
-        assert_eq!((&*limit.0, limit.1.words), ("few", [2 * second, 0, 1]));
+        assert_eq!((&*limit.0, limit.1.words), ("few", [2 * second, 0, 1, 0]));
         let told = (upstream.1.answers, upstream.1.failed, upstream.1.up);
         assert_eq!((&*upstream.0, told), ("api", (2 * second + 1, 3, 2)));
         let times = column.all.times.unwrap();
         assert!((1_000..=2_500).contains(&times.p50) && times.p50 <= times.p99 && times.p99 <= 2_500);
     }
-    assert_eq!(world.samples.minute("few").words, [20, 0, 5]);
+    assert_eq!(world.samples.minute("few").words, [20, 0, 5, 0]);
     assert_eq!(world.samples.hour("few").of(LimitVerdict::Refused), 5);
-    assert_eq!(world.samples.minute("none").words, [0; 3]);
+    assert_eq!(world.samples.minute("none").words, [0; 4]);
 }
 
 #[test]
