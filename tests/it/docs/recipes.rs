@@ -79,6 +79,21 @@ fn api_keys_with_plans() {
 }
 
 #[test]
+fn monthly_quotas() {
+    follow_recipe("monthly-quotas.md", |_| ());
+}
+
+#[test]
+fn ipv6_networks() {
+    follow_recipe("ipv6-networks.md", |_| ());
+}
+
+#[test]
+fn roll_out_a_limit() {
+    follow_recipe("roll-out-a-limit.md", |_| ());
+}
+
+#[test]
 fn login_protection() {
     follow_recipe("login-protection.md", |page| {
         let body = "user=anna&password=guess";
@@ -200,7 +215,7 @@ fn each_recipe_is_followed_and_listed() {
     let files = std::fs::read_dir(directory).expect("the recipes").flatten();
     let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
     let names: Vec<_> = names.filter(|name| name != "README.md").collect();
-    assert_eq!(names.len(), 11, "{names:?}");
+    assert_eq!(names.len(), 14, "{names:?}");
     for name in names {
         assert!(list.contains(&format!("]({name})")), "README.md does not list {name}");
         assert!(tests.contains(&name), "no test follows {name}");

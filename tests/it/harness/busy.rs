@@ -63,7 +63,7 @@ fn file(
          checked = {{ servers = [\"{api}\"], health = {{ path = \"/up\", interval = \"20ms\" }} }}\n\
          bounded = {{ servers = [\"{api}\"], max_connections = 4 }}\n\
          retried = {{ servers = [\"http://{away}\", \"{api}\"] }}\n\
-         [limits]\ntwo = {{ algorithm = \"gcra\", key = \"header:x-api-key\", rate = \"1/day\", burst = 2 }}\n\
+         [limits]\ntwo = {{ algorithm = \"gcra\", key = \"header:x-api-key\", rate = \"1/day\", burst = 2, max_keys = 500 }}\n\
          in-turn = {{ algorithm = \"leaky-bucket\", key = \"global\", rate = \"30/min\", queue = 5 }}\n\
          shadow = {{ algorithm = \"gcra\", key = \"ip\", rate = \"1/day\", burst = 1, mode = \"shadow\" }}\n\
          exempted = {{ algorithm = \"gcra\", key = \"ip\", rate = \"1/day\", burst = 1, exempt = [\"ip:127.0.0.0/8\"] }}\n\
