@@ -93,7 +93,8 @@ fn dates(unit: CalendarUnit) -> Box<dyn Iterator<Item = Date>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::units::Timestamp as Moment;
+    use crate::limit::units::{Cost, Rate, Timestamp as Moment};
+    use crate::limit::{Algorithm, Align, State, Verdict, Wait};
 
     /// A moment as in `2026-03-29T02:30:00Z`.
     fn at(text: &str) -> Moment {
@@ -184,6 +185,49 @@ mod tests {
         for end in [Moment(0), Moment(EXACT - 1), Moment(EXACT), Moment(u64::MAX)] {
             assert_eq!(days.near(end).len(), 4);
             assert!(days.window(end).0 < days.window(end).1);
+        }
+    }
+
+    /// The same zone by two versions of the data: the newer one knows that summer time has been abolished.
+    fn versions(unit: CalendarUnit, count: u32) -> [Algorithm; 2] {
+        ["CET-1CEST,M3.5.0,M10.5.0/3", "CET-1"].map(|rules| {
+            let zone = TimeZone::posix(rules).expect(rules);
+            let table = CalendarTable::new(unit, "Europe/Berlin", edges(unit, &zone)).expect("a calendar");
+            let calendar = CalendarWindows::of(Box::leak(Box::new(table)));
+            let rate = Rate::new(count, unit.longest()).expect("a rate");
+            Algorithm::fixed_window(rate, Align::Calendar(calendar))
+        })
+    }
+
+    /// A gateway whose data is updated, or that shares counters with one that has other data, ends a window as its own
+    /// data tell. A counter is never refused for longer than that.
+    #[test]
+    fn a_counter_goes_on_under_another_version_of_the_data() {
+        // By the older data 2 June begins at 22:00, by the newer one at 23:00.
+        let disputed = at("2026-06-01T22:30:00Z");
+        let [older, newer] = versions(CalendarUnit::Day, 3);
+        let used_up = |algorithm: &Algorithm| {
+            (0..3).fold(State::Fresh, |state, _| algorithm.decide(state, disputed, Cost::ONE).0)
+        };
+        let ask = |algorithm: &Algorithm, state: &State, now: &str| {
+            algorithm.decide(state.clone(), at(now), Cost::ONE).1.verdict
+        };
+        // 2 June has begun, and it ends when 2 June begins by the newer data.
+        let state = used_up(&older);
+        let half_an_hour = Verdict::Deny(Wait::After(Micros(30 * 60 * 1_000_000)));
+        assert_eq!(ask(&newer, &state, "2026-06-01T22:30:00Z"), half_an_hour);
+        assert_eq!(ask(&newer, &state, "2026-06-01T23:00:00Z"), Verdict::Allow);
+        // It is still 1 June, which is over by the older data.
+        let state = used_up(&newer);
+        assert_eq!(ask(&newer, &state, "2026-06-01T22:30:00Z"), half_an_hour);
+        assert_eq!(ask(&older, &state, "2026-06-01T22:30:00Z"), Verdict::Allow);
+        // In winter they agree.
+        for algorithm in [older, newer] {
+            let state = algorithm.decide(State::Fresh, at("2026-12-01T22:30:00Z"), Cost::ONE).0;
+            let windows = [older, newer].map(|one| one.window_at(at("2026-12-01T22:30:00Z")));
+            assert_eq!(windows, [Micros(24 * 3_600_000_000); 2]);
+            assert_eq!(older.in_use(&state, at("2026-12-01T22:59:59Z")), 1);
+            assert_eq!(newer.in_use(&state, at("2026-12-01T23:00:00Z")), 0);
         }
     }
 }

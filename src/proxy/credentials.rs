@@ -268,6 +268,7 @@ fn refusal<'p>(
 ) -> Option<(Refusal<'p>, Option<BindingLimit<'p>>)> {
     let ban = outcome.banned.then(|| banned_by_store(ctx, charges, outcome)).flatten();
     if let Some(BanRefusal { refusal, tightest, .. }) = ban {
+        ctx.list_binding(&tightest, refusal.retry_after());
         return Some((refusal, Some(tightest)));
     }
     let admission = charges.decide(outcome);

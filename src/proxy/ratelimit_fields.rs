@@ -23,33 +23,43 @@ impl RequestContext {
         outcome: &Outcome,
         admission: &Admission<'_>,
     ) {
+        let retry_after = match &admission.sentence {
+            AdmissionDecision::Refuse(refusal) => refusal.retry_after(),
+            AdmissionDecision::Admit(_) => None,
+        };
         let server = &self.plan.server;
-        if !server.ratelimit_headers.has_standard() {
-            return;
+        if server.ratelimit_policies == RatelimitPolicies::All && server.ratelimit_headers.has_standard() {
+            let binding = admission.tightest.as_ref().map(|tightest| tightest.policy);
+            self.listed = listed(&charges.told(outcome), binding, retry_after, self.started);
+        } else if let Some(tightest) = &admission.tightest {
+            self.list_binding(tightest, retry_after);
         }
-        if server.ratelimit_policies == RatelimitPolicies::All {
-            self.listed = listed(&charges.told(outcome), admission, self.started);
-        } else if let Some(tightest) = &admission.tightest
-            && tightest.policy.algorithm.calendar().is_some()
+    }
+
+    /// Keeps the numbers of the binding policy alone, if its windows have different lengths.
+    #[inline]
+    pub(super) fn list_binding(&mut self, tightest: &BindingLimit<'_>, retry_after: Option<u64>) {
+        if tightest.policy.algorithm.calendar().is_some() && self.plan.server.ratelimit_headers.has_standard()
         {
-            self.listed = listed(std::slice::from_ref(tightest), admission, self.started);
+            let policies = std::slice::from_ref(tightest);
+            self.listed = listed(policies, Some(tightest.policy), retry_after, self.started);
         }
     }
 }
 
-/// The standard headers of these policies, as header lines; `None` if there is no policy.
+/// The standard headers of these policies, as header lines; `None` if there is no policy. `retry_after` bounds the reset of
+/// the binding one.
 #[cold]
-fn listed(policies: &[BindingLimit<'_>], admission: &Admission<'_>, now: Timestamp) -> Option<Box<str>> {
+fn listed(
+    policies: &[BindingLimit<'_>],
+    binding: Option<&Policy>,
+    retry_after: Option<u64>,
+    now: Timestamp,
+) -> Option<Box<str>> {
     if policies.is_empty() {
         return None;
     }
-    let retry_after = match &admission.sentence {
-        AdmissionDecision::Refuse(refusal) => refusal.retry_after(),
-        AdmissionDecision::Admit(_) => None,
-    };
-    let is_binding = |policy: &Policy| {
-        admission.tightest.as_ref().is_some_and(|tightest| std::ptr::eq(tightest.policy, policy))
-    };
+    let is_binding = |policy: &Policy| binding.is_some_and(|binding| std::ptr::eq(binding, policy));
     let (mut quotas, mut rests) = (String::from(POLICY), String::from(REST));
     for (index, told) in policies.iter().enumerate() {
         let (quota, rest) = members(told.policy);

@@ -129,6 +129,7 @@ async fn judge<'p, 'r>(
         && let Some(BanRefusal { index, refusal, tightest }) = banned(ctx, &routed.charges)
     {
         ctx.count_ban(&routed, index);
+        ctx.list_binding(&tightest, refusal.retry_after());
         return RequestAction::refuse(ctx, &routed, refusal, Some(tightest));
     }
     if let Some(refusal) = routed.charges.missing() {
@@ -145,6 +146,7 @@ async fn judge<'p, 'r>(
             ctx.decided(&routed, &outcome);
             ctx.name_ban(&routed, index);
         }
+        ctx.list_binding(&tightest, refusal.retry_after());
         return RequestAction::refuse(ctx, &routed, refusal, Some(tightest));
     }
     ctx.decided(&routed, &outcome);

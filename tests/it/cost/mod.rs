@@ -1,5 +1,6 @@
 //! Costs that are known only from the request or its response.
 
+mod calendars;
 mod faults;
 mod http2;
 mod recipes;
