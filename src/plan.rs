@@ -13,6 +13,7 @@ pub mod loop_mark;
 mod ratelimit;
 pub mod reject_reason;
 pub mod resolve;
+mod statuses;
 pub mod target;
 pub mod template;
 pub mod trial;
@@ -47,8 +48,9 @@ use template::{BodyTemplate, HeaderTemplate};
 use trial::Trial;
 
 pub use ratelimit::{RatelimitHeaders, RatelimitPolicies};
+pub use statuses::StatusSet;
 pub use upstream::{
-    Backend, Balance, Eject, Endpoint, HealthCheck, MaxConnections, Protocol, Retry, Upstream,
+    Backend, Balance, BreakerRule, Eject, Endpoint, HealthCheck, MaxConnections, Protocol, Retry, Upstream,
 };
 
 /// The whole plan. Indices inside it are always valid.

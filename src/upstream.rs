@@ -4,6 +4,7 @@
 #![warn(clippy::let_underscore_must_use)]
 
 mod balance;
+mod breaker;
 mod cause;
 mod connect;
 pub mod connection_limit;
@@ -25,6 +26,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::StatusCode;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
@@ -33,7 +35,8 @@ use crate::clock::{self, Deadline};
 use crate::http1::response::ResponseHead;
 use crate::labels::labels;
 use crate::plan::{Balance, Endpoint, Protocol, Upstream};
-use balance::Balancer;
+use balance::{Balancer, SlowStart, WHOLE};
+use breaker::BreakerPermit;
 use cause::{AbortReason, Cause};
 use exchange::{BodyFailed, Exchange, RequestBody, UpstreamRequest};
 use http2::{Http2Pool, MAX_HTTP2_CONNECTIONS};
@@ -48,6 +51,8 @@ labels! {
     pub enum Failure {
         /// No server was tried: all fail their health checks.
         NoneHealthy = "no_healthy_upstream",
+        /// The circuit breaker is open.
+        BreakerOpen = "breaker_open",
         /// The upstream has reached its connection limit, and too many requests wait for a connection, or this one waited
         /// too long.
         Full = "upstream_full",
@@ -78,6 +83,51 @@ pub struct Failed {
     pub authority: Option<Arc<str>>,
     /// How often the request was sent, or a connection for it was attempted.
     pub attempts: u32,
+    /// The seconds after which the upstream is tried again, where that is known.
+    pub retry_after: Option<u64>,
+}
+
+impl Failed {
+    /// A failure before any server was tried.
+    fn untried(failure: Failure) -> Self {
+        Self { failure, authority: None, attempts: 0, retry_after: None }
+    }
+}
+
+/// Why an attempt is followed by another one: the `reason` of `tollgate_upstream_retries_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetryReason {
+    /// It failed.
+    Failed(Failure),
+    /// The response has a status of `retry.on`.
+    Status,
+}
+
+impl RetryReason {
+    /// All of them; the last one is a status.
+    pub const COUNT: usize = Failure::ALL.len() + 1;
+
+    /// All of them, by [`Self::index`].
+    pub fn all() -> impl Iterator<Item = Self> {
+        Failure::ALL.into_iter().map(Self::Failed).chain([Self::Status])
+    }
+
+    /// The name of the reason.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Failed(failure) => failure.as_str(),
+            Self::Status => "status",
+        }
+    }
+
+    /// Its position among all, below [`Self::COUNT`].
+    pub fn index(self) -> usize {
+        match self {
+            // The enum's discriminants count from 0, in the order of `ALL`.
+            Self::Failed(failure) => failure as usize,
+            Self::Status => Failure::ALL.len(),
+        }
+    }
 }
 
 /// All pools of one worker, by server, so that connections outlive a reload.
@@ -157,8 +207,8 @@ pub struct UpstreamClient {
     budget: RefCell<RetryBudget>,
     /// Failed attempts not reported yet.
     failed_attempts: Cell<u32>,
-    /// Retries not reported yet: the index of the server that failed, and the failure.
-    retries: RefCell<Vec<(usize, Failure)>>,
+    /// Retries not reported yet: the index of the server that failed, and the reason.
+    retries: RefCell<Vec<(usize, RetryReason)>>,
 }
 
 impl UpstreamClient {
@@ -186,10 +236,10 @@ impl UpstreamClient {
         self.failed_attempts.take()
     }
 
-    /// The retries since the last call: the index of the server that failed, and the failure. A request sent again
+    /// The retries since the last call: the index of the server that failed, and the reason. A request sent again
     /// since its kept connection had been closed in the meantime is no retry. Empty, and without an allocation, on the
     /// hot path.
-    pub fn take_retries(&self) -> Vec<(usize, Failure)> {
+    pub fn take_retries(&self) -> Vec<(usize, RetryReason)> {
         self.retries.take()
     }
 
@@ -211,29 +261,33 @@ impl UpstreamClient {
         // A request that cannot be retried is sent on a connection that was checked just now.
         let careful = !(request.idempotent && request.body.is_done());
         if let Err(BodyFailed) = request.body.take_ready(request.message) {
-            return Err(Failed { failure: Failure::Upload, authority: None, attempts: 0 });
+            return Err(Failed::untried(Failure::Upload));
         }
+        let permit = self.permit(now)?;
         let mut tried = Tried::new();
-        let none_healthy = || Failed { failure: Failure::NoneHealthy, authority: None, attempts: 0 };
         let own = request.own.index(&self.pools).filter(|index| self.is_healthy(*index));
         let index = own.or_else(|| self.choose(request.affinity, &tried, now));
-        let mut index = index.ok_or_else(none_healthy)?;
+        let mut index = index.ok_or_else(|| Failed::untried(Failure::NoneHealthy))?;
         let (mut fresh, mut stales, mut attempts) = (false, 0, 0);
         loop {
             attempts += 1;
             let pool = &self.pools[index];
-            let failed =
-                |failure| Failed { failure, authority: Some(Arc::clone(pool.authority())), attempts };
+            let failed = |failure| Failed {
+                failure,
+                authority: Some(Arc::clone(pool.authority())),
+                attempts,
+                retry_after: None,
+            };
             let (affinity, begun) = (request.affinity, now);
             let connection = match self.connection(index, careful, fresh, request.own).await {
                 Ok(connection) => connection,
                 Err(Failure::Full) => return Err(failed(Failure::Full)),
                 Err(failure) => {
                     now = clock::now();
-                    self.report_failure(index, failure, begun, now);
+                    self.report_failure(index, failure, begun, now, &permit);
                     let other = self.retry_server(&mut tried, index, affinity, now);
                     let other = other.ok_or_else(|| failed(failure))?;
-                    self.note_retry(index, failure);
+                    self.note_retry(index, RetryReason::Failed(failure));
                     index = other;
                     continue;
                 }
@@ -244,17 +298,28 @@ impl UpstreamClient {
             let mut exchange = Exchange::new(request, connection, index, attempts, now);
             let failure = match poll_fn(|context| exchange.poll_head(context, timeout, timer)).await {
                 Ok(head) => {
-                    self.report_success(index, begun);
-                    return Ok((exchange, head));
+                    self.report_status(index, head.status, begun, &permit);
+                    if !self.upstream.retry.statuses.contains(head.status) || !exchange.is_repeatable() {
+                        return Ok((exchange, head));
+                    }
+                    now = clock::now();
+                    let Some(other) = self.retry_server(&mut tried, index, affinity, now) else {
+                        return Ok((exchange, head));
+                    };
+                    self.note_retry(index, RetryReason::Status);
+                    request = exchange.into_repeated(&head, self.upstream.idle_timeout);
+                    (index, fresh) = (other, false);
+                    continue;
                 }
                 Err(failure) => failure,
             };
             now = clock::now();
             if exchange.is_server_failure(failure) {
-                self.report_failure(index, failure, begun, now);
+                self.report_failure(index, failure, begun, now, &permit);
             }
             let (stale, ending) = (exchange.is_stale() && stales < MAX_STALE, exchange.ending());
-            let broken = matches!(failure, Failure::Reset | Failure::Tls);
+            let late = failure == Failure::Timeout && self.upstream.retry.timeout;
+            let broken = late || matches!(failure, Failure::Reset | Failure::Tls);
             let unspent = if broken { exchange.into_retryable() } else { None };
             request = unspent.ok_or_else(|| failed(failure))?;
             request.answer.bytes.clear();
@@ -262,7 +327,7 @@ impl UpstreamClient {
                 let other = self.retry_server(&mut tried, index, affinity, now);
                 let same = || self.retry_busy(&tried, index, ending, now);
                 let next = other.or_else(same).ok_or_else(|| failed(failure))?;
-                self.note_retry(index, failure);
+                self.note_retry(index, RetryReason::Failed(failure));
                 index = next;
             }
             fresh = stale;
@@ -277,10 +342,13 @@ impl UpstreamClient {
             // The only server is never ejected.
             return self.peers.get(0).filter(|server| server.is_healthy()).map(|_| 0);
         }
+        let slow_start = self.upstream.slow_start.map(|span| SlowStart { now, span });
+        let share =
+            |index| slow_start.map_or(WHOLE, |slow| self.peers.get(index).map_or(WHOLE, |it| slow.share(it)));
         let mut choice = self.choice.borrow_mut();
         let mut next = |allowed: &dyn Fn(usize, &ServerState) -> bool| {
             let allowed = |index| self.peers.get(index).is_some_and(|server| allowed(index, server));
-            choice.next(affinity, &self.peers, allowed)
+            choice.next(affinity, &self.peers, allowed, share)
         };
         next(&|index, server| !tried.contains(&index) && server.is_available(now))
             .or_else(|| next(&|index, server| !tried.contains(&index) && server.is_healthy()))
@@ -292,24 +360,63 @@ impl UpstreamClient {
     }
 
     /// Records that the server failed an attempt that began at `begun`.
-    fn report_failure(&self, index: usize, failure: Failure, begun: Instant, now: Instant) {
+    fn report_failure(
+        &self,
+        index: usize,
+        failure: Failure,
+        begun: Instant,
+        now: Instant,
+        permit: &Option<BreakerPermit>,
+    ) {
         self.failed_attempts.set(self.failed_attempts.get() + 1);
         let cause = Cause::of(failure, self.pools[index].connect_error());
-        let attempt = FailedAttempt { begun, ended: now, cause };
+        let attempt = FailedAttempt { begun, ended: now, cause, status: None };
         self.peers.failed(index, attempt, self.upstream.down_after(), self.upstream.eject);
+        self.count_attempt(permit, true);
+    }
+
+    /// Records a response to an attempt that began at `begun`: a success, unless its status is a failure.
+    fn report_status(
+        &self,
+        index: usize,
+        status: StatusCode,
+        begun: Instant,
+        permit: &Option<BreakerPermit>,
+    ) {
+        let rule = self.upstream.eject.filter(|rule| rule.statuses.contains(status));
+        if rule.is_some() {
+            let ended = clock::now();
+            let attempt = FailedAttempt { begun, ended, cause: Cause::Status, status: Some(status) };
+            self.peers.failed(index, attempt, self.upstream.down_after(), rule);
+        } else if let Some(server) = self.peers.get(index) {
+            server.answered(begun);
+        }
+        self.count_attempt(permit, status.is_server_error());
+    }
+
+    /// The permission of the circuit breaker, if there is one.
+    fn permit(&self, now: Instant) -> Result<Option<BreakerPermit>, Failed> {
+        let Some(breaker) = self.peers.breaker() else { return Ok(None) };
+        breaker.permit(now).map(Some).map_err(|rest| {
+            let seconds = rest.as_secs() + u64::from(rest.subsec_nanos() > 0);
+            Failed { retry_after: Some(seconds.max(1)), ..Failed::untried(Failure::BreakerOpen) }
+        })
+    }
+
+    /// Counts an attempt at the circuit breaker, if there is one.
+    #[inline]
+    fn count_attempt(&self, permit: &Option<BreakerPermit>, failed: bool) {
+        if let (Some(breaker), Some(permit), Some(rule)) =
+            (self.peers.breaker(), permit, self.upstream.breaker)
+        {
+            breaker.record(permit, failed, clock::now(), rule);
+        }
     }
 
     /// Records that the server failed, and that another attempt follows.
     #[cold]
-    fn note_retry(&self, index: usize, failure: Failure) {
-        self.retries.borrow_mut().push((index, failure));
-    }
-
-    /// Records that the server answered an attempt that began at `begun`.
-    fn report_success(&self, index: usize, begun: Instant) {
-        if let Some(server) = self.peers.get(index) {
-            server.answered(begun);
-        }
+    fn note_retry(&self, index: usize, reason: RetryReason) {
+        self.retries.borrow_mut().push((index, reason));
     }
 
     /// A kept connection to the server at this index, preferably the client's own, or a new one.

@@ -180,12 +180,11 @@ impl<'a> ConfigTable<'a> {
 }
 
 /// The keys by the table that they belong to; one that ends in `.` begins the titles of many tables.
-const LATER: [(&str, &[&str]); 7] = [
+const LATER: [(&str, &[&str]); 6] = [
     ("the file", &["acme"]),
     ("`[server]`", &["compress", "http3"]),
     ("`[store]`", &["lease", "on_change", "snapshot"]),
-    ("`[upstreams.", &["breaker", "mirror", "send_proxy_protocol", "slow_start", "sticky"]),
-    ("`eject`", &["statuses"]),
+    ("`[upstreams.", &["mirror", "send_proxy_protocol", "sticky"]),
     ("`[limits.", &["lease", "on_change", "sync"]),
     ("`[[routes]]`", &["compress", "mirror"]),
 ];

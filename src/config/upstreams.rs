@@ -16,7 +16,8 @@ use super::tls;
 use super::value::{ConfigValue, Entry};
 use crate::labels::labels;
 use crate::plan::{
-    Backend, Balance, Eject, Endpoint, HealthCheck, MaxConnections, Protocol, Retry, Upstream,
+    Backend, Balance, BreakerRule, Eject, Endpoint, HealthCheck, MaxConnections, Protocol, Retry, StatusSet,
+    Upstream,
 };
 use crate::route::key::{Key, Repeated};
 
@@ -45,7 +46,8 @@ const MAX_IN_A_ROW: u32 = 1_000_000;
 /// Bytes of a health check's path.
 const MAX_PATH: usize = 1_024;
 
-const DEFAULT_RETRY: Retry = Retry { attempts: 2, budget_permille: 200 };
+const DEFAULT_RETRY: Retry =
+    Retry { attempts: 2, budget_permille: 200, statuses: StatusSet::NONE, timeout: false };
 
 /// An upstream of the file.
 pub(super) struct UpstreamDraft {
@@ -78,6 +80,8 @@ fn short(name: &Arc<str>, value: &ConfigValue<'_>) -> Option<Upstream> {
         eject: Some(Eject::DEFAULT),
         health: None,
         max_connections: None,
+        breaker: None,
+        slow_start: None,
     })
 }
 
@@ -98,6 +102,8 @@ fn long(name: &Arc<str>, value: &ConfigValue<'_>) -> Option<Upstream> {
     let eject = table.or("eject", Some(Eject::DEFAULT), |value| eject(&value));
     let health = table.optional("health", |value| health(&value));
     let max_connections = max_connections(&mut table);
+    let breaker = table.optional("breaker", |value| breaker(&value));
+    let slow_start = table.optional("slow_start", |value| value.duration());
     table.finish().then_some(())?;
     let (name, (base_path, backend), balance) = (Arc::clone(name), backend?, balance?);
     Some(Upstream {
@@ -113,6 +119,8 @@ fn long(name: &Arc<str>, value: &ConfigValue<'_>) -> Option<Upstream> {
         eject,
         health,
         max_connections,
+        breaker,
+        slow_start,
     })
 }
 
@@ -164,8 +172,47 @@ fn eject(value: &ConfigValue<'_>) -> Option<Option<Eject>> {
     let mut table = value.table("`eject`")?;
     let failures = table.or("failures", Eject::DEFAULT.failures, |value| value.count(0, MAX_IN_A_ROW));
     let span = table.or("for", Eject::DEFAULT.span, |value| value.duration());
+    let statuses = table.or("statuses", StatusSet::NONE, |value| statuses(&value));
     table.finish();
-    Some((failures > 0).then_some(Eject { failures, span }))
+    Some((failures > 0).then_some(Eject { failures, span, statuses }))
+}
+
+/// A list of statuses and classes.
+fn statuses(value: &ConfigValue<'_>) -> Option<StatusSet> {
+    let mut set = StatusSet::NONE;
+    value.some_of(|item| status(&item, &mut set, "`\"5xx\"`, `\"429\"`"))?;
+    Some(set)
+}
+
+fn status(value: &ConfigValue<'_>, set: &mut StatusSet, examples: &str) -> Option<()> {
+    let text = value.text()?;
+    if set.add(text.as_str()).is_none() {
+        value.fault(
+            format!("{} is no status of an error", quoted(text.as_str())),
+            format!("write a status from 400 to 599, or a class: {examples}"),
+        );
+        return None;
+    }
+    Some(())
+}
+
+fn breaker(value: &ConfigValue<'_>) -> Option<BreakerRule> {
+    let mut table = value.table("`breaker`")?;
+    let failures_permille = table.or("failures", 500, |value| {
+        let share = value.share()?;
+        if permille(share) == 0 {
+            value.fault(
+                "a breaker with `failures = 0` would open without a failure",
+                "write a share such as `0.5`",
+            );
+            return None;
+        }
+        Some(permille(share))
+    });
+    let requests = table.or("requests", 20, |value| value.count(1, MAX_IN_A_ROW));
+    let span = table.or("for", Duration::from_secs(10), |value| value.duration());
+    table.finish();
+    Some(BreakerRule { failures_permille, requests, span })
 }
 
 fn health(value: &ConfigValue<'_>) -> Option<HealthCheck> {
@@ -331,8 +378,20 @@ fn retry(value: &ConfigValue<'_>) -> Option<Retry> {
     let attempts = table.or("attempts", DEFAULT_RETRY.attempts, |value| value.count(1, MAX_ATTEMPTS));
     let budget_permille =
         table.or("budget", DEFAULT_RETRY.budget_permille, |value| value.share().map(permille));
+    let mut timeout = false;
+    let statuses = table.or("on", StatusSet::NONE, |value| {
+        let mut set = StatusSet::NONE;
+        value.some_of(|item| match item.text()?.as_str() {
+            "timeout" => {
+                timeout = true;
+                Some(())
+            }
+            _ => status(&item, &mut set, "`\"503\"`, `\"5xx\"`; or `\"timeout\"`"),
+        })?;
+        Some(set)
+    });
     table.finish();
-    Some(Retry { attempts, budget_permille })
+    Some(Retry { attempts, budget_permille, statuses, timeout })
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share lies between 0 and 1")]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::HeaderValue;
 
 use super::Route;
+use super::statuses::StatusSet;
 use crate::limit::units::Fingerprint;
 use crate::net::TlsClientConfig;
 use crate::route;
@@ -41,6 +42,10 @@ pub struct Upstream {
     pub health: Option<HealthCheck>,
     /// The connection limit; `None`: no limit.
     pub max_connections: Option<MaxConnections>,
+    /// The circuit breaker; `None`: none.
+    pub breaker: Option<BreakerRule>,
+    /// The time in which a server that is back gets to its share of the requests; `None`: at once.
+    pub slow_start: Option<Duration>,
 }
 
 /// The connection limit of an upstream, all servers and workers together.
@@ -91,11 +96,24 @@ pub struct Eject {
     pub failures: u32,
     /// The duration of the first ejection; at least 1 ms.
     pub span: Duration,
+    /// The statuses of responses that are failures.
+    pub statuses: StatusSet,
+}
+
+/// The rule for a circuit breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BreakerRule {
+    /// The share of failed attempts, 5xx responses among them, at which it opens, in thousandths (500 = 50 %).
+    pub failures_permille: u32,
+    /// It opens only with at least this many attempts in 10 s; at least 1.
+    pub requests: u32,
+    /// How long it is open; at least 1 ms.
+    pub span: Duration,
 }
 
 impl Eject {
     /// The rule where the file has no `eject`.
-    pub const DEFAULT: Self = Self { failures: 5, span: Duration::from_secs(10) };
+    pub const DEFAULT: Self = Self { failures: 5, span: Duration::from_secs(10), statuses: StatusSet::NONE };
 }
 
 impl Upstream {
@@ -152,6 +170,10 @@ pub struct Retry {
     pub attempts: u32,
     /// Retries per request of the last 10 s, in thousandths (200 = 20 %).
     pub budget_permille: u32,
+    /// The statuses after which an idempotent request is retried.
+    pub statuses: StatusSet,
+    /// Whether an idempotent request is retried that was not answered in time.
+    pub timeout: bool,
 }
 
 impl Eq for Retry {}

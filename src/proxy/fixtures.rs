@@ -20,7 +20,7 @@ use crate::plan::log::{AccessLog, Log, ProgramFormat, Sample, SecretHeaders};
 use crate::plan::loop_mark::LoopMark;
 use crate::plan::{
     self, Balance, Endpoint, Plan, Protocol, RatelimitHeaders, RatelimitPolicies, RequestIds, Retry, Server,
-    StoreSettings, Upstream,
+    StatusSet, StoreSettings, Upstream,
 };
 use crate::route::RouteTable;
 use crate::route::client::ClientRule;
@@ -105,11 +105,13 @@ pub(super) fn upstream(address: SocketAddr) -> Upstream {
         connect_timeout: 20 * SECOND,
         idle_timeout: 2_000 * SECOND,
         host: None,
-        retry: Retry { attempts: 1, budget_permille: 0 },
+        retry: Retry { attempts: 1, budget_permille: 0, statuses: StatusSet::NONE, timeout: false },
         balance: Balance::RoundRobin,
         eject: None,
         health: None,
         max_connections: None,
+        breaker: None,
+        slow_start: None,
     }
 }
 

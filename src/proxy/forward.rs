@@ -14,7 +14,7 @@ use super::local_response::{LocalBody, put_connection};
 use super::request_body::Upload;
 use super::request_context::RequestContext;
 use super::request_reader::{BodyFault, DisconnectWatch, upload_fault};
-use super::respond::send_problem;
+use super::respond::{send, send_problem};
 use super::response_body::{BodyFraming, Download, RelayError};
 use super::response_writer::ResponseWriter;
 use super::session::{NextAction, Session, TunnelHold};
@@ -110,8 +110,8 @@ pub(crate) async fn forward(
 fn count_attempts(plan: &WorkerPlan, upstream: UpstreamIndex) {
     let client = &plan.upstream_clients[upstream.0];
     plan.metrics.failed_attempts(upstream, client.take_failed_attempts());
-    for (server, failure) in client.take_retries() {
-        plan.metrics.retry(upstream, server, failure);
+    for (server, reason) in client.take_retries() {
+        plan.metrics.retry(upstream, server, reason);
     }
 }
 
@@ -317,6 +317,11 @@ async fn fail(
     let problem = match failed.failure {
         Failure::NoneHealthy => {
             (StatusCode::SERVICE_UNAVAILABLE, "no server of the upstream is healthy", word)
+        }
+        Failure::BreakerOpen => {
+            ctx.answered(StatusCode::SERVICE_UNAVAILABLE, Some(word));
+            let detail = "the upstream fails, and is not asked for the moment";
+            return send(session, ctx, |page| page.unavailable(detail, failed.retry_after)).await;
         }
         Failure::Full => (StatusCode::SERVICE_UNAVAILABLE, "the upstream has no connection to spare", word),
         Failure::Connect => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached", word),

@@ -143,7 +143,7 @@ impl<'p> ForwardRequest<'p> {
     ) -> Failed {
         ctx.plan.metrics.failed_attempts(self.upstream, 1);
         let authority = Some(Arc::clone(exchange.authority()));
-        Failed { failure: Failure::Protocol, authority, attempts: exchange.attempts() }
+        Failed { failure: Failure::Protocol, authority, attempts: exchange.attempts(), retry_after: None }
     }
 
     /// The maximum number of bytes of a request body; `None`: no limit.

@@ -86,12 +86,19 @@ impl<'b> LocalResponseWriter<'b> {
         self.problem_with(status, detail, if status == StatusCode::UNAUTHORIZED { challenges } else { "" })
     }
 
+    /// The same with 503, and with the seconds after which a request may succeed.
+    pub(crate) fn unavailable(mut self, detail: &str, retry_after: Option<u64>) -> LocalBody {
+        self.values.retry_after = retry_after;
+        self.problem(StatusCode::SERVICE_UNAVAILABLE, detail)
+    }
+
     fn problem_with(self, status: StatusCode, detail: &str, lines: &str) -> LocalBody {
         if self.form.grpc {
             grpc::put_trailers_only(status, |out| put_all(out, &[detail]), self.outbound);
             put_lines(self.outbound, lines.as_bytes());
             return self.end_head();
         }
+        let retry_after = self.values.retry_after.unwrap_or(1);
         let page = self.errors.get(status);
         let (content_type, body) = match page {
             Some(page) => (page.content_type.as_bytes(), page.body.text(&self.values, self.scrap)),
@@ -108,7 +115,7 @@ impl<'b> LocalResponseWriter<'b> {
                 put_field(out, b"allow", METHODS);
             }
             if status == StatusCode::SERVICE_UNAVAILABLE {
-                put_field(out, b"retry-after", b"1");
+                put_number(out, b"retry-after", retry_after);
             }
         })
     }

@@ -313,6 +313,8 @@ fn upstream(subject: &mut Subject<'_>, last: &Upstream, next: &Upstream) {
     subject.hidden("retry", &last.retry, &next.retry);
     subject.hidden("balance", &last.balance, &next.balance);
     subject.hidden("eject", &last.eject, &next.eject);
+    subject.hidden("breaker", &last.breaker, &next.breaker);
+    subject.hidden("slow_start", &last.slow_start, &next.slow_start);
     subject.hidden("health", &last.health, &next.health);
     subject.hidden("max_connections", &last.max_connections, &next.max_connections);
 }

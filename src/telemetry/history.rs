@@ -14,7 +14,6 @@ use crate::plan::{Backend, Plan};
 use crate::store::Store;
 use crate::telemetry::metrics::{Decided, DeltaReader, Metrics, ServerCounts, ServerName};
 use crate::upstream::server_registry::ServerRegistry;
-use crate::upstream::server_state::ServerState;
 use second::StoreTotal;
 pub use second::{Requests, SecondSample, StoreSecond, Times, UpstreamSecond};
 
@@ -147,10 +146,13 @@ impl History {
 fn ups(sources: HistorySources<'_>) -> Vec<(Arc<str>, u32)> {
     let now = clock::now();
     let up = |upstream: &Arc<crate::plan::Upstream>| {
-        let is_up = |server: &&Arc<ServerState>| server.down(now, upstream.down_after()).is_none();
-        let up = match upstream.backend {
+        let down_after = upstream.down_after();
+        let up = match &upstream.backend {
             Backend::Echo => 1,
-            Backend::Servers(_) => sources.registry.states(upstream).iter().filter(is_up).count(),
+            Backend::Servers(servers) => {
+                let states = sources.registry.states(upstream);
+                (0..servers.len()).filter(|index| states.down(*index, now, down_after).is_none()).count()
+            }
         };
         (Arc::clone(&upstream.name), u32::try_from(up).unwrap_or(u32::MAX))
     };

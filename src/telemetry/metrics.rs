@@ -32,7 +32,7 @@ use crate::plan::auth::AuthIndex;
 use crate::plan::{LimitIndex, Mode, Plan, TierIndex, UpstreamIndex};
 use crate::route::RouteIndex;
 use crate::store::Outcome;
-use crate::upstream::Failure;
+use crate::upstream::{Failure, RetryReason};
 use counters::{RouteCounters, ServerCounters};
 pub use delta::{Answered, Attempts, Decided, Delta, DeltaReader, ServerCounts, ServerName, SettledCounts};
 use series::{Named, Series};
@@ -328,8 +328,8 @@ impl WorkerMetrics {
         }
     }
 
-    /// Counts a failed attempt of the server at this index of an upstream that was retried.
-    pub fn retry(&self, upstream: UpstreamIndex, server: usize, why: Failure) {
+    /// Counts an attempt at the server at this index of an upstream that was retried.
+    pub fn retry(&self, upstream: UpstreamIndex, server: usize, why: RetryReason) {
         if let Some(responses) = self.responses(upstream, server) {
             responses.retried(why).add(1);
         }

@@ -1,11 +1,37 @@
 //! Load balancing: selects the next server.
 
 use std::hash::Hasher as _;
+use std::time::Duration;
 
 use siphasher::sip::SipHasher13;
+use tokio::time::Instant;
 
 use super::server_registry::ServerStates;
+use super::server_state::ServerState;
 use crate::plan::{Balance, Endpoint};
+
+/// The whole share of a server.
+pub(super) const WHOLE: u32 = 1_000;
+/// The least share of a server that is back.
+const LEAST: u32 = WHOLE / 10;
+
+/// `slow_start` at a moment: a server that is back gets a tenth of its share at first, and all of it after `span`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SlowStart {
+    pub(super) now: Instant,
+    pub(super) span: Duration,
+}
+
+impl SlowStart {
+    /// The share of the server's weight that counts now, up to [`WHOLE`].
+    pub(super) fn share(self, server: &ServerState) -> u32 {
+        let Some(back_for) = server.back_for(self.now).filter(|back_for| *back_for < self.span) else {
+            return WHOLE;
+        };
+        let part = back_for.as_micros() * u128::from(WHOLE) / self.span.as_micros().max(1);
+        u32::try_from(part).unwrap_or(WHOLE).clamp(LEAST, WHOLE)
+    }
+}
 
 /// A worker's algorithm for choosing among the servers of one upstream.
 #[derive(Debug)]
@@ -29,20 +55,23 @@ impl Balancer {
     }
 
     /// The index of the next server among those that are `allowed`, if there is one. `key` is the request's hash, used
-    /// only by hashing.
+    /// only by hashing. `share` is the share of a server's weight that counts, up to [`WHOLE`].
     pub(super) fn next(
         &mut self,
         key: u64,
         peers: &ServerStates,
         allowed: impl Fn(usize) -> bool,
+        share: impl Fn(usize) -> u32,
     ) -> Option<usize> {
         match self {
-            Self::RoundRobin(round) => round.next(allowed),
-            Self::LeastRequests(draw) => {
-                draw.lighter_of_two(|index| peers.get(index).map_or(0, |peer| peer.in_flight()), allowed)
-            }
-            Self::Random(draw) => draw.next(allowed),
-            Self::Hash(rendezvous) => rendezvous.choose(key, allowed),
+            Self::RoundRobin(round) => round.next(allowed, share),
+            Self::LeastRequests(draw) => draw.lighter_of_two(
+                |index| peers.get(index).map_or(0, |peer| peer.in_flight()),
+                allowed,
+                share,
+            ),
+            Self::Random(draw) => draw.next(allowed, share),
+            Self::Hash(rendezvous) => rendezvous.choose(key, allowed, share),
         }
     }
 }
@@ -64,12 +93,13 @@ impl RoundRobin {
         Self { credits: vec![0; weights.len()], weights }
     }
 
-    fn next(&mut self, allowed: impl Fn(usize) -> bool) -> Option<usize> {
+    fn next(&mut self, allowed: impl Fn(usize) -> bool, share: impl Fn(usize) -> u32) -> Option<usize> {
         let (mut total, mut best): (i64, Option<(usize, i64)>) = (0, None);
         for (index, (credit, weight)) in self.credits.iter_mut().zip(&self.weights).enumerate() {
             if !allowed(index) {
                 continue;
             }
+            let weight = weight * i64::from(share(index));
             *credit += weight;
             total += weight;
             // Of equals the first, so that the round begins with the first server.
@@ -95,10 +125,10 @@ impl WeightedRandom {
         Self { weights: weights.collect(), generator }
     }
 
-    fn next(&mut self, allowed: impl Fn(usize) -> bool) -> Option<usize> {
+    fn next(&mut self, allowed: impl Fn(usize) -> bool, share: impl Fn(usize) -> u32) -> Option<usize> {
         let weights = || {
             let allowed = self.weights.iter().enumerate().filter(|(index, _)| allowed(*index));
-            allowed.map(|(index, weight)| (index, u64::from(*weight)))
+            allowed.map(|(index, weight)| (index, u64::from(*weight) * u64::from(share(index))))
         };
         let total: u64 = weights().map(|(_, weight)| weight).sum();
         if total == 0 {
@@ -123,11 +153,16 @@ impl WeightedRandom {
         &mut self,
         in_flight: impl Fn(usize) -> u32,
         allowed: impl Fn(usize) -> bool,
+        share: impl Fn(usize) -> u32,
     ) -> Option<usize> {
-        let first = self.next(&allowed)?;
-        let Some(second) = self.next(|index| index != first && allowed(index)) else { return Some(first) };
+        let first = self.next(&allowed, &share)?;
+        let Some(second) = self.next(|index| index != first && allowed(index), &share) else {
+            return Some(first);
+        };
         // Fractions are compared by cross-multiplication.
-        let load = |index: usize, other: usize| u64::from(in_flight(index)) * u64::from(self.weights[other]);
+        let load = |index: usize, other: usize| {
+            u128::from(in_flight(index)) * u128::from(self.weights[other]) * u128::from(share(other))
+        };
         Some(if load(second, first) < load(first, second) { second } else { first })
     }
 }
@@ -153,9 +188,16 @@ impl Rendezvous {
         Self { servers: servers.iter().map(server).collect() }
     }
 
-    fn choose(&self, key: u64, allowed: impl Fn(usize) -> bool) -> Option<usize> {
+    fn choose(
+        &self,
+        key: u64,
+        allowed: impl Fn(usize) -> bool,
+        share: impl Fn(usize) -> u32,
+    ) -> Option<usize> {
         let allowed = self.servers.iter().enumerate().filter(|(index, _)| allowed(*index));
-        let scores = allowed.map(|(index, &(server, weight))| (index, score(key ^ server, weight)));
+        let scores = allowed.map(|(index, &(server, weight))| {
+            (index, score(key ^ server, weight * f64::from(share(index)) / f64::from(WHOLE)))
+        });
         scores.max_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(index, _)| index)
     }
 }
@@ -193,6 +235,10 @@ mod tests {
         weights.iter().enumerate().map(server).collect()
     }
 
+    fn whole(_: usize) -> u32 {
+        WHOLE
+    }
+
     fn shares(count: usize, turns: u32, mut next: impl FnMut() -> Option<usize>) -> Vec<u32> {
         let mut shares = vec![0; count];
         (0..turns).filter_map(|_| next()).for_each(|index| shares[index] += 1);
@@ -206,35 +252,35 @@ mod tests {
     #[test]
     fn each_server_gets_its_share_spread_out() {
         let mut round = RoundRobin::new([5, 1, 1].into_iter());
-        let indices: Vec<usize> = (0..14).filter_map(|_| round.next(|_| true)).collect();
+        let indices: Vec<usize> = (0..14).filter_map(|_| round.next(|_| true, whole)).collect();
         assert_eq!(indices, [0, 0, 1, 0, 2, 0, 0, 0, 0, 1, 0, 2, 0, 0]);
     }
 
     #[test]
     fn a_server_that_was_away_does_not_come_back_to_a_crowd() {
         let mut round = RoundRobin::new([1, 1, 1].into_iter());
-        assert_eq!(shares(3, 300, || round.next(|index| index != 1)), [150, 0, 150]);
-        assert_eq!(shares(3, 300, || round.next(|_| true)), [100, 100, 100]);
+        assert_eq!(shares(3, 300, || round.next(|index| index != 1, whole)), [150, 0, 150]);
+        assert_eq!(shares(3, 300, || round.next(|_| true, whole)), [100, 100, 100]);
     }
 
     #[test]
     fn lots_fall_by_weight() {
         let mut draw = WeightedRandom::new([1, 2, 7].into_iter(), fastrand::Rng::with_seed(1));
-        assert!(near(&shares(3, 10_000, || draw.next(|_| true)), &[1_000, 2_000, 7_000]));
-        assert!(near(&shares(3, 10_000, || draw.next(|index| index < 2)), &[3_333, 6_667, 0]));
+        assert!(near(&shares(3, 10_000, || draw.next(|_| true, whole)), &[1_000, 2_000, 7_000]));
+        assert!(near(&shares(3, 10_000, || draw.next(|index| index < 2, whole)), &[3_333, 6_667, 0]));
     }
 
     #[test]
     fn of_two_the_one_with_fewer_requests_for_its_weight() {
         let mut draw = WeightedRandom::new([1, 2].into_iter(), fastrand::Rng::with_seed(1));
         for (in_flight, lighter) in [([0, 1], 0), ([1, 1], 1), ([2, 3], 1), ([2, 5], 0), ([0, 0], 2)] {
-            let shares = shares(2, 3_000, || draw.lighter_of_two(|index| in_flight[index], |_| true));
+            let shares = shares(2, 3_000, || draw.lighter_of_two(|index| in_flight[index], |_| true, whole));
             match lighter {
                 2 => assert!(near(&shares, &[1_000, 2_000]), "equals are drawn by weight: {shares:?}"),
                 lighter => assert_eq!(shares[lighter], 3_000, "{in_flight:?}"),
             }
         }
-        assert_eq!(draw.lighter_of_two(|_| 9, |index| index == 1), Some(1));
+        assert_eq!(draw.lighter_of_two(|_| 9, |index| index == 1, whole), Some(1));
     }
 
     #[test]
@@ -243,7 +289,7 @@ mod tests {
         let mut key = 0;
         let next = || {
             key += 1;
-            rendezvous.choose(key, |_| true)
+            rendezvous.choose(key, |_| true, whole)
         };
         assert!(near(&shares(3, 20_000, next), &[2_000, 4_000, 14_000]));
     }
@@ -252,7 +298,8 @@ mod tests {
     #[test]
     fn the_hash_stays_what_it_is() {
         let rendezvous = Rendezvous::new(&servers(&[1; 8]));
-        let indices: Vec<_> = (0..8).filter_map(|key| rendezvous.choose(mixed(key), |_| true)).collect();
+        let indices: Vec<_> =
+            (0..8).filter_map(|key| rendezvous.choose(mixed(key), |_| true, whole)).collect();
         assert_eq!(indices, [2, 6, 7, 5, 7, 5, 2, 0]);
     }
 
@@ -271,7 +318,7 @@ mod tests {
                 let mut choice = Balancer::new(&balance, &servers);
                 let some = allowed.iter().take(weights.len()).any(|allowed| *allowed);
                 for _ in 0..turns {
-                    let next = choice.next(key, &peers, |index| allowed[index]);
+                    let next = choice.next(key, &peers, |index| allowed[index], whole);
                     prop_assert_eq!(next.is_some(), some);
                     prop_assert!(next.is_none_or(|index| index < weights.len() && allowed[index]));
                 }
@@ -286,8 +333,8 @@ mod tests {
         ) {
             let gone = gone % weights.len();
             let rendezvous = Rendezvous::new(&servers(&weights));
-            let before = rendezvous.choose(key, |_| true);
-            let after = rendezvous.choose(key, |index| index != gone);
+            let before = rendezvous.choose(key, |_| true, whole);
+            let after = rendezvous.choose(key, |index| index != gone, whole);
             prop_assert!(before == Some(gone) || before == after);
         }
     }

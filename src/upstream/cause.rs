@@ -29,6 +29,8 @@ labels! {
         Reset = "connection closed before the response",
         /// The response is not valid HTTP.
         Protocol = "invalid response",
+        /// A response with a status that is a failure.
+        Status = "a status that is a failure",
     }
 }
 
@@ -47,7 +49,9 @@ impl Cause {
             (Failure::Timeout, _) => Self::Timeout,
             (Failure::Reset, _) => Self::Reset,
             (Failure::Protocol, _) => Self::Protocol,
-            (Failure::NoneHealthy | Failure::Full | Failure::Upload, _) => Self::Unknown,
+            (Failure::NoneHealthy | Failure::BreakerOpen | Failure::Full | Failure::Upload, _) => {
+                Self::Unknown
+            }
         }
     }
 

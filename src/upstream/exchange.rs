@@ -17,7 +17,7 @@ use super::pool::UpstreamConnection;
 use super::private::PrivateConnections;
 use crate::clock::{Deadline, now};
 use crate::http1::fields::{FieldSpan, Fields};
-use crate::http1::response::{HeadEnd, ResponseHead};
+use crate::http1::response::{Framing, HeadEnd, ResponseHead};
 use crate::http2::connection::StreamLost;
 use crate::net::Stream;
 
@@ -25,7 +25,7 @@ use crate::net::Stream;
 const HEAD_READ: usize = 8 << 10;
 /// Buffer capacity for one read of the response body.
 pub const BODY_READ: usize = 32 << 10;
-/// Bytes of a request on a shared connection that are kept for a retry until the backend responds.
+/// Bytes of a request that are kept for a retry until the backend responds.
 const MAX_KEPT: usize = 16 << 10;
 /// The maximum number of 1xx responses before the final one.
 const MAX_INTERIM: u32 = 100;
@@ -54,9 +54,6 @@ pub trait RequestBody {
 
     /// Whether the whole body was appended.
     fn is_done(&self) -> bool;
-
-    /// Whether no part of the body was polled or appended.
-    fn is_untouched(&self) -> bool;
 
     /// The lines of the trailers after the body, once all of it was appended without framing.
     fn trailers(&self) -> &[u8];
@@ -101,6 +98,15 @@ impl ResponseBuffer {
     /// The fields of the head, which must not be consumed yet.
     pub fn fields(&self, head: &ResponseHead) -> Fields<'_> {
         Fields::new(&self.bytes[..head.length], &self.spans)
+    }
+}
+
+/// How long a connection is kept after the response with this head; `None`: it is closed.
+fn kept_for(head: &ResponseHead, idle_timeout: Duration) -> Option<Duration> {
+    match head.keep_alive {
+        _ if !head.kept => None,
+        None => Some(idle_timeout),
+        Some(announced) => announced.checked_sub(KEEP_ALIVE_MARGIN).map(|span| span.min(idle_timeout)),
     }
 }
 
@@ -168,15 +174,42 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
         }
     }
 
-    /// Returns the request if it may be sent again: no byte of it was written; or it is idempotent, its body was not
-    /// begun, and no byte of a response was received.
+    /// Returns the request if it may be sent again: all of it that was received is kept, and no byte of it was written; or
+    /// it is idempotent, and no byte of a response was received.
     pub(super) fn into_retryable(self) -> Option<UpstreamRequest<'r, U>> {
-        let untouched = self.request.idempotent && self.request.body.is_untouched() && !self.answered;
+        let unanswered = self.request.idempotent && !self.answered;
         // TLS that fails while it sends does not report how many bytes it wrote.
         let bytes_written = self.connection.stream().map_or(0, Stream::bytes_written);
         let unsent = !self.written && bytes_written == self.bytes_written;
-        let untaken = unsent || untouched || self.ending.is_refusal();
+        let untaken = unsent || unanswered || self.ending.is_refusal();
         (self.intact && !self.broken && untaken).then_some(self.request)
+    }
+
+    /// Whether the request may be sent again although it was answered: it is idempotent, all of it that was received is
+    /// kept, and nothing of the response went on to the client.
+    pub(super) fn is_repeatable(&self) -> bool {
+        self.request.idempotent && self.intact && !self.broken && self.interim == 0
+    }
+
+    /// The request again, without the response to it, whose head is `head`. Its connection is kept if the whole response
+    /// was received already.
+    pub(super) fn into_repeated(self, head: &ResponseHead, idle_timeout: Duration) -> UpstreamRequest<'r, U> {
+        let is_sent = self.is_sent() && !self.deaf;
+        let bytes = &mut self.request.answer.bytes;
+        let whole = match head.framing {
+            Framing::None => Some(head.length as u64),
+            Framing::Length(length) => Some(head.length as u64 + length),
+            Framing::Chunked | Framing::UntilClose => None,
+        };
+        let received = whole.is_some_and(|whole| bytes.len() as u64 == whole);
+        bytes.clear();
+        let Self { request, connection, progress, .. } = self;
+        if let (true, true, Some(span)) =
+            (is_sent && received, !connection.private, kept_for(head, idle_timeout))
+        {
+            connection.keep(progress, span);
+        }
+        request
     }
 
     /// Whether a failure counts against the backend. Two kinds do not: a kept connection that had been closed in the
@@ -190,7 +223,8 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
             | Failure::Full
             | Failure::Connect
             | Failure::ConnectTimeout
-            | Failure::NoneHealthy => false,
+            | Failure::NoneHealthy
+            | Failure::BreakerOpen => false,
         }
     }
 
@@ -329,8 +363,11 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
             } else if body.is_done() {
                 break;
             } else {
-                message.clear();
-                (self.sent, self.intact) = (0, false);
+                // A small request is kept, since it may be sent again.
+                if !self.intact || message.len() >= MAX_KEPT {
+                    message.clear();
+                    (self.sent, self.intact) = (0, false);
+                }
                 if let Err(broken) = ready!(body.poll_part(context, message)) {
                     (self.deaf, self.broken) = (true, true);
                     return Poll::Ready(Err(broken));
@@ -383,11 +420,7 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
     /// allow that; a connection with a login is kept for this client only.
     pub fn finish(self, head: &ResponseHead, idle_timeout: Duration) {
         let clean = self.is_sent() && !self.deaf && self.request.answer.bytes.is_empty();
-        let span = match head.keep_alive {
-            None => Some(idle_timeout),
-            Some(announced) => announced.checked_sub(KEEP_ALIVE_MARGIN).map(|span| span.min(idle_timeout)),
-        };
-        if let (Some(span), true, true) = (span, clean, head.kept) {
+        if let (Some(span), true) = (kept_for(head, idle_timeout), clean) {
             if self.connection.private {
                 self.request.own.keep(self.connection, self.progress, span);
             } else {

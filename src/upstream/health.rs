@@ -81,7 +81,7 @@ impl HealthChecks {
         for ended in last.into_values() {
             ended.task.abort();
             // The server is not checked any more, so it has to count as healthy.
-            ended.server.set_healthy();
+            ended.server.set_healthy(clock::now());
         }
         let telling =
             spawn_local(outlier_log::log_changes(outlier_log::watched(upstreams, registry))).abort_handle();
@@ -206,7 +206,7 @@ impl Check {
             None => {
                 // A passed health check counts as an answer, unless an ejection still holds.
                 server.answered(clock::now());
-                server.set_healthy();
+                server.set_healthy(clock::now());
                 server.set_reported_down(server.is_failing(self.down_after));
                 tracing::info!("upstream `{upstream}`: {authority} is healthy again");
             }

@@ -7,9 +7,10 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::ServerName;
+use super::breaker::UpstreamBreaker;
 use super::connection_limit::{ConnectionLimit, Usage};
 use super::dns::Resolver;
-use super::server_state::{FailedAttempt, ServerState};
+use super::server_state::{DownReason, FailedAttempt, ServerState};
 use crate::clock;
 use crate::plan::{Eject, MaxConnections, Upstream};
 
@@ -20,6 +21,8 @@ pub struct ServerRegistry {
     servers: Mutex<HashMap<ServerName, Arc<ServerState>>>,
     /// The connection limits of upstreams, by name.
     bounds: Mutex<HashMap<Arc<str>, Arc<ConnectionLimit>>>,
+    /// The circuit breakers of upstreams, by name.
+    breakers: Mutex<HashMap<Arc<str>, Arc<UpstreamBreaker>>>,
     /// The servers' names and addresses.
     pub(super) names: Resolver,
     /// Held while a server is ejected.
@@ -30,6 +33,7 @@ pub struct ServerRegistry {
 #[derive(Clone, Debug)]
 pub struct ServerStates {
     servers: Vec<Arc<ServerState>>,
+    breaker: Option<Arc<UpstreamBreaker>>,
     ejecting: Arc<Mutex<()>>,
 }
 
@@ -40,6 +44,7 @@ impl Default for ServerRegistry {
             epoch: clock::now(),
             servers: Mutex::default(),
             bounds: Mutex::default(),
+            breakers: Mutex::default(),
             names: Resolver::default(),
             ejecting: Arc::default(),
         }
@@ -57,8 +62,17 @@ impl ServerRegistry {
         };
         ServerStates {
             servers: upstream.endpoints().iter().map(|server| fitness_of(&server.authority)).collect(),
+            breaker: self.breaker(upstream),
             ejecting: Arc::clone(&self.ejecting),
         }
+    }
+
+    /// The circuit breaker of an upstream, if it has one. Takes a lock, as [`Self::states`].
+    fn breaker(&self, upstream: &Upstream) -> Option<Arc<UpstreamBreaker>> {
+        upstream.breaker?;
+        let mut breakers = self.breakers.lock();
+        let fresh = || Arc::new(UpstreamBreaker::new(self.epoch));
+        Some(Arc::clone(breakers.entry(Arc::clone(&upstream.name)).or_insert_with(fresh)))
     }
 
     /// The connection limit of an upstream, if it has one. Takes a lock: called when a plan is adopted.
@@ -86,7 +100,7 @@ impl ServerRegistry {
             .retain(|upstream, bound| limits.get(&**upstream).inspect(|max| bound.resize(**max)).is_some());
     }
 
-    /// Removes the servers that a plan does not name.
+    /// Removes the servers and breakers that a plan does not name.
     pub fn retain(&self, upstreams: &[Arc<Upstream>]) {
         let named: HashSet<(&str, &str)> = upstreams
             .iter()
@@ -95,6 +109,10 @@ impl ServerRegistry {
             })
             .collect();
         self.servers.lock().retain(|(upstream, server), _| named.contains(&(&**upstream, &**server)));
+        let has_breaker = |name: &str| {
+            upstreams.iter().any(|upstream| &*upstream.name == name && upstream.breaker.is_some())
+        };
+        self.breakers.lock().retain(|name, _| has_breaker(name));
     }
 }
 
@@ -102,6 +120,32 @@ impl ServerStates {
     /// The server at this index.
     pub fn get(&self, index: usize) -> Option<&Arc<ServerState>> {
         self.servers.get(index)
+    }
+
+    /// Why the server at this index counts as down; see [`ServerState::down`]. While the breaker of its upstream is open,
+    /// each of its servers does.
+    pub fn down(&self, index: usize, now: Instant, down_after: u32) -> Option<DownReason> {
+        let is_open = || self.breaker.as_ref().is_some_and(|breaker| breaker.is_open());
+        let own = self.get(index)?.down(now, down_after);
+        own.or_else(|| is_open().then_some(DownReason::Breaker))
+    }
+
+    /// The fault of the server at this index, as text.
+    pub fn reason(&self, index: usize, down: DownReason) -> String {
+        match (down, &self.breaker, self.get(index)) {
+            (DownReason::Breaker, Some(breaker), _) => breaker.reason(),
+            (_, _, server) => server.map(|server| server.reason(down)).unwrap_or_default(),
+        }
+    }
+
+    /// Whether the circuit breaker of the upstream is open, and how often it has opened; `None`: it has none.
+    pub fn breaker_state(&self) -> Option<(bool, u64)> {
+        self.breaker.as_ref().map(|breaker| (breaker.is_open(), breaker.openings()))
+    }
+
+    /// The circuit breaker of the upstream, if it has one.
+    pub(super) fn breaker(&self) -> Option<&Arc<UpstreamBreaker>> {
+        self.breaker.as_ref()
     }
 
     /// All servers.
@@ -139,20 +183,20 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::super::cause::Cause;
-    use super::super::server_state::DownReason;
     use super::*;
+    use crate::plan::StatusSet;
 
     /// States of `count` servers without known failures.
     pub(in crate::upstream) fn peers(count: usize) -> ServerStates {
         let epoch = clock::now();
         let servers = (0..count).map(|_| Arc::new(ServerState::new(epoch))).collect();
-        ServerStates { servers, ejecting: Arc::default() }
+        ServerStates { servers, breaker: None, ejecting: Arc::default() }
     }
 
-    const RULE: Eject = Eject { failures: 2, span: Duration::from_secs(10) };
+    const RULE: Eject = Eject { failures: 2, span: Duration::from_secs(10), statuses: StatusSet::NONE };
 
     fn fail(peers: &ServerStates, index: usize, now: Instant) {
-        let attempt = FailedAttempt { begun: now, ended: now, cause: Cause::Refused };
+        let attempt = FailedAttempt { begun: now, ended: now, cause: Cause::Refused, status: None };
         peers.failed(index, attempt, RULE.failures, Some(RULE));
     }
 

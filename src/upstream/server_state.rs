@@ -1,9 +1,10 @@
 //! The state of a server: its health, its ejections and its failures. One for the whole process.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use http::StatusCode;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -30,8 +31,12 @@ pub struct ServerState {
     cause: AtomicU8,
     /// Ejections since the last answer.
     ejected: AtomicU32,
+    /// The status of the last response that was a failure.
+    status: AtomicU16,
     /// When the last ejection ends, in microseconds; 0: the server was never ejected.
     until: AtomicU64,
+    /// When it passed its health checks again, in microseconds; 0: it never failed them.
+    recovered: AtomicU64,
     /// All ejections.
     ejections: AtomicU64,
     /// Requests in flight; counted only where the load balancing needs it.
@@ -52,15 +57,19 @@ labels! {
         /// It failed too often in a row and has not answered since. It still gets requests, since no other server is left,
         /// or its ejection is over.
         Failing = "failing",
+        /// The circuit breaker of its upstream is open.
+        Breaker = "breaker",
     }
 }
 
-/// An attempt without an answer from the server.
+/// An attempt without an answer from the server, or with a status that is a failure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FailedAttempt {
     pub(super) begun: Instant,
     pub(super) ended: Instant,
     pub(super) cause: Cause,
+    /// The status that was a failure.
+    pub(super) status: Option<StatusCode>,
 }
 
 impl ServerState {
@@ -72,7 +81,9 @@ impl ServerState {
             failures: AtomicU32::new(0),
             cause: AtomicU8::new(Cause::Unknown.code()),
             ejected: AtomicU32::new(0),
+            status: AtomicU16::new(0),
             until: AtomicU64::new(0),
+            recovered: AtomicU64::new(0),
             ejections: AtomicU64::new(0),
             in_flight: AtomicU32::new(0),
             reported_down: AtomicBool::new(false),
@@ -97,13 +108,22 @@ impl ServerState {
             DownReason::Unhealthy => {
                 self.ill.lock().as_deref().unwrap_or("it failed its health check").to_owned()
             }
-            DownReason::Ejected | DownReason::Failing => self.cause().as_str().to_owned(),
+            DownReason::Ejected | DownReason::Failing | DownReason::Breaker => self.cause(),
         }
     }
 
-    /// The cause of the last failed attempt.
-    pub(super) fn cause(&self) -> Cause {
-        Cause::from_code(self.cause.load(Relaxed))
+    /// The cause of the last failed attempt: `connection refused`, `it answered 503`.
+    pub(super) fn cause(&self) -> String {
+        match Cause::from_code(self.cause.load(Relaxed)) {
+            Cause::Status => format!("it answered {}", self.status.load(Relaxed)),
+            cause => cause.as_str().to_owned(),
+        }
+    }
+
+    /// How long the server is back after an ejection or failed health checks; `None`: it was never away.
+    pub(super) fn back_for(&self, now: Instant) -> Option<Duration> {
+        let since = self.until.load(Relaxed).max(self.recovered.load(Relaxed));
+        (since > 0).then(|| Duration::from_micros(self.micros(now).saturating_sub(since)))
     }
 
     /// Whether the server failed too often in a row, or was ejected, and has not answered since.
@@ -153,8 +173,10 @@ impl ServerState {
     }
 
     /// Records that the server passes its health checks, or has none any more.
-    pub(super) fn set_healthy(&self) {
-        self.healthy.store(true, Relaxed);
+    pub(super) fn set_healthy(&self, now: Instant) {
+        if !self.healthy.swap(true, Relaxed) {
+            self.recovered.store(self.micros(now).max(1), Relaxed);
+        }
         *self.ill.lock() = None;
     }
 
@@ -176,6 +198,11 @@ impl ServerState {
         let code = attempt.cause.code();
         if self.cause.load(Relaxed) != code {
             self.cause.store(code, Relaxed);
+        }
+        if let Some(status) = attempt.status.map(|status| status.as_u16())
+            && self.status.load(Relaxed) != status
+        {
+            self.status.store(status, Relaxed);
         }
         // The state of a server that is down anyway is not written: all workers read this cache line.
         let failures = self.failures.load(Relaxed);
@@ -224,8 +251,9 @@ impl Drop for InFlight {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::StatusSet;
 
-    const RULE: Eject = Eject { failures: 3, span: Duration::from_secs(10) };
+    const RULE: Eject = Eject { failures: 3, span: Duration::from_secs(10), statuses: StatusSet::NONE };
 
     fn fresh() -> (ServerState, impl Fn(u64) -> Instant) {
         let epoch = crate::clock::now();
@@ -233,7 +261,7 @@ mod tests {
     }
 
     fn failure(at: Instant) -> FailedAttempt {
-        FailedAttempt { begun: at, ended: at, cause: Cause::Refused }
+        FailedAttempt { begun: at, ended: at, cause: Cause::Refused, status: None }
     }
 
     fn fail(state: &ServerState, at: Instant) -> bool {
@@ -287,7 +315,7 @@ mod tests {
         state.set_unhealthy("it answered 500".to_owned());
         assert_eq!(state.down(at(11), RULE.failures), Some(DownReason::Unhealthy));
         assert_eq!(state.reason(DownReason::Unhealthy), "it answered 500");
-        state.set_healthy();
+        state.set_healthy(at(11));
         assert_eq!(state.down(at(11), RULE.failures), None);
     }
 
@@ -321,7 +349,7 @@ mod tests {
     #[test]
     fn a_span_beyond_five_minutes_stays_as_it_is() {
         let (state, at) = fresh();
-        let rule = Eject { failures: 1, span: Duration::from_secs(1_000) };
+        let rule = Eject { failures: 1, span: Duration::from_secs(1_000), statuses: StatusSet::NONE };
         for begin in [0, 1_000, 2_000] {
             assert!(state.failed(failure(at(begin)), rule.failures));
             state.eject(at(begin), rule);

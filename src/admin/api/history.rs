@@ -195,14 +195,14 @@ fn classes<T: Into<Value>>(tell: impl Fn(StatusClass) -> T) -> Value {
 /// The present servers, why one is down, and each one's responses in the last minute.
 fn servers(shared: &Shared, upstream: &Upstream, minute: &HashMap<&ServerName, ServerCounts>) -> Value {
     let (now, peers) = (clock::now(), shared.server_registry.states(upstream));
-    let servers = upstream.endpoints().iter().zip(peers.iter()).take(MAX_SERVERS);
-    let listed = servers.map(|(server, state)| {
-        let down = state.down(now, upstream.down_after());
+    let servers = upstream.endpoints().iter().enumerate().take(MAX_SERVERS);
+    let listed = servers.map(|(index, server)| {
+        let down = peers.down(index, now, upstream.down_after());
         let name = (Arc::clone(&upstream.name), Arc::clone(&server.authority));
         let counts = minute.get(&name).copied().unwrap_or_default();
         json!({
             "server": &*server.authority, "up": down.is_none(), "why": down.map(DownReason::as_str),
-            "reason": down.map(|down| state.reason(down)),
+            "reason": down.map(|down| peers.reason(index, down)),
             "minute": classes(|class| counts.class(class)), "retries": counts.retries,
         })
     });

@@ -73,15 +73,15 @@ fn down<'p>(shared: &Shared, upstream: &'p Upstream) -> Option<Problem<'p>> {
     let down: Vec<_> = upstream
         .endpoints()
         .iter()
-        .zip(peers.iter())
-        .filter_map(|(server, state)| Some((server, state, state.down(now, down_after)?)))
+        .enumerate()
+        .filter_map(|(index, server)| Some((server, index, peers.down(index, now, down_after)?)))
         .collect();
     if down.is_empty() {
         return None;
     }
-    let reasons = down.iter().take(MAX_SERVERS).map(|(server, state, why)| match all {
-        1 => state.reason(*why),
-        _ => format!("{} ({})", server.authority, state.reason(*why)),
+    let reasons = down.iter().take(MAX_SERVERS).map(|(server, index, why)| match all {
+        1 => peers.reason(*index, *why),
+        _ => format!("{} ({})", server.authority, peers.reason(*index, *why)),
     });
     let mut reasons = reasons.collect::<Vec<_>>().join(", ");
     if down.len() > MAX_SERVERS {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::counter::{Counter, Histogram, RequestTime};
 use crate::limit::units::Micros;
-use crate::upstream::Failure;
+use crate::upstream::{Failure, RetryReason};
 
 /// The counters of a route. Aligned, like the others below, so that no two workers' counters share a cache line.
 #[derive(Debug, Default)]
@@ -88,7 +88,7 @@ impl UpstreamCounters {
 #[repr(align(64))]
 pub(super) struct ServerCounters {
     classes: [Counter; StatusClass::ALL.len()],
-    retried: [Counter; Failure::ALL.len()],
+    retried: [Counter; RetryReason::COUNT],
 }
 
 impl ServerCounters {
@@ -97,10 +97,9 @@ impl ServerCounters {
         &self.classes[class as usize]
     }
 
-    /// Failed attempts that were retried.
-    pub(super) fn retried(&self, why: Failure) -> &Counter {
-        // As above.
-        &self.retried[why as usize]
+    /// Attempts that were retried.
+    pub(super) fn retried(&self, why: RetryReason) -> &Counter {
+        &self.retried[why.index()]
     }
 }
 
@@ -254,7 +253,7 @@ mod tests {
             exchanges.failed(why).add(1);
         }
         let responses = ServerCounters::default();
-        for why in Failure::ALL {
+        for why in RetryReason::all() {
             assert_eq!(responses.retried(why).get(), 0, "{why:?}");
             responses.retried(why).add(1);
         }

@@ -10,7 +10,7 @@ use super::counters::{
 use super::series::{Named, RouteSeries, Series, UpstreamSeries};
 use super::{DecisionLabel, LimitVerdict, Metrics, RequestOutcome, SettlementResult, StatusClass};
 use crate::counter::{Counter, HistogramTotal, RequestTime};
-use crate::upstream::Failure;
+use crate::upstream::RetryReason;
 
 /// The values at the last read.
 #[derive(Debug, Default)]
@@ -269,7 +269,7 @@ impl Total for ServerCounts {
     fn of(cells: &ServerCounters) -> Self {
         Self {
             classes: StatusClass::ALL.map(|class| cells.class(class).get()),
-            retries: Failure::ALL.iter().map(|why| cells.retried(*why).get()).sum(),
+            retries: RetryReason::all().map(|why| cells.retried(why).get()).sum(),
         }
     }
 

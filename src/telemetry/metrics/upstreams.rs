@@ -10,9 +10,9 @@ use super::series::{Named, Series};
 use crate::clock;
 use crate::counter::{HistogramTotal, RequestTime};
 use crate::plan::{Backend, Plan};
-use crate::upstream::Failure;
 use crate::upstream::connection_limit::Usage;
 use crate::upstream::server_registry::ServerRegistry;
+use crate::upstream::{Failure, RetryReason};
 
 pub(super) fn upstreams(page: &mut Exposition, workers: &[Arc<Series>]) {
     let mut totals: BTreeMap<&str, HistogramTotal<RequestTime>> = BTreeMap::new();
@@ -51,7 +51,7 @@ fn responses(page: &mut Exposition, workers: &[Arc<Series>]) {
 
 fn retries(page: &mut Exposition, workers: &[Arc<Series>]) {
     let counts = used_servers(workers).flat_map(|(upstream, server, responses)| {
-        Failure::ALL.map(|why| ([upstream, server, why.as_str()], responses.retried(why).get()))
+        RetryReason::all().map(move |why| ([upstream, server, why.as_str()], responses.retried(why).get()))
     });
     let help = "Failed attempts that were retried, by cause.";
     page.sums("tollgate_upstream_retries_total", help, ["upstream", "server", "reason"], counts);
@@ -84,26 +84,47 @@ pub(super) fn servers(page: &mut Exposition, plan: &Plan, registry: &ServerRegis
     let (up, ejections) = ("tollgate_upstream_up", "tollgate_upstream_ejections_total");
     let now = clock::now();
     let peers: Vec<_> = plan.upstreams.iter().map(|upstream| (upstream, registry.states(upstream))).collect();
-    let servers = || {
-        peers.iter().flat_map(|(upstream, peers)| {
-            let labels = |server| [("upstream", &*upstream.name), ("server", server)];
-            upstream
-                .endpoints()
-                .iter()
-                .zip(peers.iter())
-                .map(move |(server, state)| (labels(&server.authority), state, upstream.down_after()))
-        })
-    };
+    let servers =
+        || {
+            peers.iter().flat_map(|(upstream, peers)| {
+                let labels = |server| [("upstream", &*upstream.name), ("server", server)];
+                upstream.endpoints().iter().enumerate().map(move |(index, server)| {
+                    (labels(&server.authority), peers, index, upstream.down_after())
+                })
+            })
+        };
     page.family(up, Kind::Gauge, "0 while the server is down: unhealthy, ejected, or failed too often in a row and not answered since.");
     for upstream in plan.upstreams.iter().filter(|upstream| upstream.backend == Backend::Echo) {
         page.sample(up, &[("upstream", &upstream.name), ("server", "builtin:echo")], 1);
     }
-    for (labels, state, down_after) in servers() {
-        page.sample(up, &labels, u8::from(state.down(now, down_after).is_none()));
+    for (labels, peers, index, down_after) in servers() {
+        page.sample(up, &labels, u8::from(peers.down(index, now, down_after).is_none()));
     }
     page.family(ejections, Kind::Counter, "Ejections of the server after consecutive failures.");
-    for (labels, state, _) in servers() {
-        page.sample(ejections, &labels, state.ejections());
+    for (labels, peers, index, _) in servers() {
+        let ejected = peers.get(index).map_or(0, |server| server.ejections());
+        page.sample(ejections, &labels, ejected);
+    }
+    let breakers = || {
+        peers
+            .iter()
+            .filter_map(|(upstream, peers)| Some(([("upstream", &*upstream.name)], peers.breaker_state()?)))
+    };
+    if breakers().next().is_none() {
+        return;
+    }
+    let (open, openings) = ("tollgate_upstream_breaker_open", "tollgate_upstream_breaker_openings_total");
+    page.family(
+        open,
+        Kind::Gauge,
+        "1 while the circuit breaker of the upstream is open, or tries one request.",
+    );
+    for (labels, (is_open, _)) in breakers() {
+        page.sample(open, &labels, u8::from(is_open));
+    }
+    page.family(openings, Kind::Counter, "How often the circuit breaker of the upstream has opened.");
+    for (labels, (_, count)) in breakers() {
+        page.sample(openings, &labels, count);
     }
 }
 

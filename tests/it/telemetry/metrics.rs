@@ -10,8 +10,8 @@ use tollgate::plan::{Plan, UpstreamIndex};
 use tollgate::route::RouteIndex;
 use tollgate::store::Store;
 use tollgate::telemetry::metrics::{ConnectionRejectReason, DecisionLabel, Metrics, NO_ROUTE, WorkerMetrics};
-use tollgate::upstream::Failure;
 use tollgate::upstream::server_registry::ServerRegistry;
+use tollgate::upstream::{Failure, RetryReason};
 
 use crate::harness::exposition::Page;
 
@@ -58,7 +58,7 @@ fn every_metric_of_the_contract_has_its_name_kind_and_labels() {
     let (metrics, plan) = (Metrics::new(1), plan(&["a"]));
     count(&metrics.worker(0, &plan));
     metrics.worker(0, &plan).upstream_failed(UpstreamIndex(0), Failure::Connect);
-    metrics.worker(0, &plan).retry(UpstreamIndex(0), 0, Failure::Connect);
+    metrics.worker(0, &plan).retry(UpstreamIndex(0), 0, RetryReason::Failed(Failure::Connect));
     metrics.worker(0, &plan).connection_rejected(1, ConnectionRejectReason::Crowd);
     let page = scrape(&metrics, &plan);
     let expected = [
@@ -164,7 +164,7 @@ fn responses_and_retries_count_at_their_server() {
     for status in [101, 200, 204, 304, 429, 502, 999] {
         worker.response(UpstreamIndex(0), 1, StatusCode::from_u16(status).unwrap());
     }
-    worker.retry(UpstreamIndex(0), 0, Failure::Reset);
+    worker.retry(UpstreamIndex(0), 0, RetryReason::Failed(Failure::Reset));
     let page = scrape(&metrics, &plan);
     for (class, count) in [("1xx", 1.0), ("2xx", 2.0), ("3xx", 1.0), ("4xx", 1.0), ("5xx", 2.0)] {
         let labels = |server| [("upstream", "api"), ("server", server), ("class", class)];
@@ -272,7 +272,7 @@ fn places_that_no_plan_has_are_ignored() {
     worker.decision(RouteIndex(0), 7, DecisionLabel::Allowed);
     worker.upstream(UpstreamIndex(7), Micros(1));
     worker.response(UpstreamIndex(0), 7, StatusCode::OK);
-    worker.retry(UpstreamIndex(7), 0, Failure::Connect);
+    worker.retry(UpstreamIndex(7), 0, RetryReason::Failed(Failure::Connect));
     worker.connection_opened(7);
     scrape(&metrics, &plan);
 }

@@ -2,6 +2,7 @@
 
 mod balance;
 mod bounds;
+mod breaker;
 mod eject;
 mod health;
 mod http2;
@@ -9,4 +10,6 @@ mod http2_faults;
 mod names;
 mod outage;
 mod private;
+mod slow_start;
+mod statuses;
 mod tls;
