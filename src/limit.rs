@@ -221,7 +221,7 @@ impl Algorithm {
 
     /// The calendar that windows follow, if they do.
     pub fn calendar(&self) -> Option<CalendarWindows> {
-        if let Self::FixedWindow(window) = self { window.calendar() } else { None }
+        if let Self::CalendarWindow(window) = self { window.calendar() } else { None }
     }
 
     /// [`Self::window`] of the window that is current at `now`: those of a calendar differ in length.

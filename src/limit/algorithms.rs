@@ -2,7 +2,7 @@
 
 use super::ban::{self, Ban};
 use super::concurrency::{self, Concurrency};
-use super::fixed_window::{self, FixedWindow};
+use super::fixed_window::{self, CalendarWindow, FixedWindow};
 use super::gcra::Gcra;
 use super::leaky_bucket::LeakyBucket;
 use super::limiter::{Limiter, Packed, Stored as _};
@@ -98,6 +98,8 @@ algorithms! { $
     LeakyBucket: Level,
     /// A count per window.
     FixedWindow: fixed_window::State,
+    /// A count per window of a calendar.
+    CalendarWindow: fixed_window::State,
     /// The counts of two windows, weighted.
     SlidingWindow: sliding_window::State,
     /// Every event of the last period.

@@ -11,11 +11,48 @@ use super::rate_params::{PerUnit, WrittenRate};
 use super::units::{Cost, Micros, Rate, Timestamp};
 use super::{Algorithm, Align, Decision, Verdict, Wait, changed};
 
-/// The parameters of a fixed window.
+/// The parameters of a fixed window, and the windows: of equal length, or those of a calendar. They are two algorithms, so
+/// that windows of equal length cost a decision nothing more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FixedWindow {
+pub struct FixedWindow<W = EqualWindows> {
     rate: Rate,
-    align: Align,
+    windows: W,
+}
+
+/// A fixed window of a calendar.
+pub type CalendarWindow = FixedWindow<CalendarWindows>;
+
+/// Windows of the period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EqualWindows {
+    /// At multiples of the period since 1970 UTC.
+    Clock,
+    /// At the first request.
+    FirstRequest,
+}
+
+/// Where windows begin and end.
+pub trait Windows: Copy {
+    /// The begin of the window of a charge at `now`, without an earlier one.
+    fn start(self, period: Micros, now: Timestamp) -> Timestamp;
+
+    /// The end of the window that began at `start`.
+    fn end(self, period: Micros, start: Timestamp) -> Timestamp;
+
+    /// The begin of the window that ends at `end`.
+    fn start_of(self, period: Micros, end: Timestamp) -> Timestamp;
+
+    /// The calendar that they follow, if they do.
+    fn calendar(self) -> Option<CalendarWindows>;
+
+    /// Which windows they are: a parameter of the Lua implementation.
+    fn number(self) -> u64;
+
+    /// See [`Limiter::abridge`].
+    fn abridge(self, rate: Rate, f: &mut Formatter<'_>) -> fmt::Result;
+
+    /// See [`Limiter::explain`].
+    fn explain(self, rate: Rate, f: &mut Formatter<'_>) -> fmt::Result;
 }
 
 /// The window of the last charge, and the units charged in it: at most 2^32 - 1. The default is unused.
@@ -38,38 +75,107 @@ impl Stored for State {
 impl Algorithm {
     /// `rate`'s count per window of `rate`'s period.
     pub fn fixed_window(rate: Rate, align: Align) -> Self {
-        Self::FixedWindow(FixedWindow::new(rate, align))
+        match align {
+            Align::Clock => Self::FixedWindow(FixedWindow { rate, windows: EqualWindows::Clock }),
+            Align::FirstRequest => {
+                Self::FixedWindow(FixedWindow { rate, windows: EqualWindows::FirstRequest })
+            }
+            Align::Calendar(windows) => Self::CalendarWindow(FixedWindow { rate, windows }),
+        }
     }
 }
 
-impl FixedWindow {
-    /// Windows of `rate`'s period that begin by `align`. Those of a calendar have its lengths, whatever the period.
-    pub fn new(rate: Rate, align: Align) -> Self {
-        Self { rate, align }
-    }
-
+impl<W: Windows> FixedWindow<W> {
     /// The calendar that windows follow, if they do.
     pub fn calendar(&self) -> Option<CalendarWindows> {
-        if let Align::Calendar(calendar) = self.align { Some(calendar) } else { None }
+        self.windows.calendar()
+    }
+
+    #[inline(always)]
+    fn end(&self, window: State) -> Timestamp {
+        self.windows.end(self.rate.period(), window.start)
+    }
+}
+
+impl Windows for EqualWindows {
+    #[inline(always)]
+    fn start(self, period: Micros, now: Timestamp) -> Timestamp {
+        match self {
+            Self::Clock => Timestamp(now.0 - now.0 % period.0),
+            Self::FirstRequest => now,
+        }
+    }
+
+    #[inline(always)]
+    fn end(self, period: Micros, start: Timestamp) -> Timestamp {
+        start.plus(period)
+    }
+
+    fn start_of(self, period: Micros, end: Timestamp) -> Timestamp {
+        Timestamp(end.0.saturating_sub(period.0))
+    }
+
+    fn calendar(self) -> Option<CalendarWindows> {
+        None
+    }
+
+    fn number(self) -> u64 {
+        u64::from(self == Self::FirstRequest)
+    }
+
+    fn abridge(self, rate: Rate, f: &mut Formatter<'_>) -> fmt::Result {
+        WrittenRate(rate).fmt(f)
+    }
+
+    fn explain(self, rate: Rate, f: &mut Formatter<'_>) -> fmt::Result {
+        let align = match self {
+            Self::Clock => "clock-aligned",
+            Self::FirstRequest => "from the first request",
+        };
+        write!(f, "{} in each {} ({align})", rate.count(), PerUnit(rate.period()))
+    }
+}
+
+impl Windows for CalendarWindows {
+    #[inline]
+    fn start(self, _period: Micros, now: Timestamp) -> Timestamp {
+        self.window(now).0
     }
 
     #[inline]
-    fn end(&self, window: State) -> Timestamp {
-        if let Align::Calendar(calendar) = self.align {
-            return calendar_window(calendar, window.start).1;
+    fn end(self, _period: Micros, start: Timestamp) -> Timestamp {
+        self.window(start).1
+    }
+
+    fn start_of(self, _period: Micros, end: Timestamp) -> Timestamp {
+        self.window(Timestamp(end.0 - 1)).0
+    }
+
+    fn calendar(self) -> Option<CalendarWindows> {
+        Some(self)
+    }
+
+    fn number(self) -> u64 {
+        2
+    }
+
+    fn abridge(self, rate: Rate, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", rate.count(), self.unit().word())?;
+        explain_start(f, self)?;
+        match self.time_zone() {
+            "UTC" => Ok(()),
+            time_zone => write!(f, " ({time_zone})"),
         }
-        window.start.plus(self.rate.period())
+    }
+
+    fn explain(self, rate: Rate, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in each calendar {}", rate.count(), self.unit().word())?;
+        explain_start(f, self)?;
+        write!(f, " ({})", self.time_zone())
     }
 }
 
-/// Out of line, so that the windows of equal length cost what they did before calendars: 10 % less for a refusal.
-#[cold]
-#[inline(never)]
-fn calendar_window(calendar: CalendarWindows, now: Timestamp) -> (Timestamp, Timestamp) {
-    calendar.window(now)
-}
-
-impl Limiter for FixedWindow {
+impl<W: Windows> Limiter for FixedWindow<W> {
     type State = State;
 
     const NAMES: Names = Names {
@@ -122,12 +228,7 @@ impl Limiter for FixedWindow {
             0 => State::default(),
             count => {
                 let end = now.plus(reset_after.max(Micros(1)));
-                let start = match self.align {
-                    Align::Clock | Align::FirstRequest => {
-                        Timestamp(end.0.saturating_sub(self.rate.period().0))
-                    }
-                    Align::Calendar(calendar) => calendar.window(Timestamp(end.0 - 1)).0,
-                };
+                let start = self.windows.start_of(self.rate.period(), end);
                 State { start, count }
             }
         }
@@ -150,12 +251,7 @@ impl Limiter for FixedWindow {
     }
 
     fn numbers(&self) -> [u64; 5] {
-        let align = match self.align {
-            Align::Clock => 0,
-            Align::FirstRequest => 1,
-            Align::Calendar(_) => 2,
-        };
-        [self.rate.period().0, self.rate.count().into(), align, 0, 0]
+        [self.rate.period().0, self.rate.count().into(), self.windows.number(), 0, 0]
     }
 
     /// The edges of a calendar.
@@ -164,34 +260,12 @@ impl Limiter for FixedWindow {
     }
 
     fn abridge(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.calendar() {
-            Some(calendar) => {
-                write!(f, "{}/{}", self.rate.count(), calendar.unit().word())?;
-                explain_start(f, calendar)?;
-                match calendar.time_zone() {
-                    "UTC" => Ok(()),
-                    time_zone => write!(f, " ({time_zone})"),
-                }
-            }
-            None => WrittenRate(self.rate).fmt(f),
-        }
+        self.windows.abridge(self.rate, f)
     }
 
     fn explain(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let align = match self.align {
-            Align::Clock => "clock-aligned",
-            Align::FirstRequest => "from the first request",
-            Align::Calendar(calendar) => return explain_calendar(f, self.rate.count(), calendar),
-        };
-        write!(f, "{} in each {} ({align})", self.rate.count(), PerUnit(self.rate.period()))
+        self.windows.explain(self.rate, f)
     }
-}
-
-/// `10000 in each month from the 15th (Europe/Berlin)`.
-fn explain_calendar(f: &mut Formatter<'_>, count: u32, calendar: CalendarWindows) -> fmt::Result {
-    write!(f, "{count} in each calendar {}", calendar.unit().word())?;
-    explain_start(f, calendar)?;
-    write!(f, " ({})", calendar.time_zone())
 }
 
 /// ` from day 15`, unless the windows begin on the usual day.
@@ -203,7 +277,7 @@ fn explain_start(f: &mut Formatter<'_>, calendar: CalendarWindows) -> fmt::Resul
     }
 }
 
-impl Viewed for FixedWindow {
+impl<W: Windows> Viewed for FixedWindow<W> {
     type View = State;
 
     /// The window of `now`. A time before the state's window counts as within it.
@@ -212,11 +286,7 @@ impl Viewed for FixedWindow {
         if state.count > 0 && now < self.end(state) {
             return state;
         }
-        let start = match self.align {
-            Align::Clock => Timestamp(now.0 - now.0 % self.rate.period().0),
-            Align::FirstRequest => now,
-            Align::Calendar(calendar) => calendar_window(calendar, now).0,
-        };
+        let start = self.windows.start(self.rate.period(), now);
         State { start, count: 0 }
     }
 

@@ -14,7 +14,7 @@ pub const SHARED: &str = include_str!("verdict.lua");
 pub fn modules() -> impl Iterator<Item = (&'static str, &'static str)> {
     let meter = ("meter", include_str!("meter.lua"));
     let grant = ("grant", include_str!("grant.lua"));
-    [meter].into_iter().chain(Algorithm::MODULES.iter().copied()).chain([grant])
+    [meter].into_iter().chain(own_modules()).chain([grant])
 }
 
 /// The Lua implementation of an algorithm with its parameters.
@@ -26,4 +26,11 @@ pub struct LuaParams<'a> {
     pub numbers: [u64; 5],
     /// The last argument, if there are any: a string of doubles.
     pub spans: &'a [Micros],
+}
+
+/// The modules of the algorithms, each once: fixed windows of a calendar share one with the others.
+fn own_modules() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let all = Algorithm::MODULES;
+    let is_first = move |index: usize| all[..index].iter().all(|(name, _)| *name != all[index].0);
+    (0..all.len()).filter(move |index| is_first(*index)).map(|index| all[index])
 }
