@@ -245,7 +245,8 @@ impl UpstreamClient {
 
     /// Sends a request and waits for the response head, with retries by the upstream's rule. A retry goes to another
     /// server, and only if no byte was written, or if the method is idempotent, the request body was not begun and no
-    /// byte of a response was received.
+    /// byte of a response was received. With `retry.on`, a small body is kept for a retry, and some responses and silence
+    /// lead to one, too.
     ///
     /// A kept-alive connection that the server closed in the meantime is no failure of the server: the request is sent
     /// on a fresh connection to the same server. `timeout` runs from the moment the request is sent completely; `now`
@@ -264,6 +265,7 @@ impl UpstreamClient {
             return Err(Failed::untried(Failure::Upload));
         }
         let permit = self.permit(now)?;
+        let keeps_body = self.upstream.retry.keeps_bodies();
         let mut tried = Tried::new();
         let own = request.own.index(&self.pools).filter(|index| self.is_healthy(*index));
         let index = own.or_else(|| self.choose(request.affinity, &tried, now));
@@ -295,7 +297,7 @@ impl UpstreamClient {
             if !connection.reused {
                 now = clock::now();
             }
-            let mut exchange = Exchange::new(request, connection, index, attempts, now);
+            let mut exchange = Exchange::new(request, connection, index, attempts, keeps_body, now);
             let failure = match poll_fn(|context| exchange.poll_head(context, timeout, timer)).await {
                 Ok(head) => {
                     self.report_status(index, head.status, begun, &permit);

@@ -178,6 +178,13 @@ pub struct Retry {
 
 impl Eq for Retry {}
 
+impl Retry {
+    /// Whether small bodies of idempotent requests are kept, so that these can be sent again.
+    pub fn keeps_bodies(&self) -> bool {
+        self.timeout || !self.statuses.is_empty()
+    }
+}
+
 impl Upstream {
     /// Its servers; `builtin:echo` has none.
     pub fn endpoints(&self) -> &[Endpoint] {

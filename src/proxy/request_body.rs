@@ -143,6 +143,7 @@ pub(crate) struct Upload<'c> {
     bytes: u64,
     /// See [`BodyOptions::released`].
     released: usize,
+    touched: bool,
     fault: Option<BodyFault>,
 }
 
@@ -178,6 +179,7 @@ impl<'c> Upload<'c> {
             edits: None,
             bytes: 0,
             released: terms.released,
+            touched: false,
             fault: None,
         }
     }
@@ -276,6 +278,7 @@ impl<'c> Upload<'c> {
             Rest::Frames => self.take_frames(out),
         };
         let taken_bytes = before - self.inbound.len();
+        self.touched |= taken_bytes > 0;
         let due = taken_bytes.saturating_sub(self.released);
         self.released -= taken_bytes - due;
         self.reader.release(due);
@@ -377,6 +380,7 @@ impl Wire {
 
 impl exchange::RequestBody for Upload<'_> {
     fn poll_part(&mut self, context: &mut Context<'_>, out: &mut BytesMut) -> Poll<Result<(), BodyFailed>> {
+        self.touched = true;
         let before = out.len();
         loop {
             self.take(out).map_err(|_| BodyFailed)?;
@@ -426,6 +430,10 @@ impl exchange::RequestBody for Upload<'_> {
 
     fn is_done(&self) -> bool {
         self.is_done()
+    }
+
+    fn is_untouched(&self) -> bool {
+        !self.touched
     }
 
     fn trailers(&self) -> &[u8] {

@@ -55,6 +55,9 @@ pub trait RequestBody {
     /// Whether the whole body was appended.
     fn is_done(&self) -> bool;
 
+    /// Whether no part of the body was polled or appended.
+    fn is_untouched(&self) -> bool;
+
     /// The lines of the trailers after the body, once all of it was appended without framing.
     fn trailers(&self) -> &[u8];
 }
@@ -127,6 +130,8 @@ pub struct Exchange<'r, U> {
     bytes_written: u64,
     /// `message` still begins with the head.
     intact: bool,
+    /// A small body is kept, so that an idempotent request with it may be sent again.
+    keeps_body: bool,
     /// The backend accepts no more of the request.
     deaf: bool,
     /// The request body broke off.
@@ -150,6 +155,7 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
         mut connection: UpstreamConnection,
         index: usize,
         attempts: u32,
+        keeps_body: bool,
         now: Instant,
     ) -> Self {
         connection.private |= request.private;
@@ -162,6 +168,7 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
             sent: 0,
             written: false,
             intact: true,
+            keeps_body,
             deaf: false,
             broken: false,
             answered: false,
@@ -174,10 +181,10 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
         }
     }
 
-    /// Returns the request if it may be sent again: all of it that was received is kept, and no byte of it was written; or
-    /// it is idempotent, and no byte of a response was received.
+    /// Returns the request if it may be sent again: no byte of it was written; or it is idempotent, its body was not begun
+    /// or is kept, and no byte of a response was received.
     pub(super) fn into_retryable(self) -> Option<UpstreamRequest<'r, U>> {
-        let unanswered = self.request.idempotent && !self.answered;
+        let unanswered = self.is_repeatable_body() && !self.answered;
         // TLS that fails while it sends does not report how many bytes it wrote.
         let bytes_written = self.connection.stream().map_or(0, Stream::bytes_written);
         let unsent = !self.written && bytes_written == self.bytes_written;
@@ -185,10 +192,16 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
         (self.intact && !self.broken && untaken).then_some(self.request)
     }
 
-    /// Whether the request may be sent again although it was answered: it is idempotent, all of it that was received is
-    /// kept, and nothing of the response went on to the client.
+    /// Whether the request may be sent again although it was answered: it is idempotent, its body was not begun or is kept,
+    /// and nothing of the response went on to the client.
     pub(super) fn is_repeatable(&self) -> bool {
-        self.request.idempotent && self.intact && !self.broken && self.interim == 0
+        self.is_repeatable_body() && self.intact && !self.broken && self.interim == 0
+    }
+
+    /// Whether the method is idempotent, and the body was not begun or is kept as a whole.
+    fn is_repeatable_body(&self) -> bool {
+        let UpstreamRequest { body, idempotent, .. } = &self.request;
+        *idempotent && (body.is_untouched() || self.keeps_body && body.is_done())
     }
 
     /// The request again, without the response to it, whose head is `head`. Its connection is kept if the whole response
@@ -345,6 +358,7 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
             reason = "bytes that TLS holds go on; a failure shows again when the connection is read or written"
         )]
         let _: Poll<std::io::Result<()>> = stream.poll_flush(context);
+        let keeps = self.keeps_body && self.request.idempotent;
         let UpstreamRequest { message, body, .. } = &mut self.request;
         while !self.deaf {
             if self.sent < message.len() {
@@ -364,7 +378,7 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
                 break;
             } else {
                 // A small request is kept, since it may be sent again.
-                if !self.intact || message.len() >= MAX_KEPT {
+                if !self.intact || !keeps || message.len() >= MAX_KEPT {
                     message.clear();
                     (self.sent, self.intact) = (0, false);
                 }

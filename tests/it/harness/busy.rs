@@ -51,6 +51,7 @@ fn file(
         route("checked", "/checked", "checked", ""),
         route("bounded", "/bounded", "bounded", ""),
         route("retried", "/retried", "retried", ""),
+        route("tripped", "/tripped", "tripped", ""),
         route("tiered", "/tiered", "api", "\"tiered\"") + "auth = \"keys\"\n",
         route("in-flight", "/in-flight", "api", "\"in-flight\""),
         route("settled", "/settled", "bounded", "\"settled\"")
@@ -62,6 +63,7 @@ fn file(
          [upstreams]\napi = \"{api}\"\naway = \"http://{away}\"\n\
          checked = {{ servers = [\"{api}\"], health = {{ path = \"/up\", interval = \"20ms\" }} }}\n\
          bounded = {{ servers = [\"{api}\"], max_connections = 4 }}\n\
+         tripped = {{ servers = [\"http://{away}\"], breaker = {{ requests = 1, for = \"1h\" }} }}\n\
          retried = {{ servers = [\"http://{away}\", \"{api}\"] }}\n\
          [limits]\ntwo = {{ algorithm = \"gcra\", key = \"header:x-api-key\", rate = \"1/day\", burst = 2, max_keys = 500 }}\n\
          in-turn = {{ algorithm = \"leaky-bucket\", key = \"global\", rate = \"30/min\", queue = 5 }}\n\
@@ -129,6 +131,7 @@ fn traffic(gateway: &Gateway, authority: &Authority) -> usize {
         ("/bounded", 200),
         ("/settled", 200),
         ("/retried", 200),
+        ("/tripped", 502),
         ("/nowhere", 404),
     ] {
         get(plain, path).expect(status);
@@ -145,7 +148,7 @@ fn traffic(gateway: &Gateway, authority: &Authority) -> usize {
     eventually("it to be counted", || {
         (gateway.metric("tollgate_connections_refused_total", &["reason=\"tls\""]) > 0.5).then_some(())
     });
-    20 + 5 + 2 + 12 + 3
+    20 + 5 + 2 + 13 + 3
 }
 
 /// The metrics of tollgate and its process that an expression names.

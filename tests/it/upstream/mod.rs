@@ -9,6 +9,7 @@ mod http2;
 mod http2_faults;
 mod names;
 mod outage;
+mod precedence;
 mod private;
 mod slow_start;
 mod statuses;
