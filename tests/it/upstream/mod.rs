@@ -3,6 +3,7 @@
 mod balance;
 mod bounds;
 mod breaker;
+mod chaos;
 mod eject;
 mod health;
 mod http2;
