@@ -31,8 +31,6 @@ TOLLGATE = """
 listen = ["127.0.0.1:{port}"]
 [admin]
 listen = "127.0.0.1:{admin}"
-[log]
-access = {{ sample = 0 }}
 [upstreams.all]
 servers = [{servers}]
 connect_timeout = "500ms"
@@ -113,7 +111,7 @@ class Server:
                 status = "500 Oh" if trouble == "failing" else "200 OK"
                 writer.write(f"HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\nok".encode())
                 await writer.drain()
-        except (OSError, asyncio.IncompleteReadError):
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
             self.writers.discard(writer)

@@ -172,10 +172,15 @@ impl ServerState {
         self.healthy.store(false, Relaxed);
     }
 
-    /// Records that the server passes its health checks, or has none any more.
+    /// Records that the server passes its health checks, or has none any more. A server that failed them and passes them
+    /// again has returned: that ends an ejection, too.
     pub(super) fn set_healthy(&self, now: Instant) {
         if !self.healthy.swap(true, Relaxed) {
-            self.recovered.store(self.micros(now).max(1), Relaxed);
+            let now = self.micros(now).max(1);
+            self.recovered.store(now, Relaxed);
+            self.until.fetch_min(now, Relaxed);
+            self.ejected.store(0, Relaxed);
+            self.failures.store(0, Relaxed);
         }
         *self.ill.lock() = None;
     }
@@ -317,6 +322,20 @@ mod tests {
         assert_eq!(state.reason(DownReason::Unhealthy), "it answered 500");
         state.set_healthy(at(11));
         assert_eq!(state.down(at(11), RULE.failures), None);
+    }
+
+    #[test]
+    fn passing_the_health_checks_again_ends_an_ejection() {
+        let (state, at) = fresh();
+        (0..3).for_each(|_| _ = fail(&state, at(0)));
+        // It passes them all the time: that proves nothing about the failures.
+        state.set_healthy(at(1));
+        assert_eq!(state.down(at(1), RULE.failures), Some(DownReason::Ejected));
+        state.set_unhealthy("it answered 500".to_owned());
+        state.set_healthy(at(4));
+        assert_eq!(state.down(at(4), RULE.failures), None);
+        assert_eq!(state.back_for(at(6)), Some(Duration::from_secs(2)));
+        assert!(!fail(&state, at(5)), "it is trusted again");
     }
 
     #[test]
