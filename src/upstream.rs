@@ -267,7 +267,7 @@ impl UpstreamClient {
         let permit = self.permit(now)?;
         let keeps_body = self.upstream.retry.keeps_bodies();
         let mut tried = Tried::new();
-        let own = request.own.index(&self.pools).filter(|index| self.is_healthy(*index));
+        let own = request.own.index(&self.pools).filter(|index| self.accepts(*index));
         let index = own.or_else(|| self.choose(request.affinity, &tried, now));
         let mut index = index.ok_or_else(|| Failed::untried(Failure::NoneHealthy))?;
         let (mut fresh, mut stales, mut attempts) = (false, 0, 0);
@@ -338,11 +338,11 @@ impl UpstreamClient {
     }
 
     /// The server for the next attempt: one that was not tried and is available; else one that was not tried and is
-    /// healthy, though ejected; else a healthy one other than the last tried.
+    /// healthy, though ejected; else a healthy one other than the last tried. A drained one is never chosen.
     fn choose(&self, affinity: u64, tried: &[usize], now: Instant) -> Option<usize> {
         if let ([_], []) = (&*self.pools, tried) {
             // The only server is never ejected.
-            return self.peers.get(0).filter(|server| server.is_healthy()).map(|_| 0);
+            return self.peers.get(0).filter(|server| server.accepts()).map(|_| 0);
         }
         let slow_start = self.upstream.slow_start.map(|span| SlowStart { now, span });
         let share =
@@ -353,12 +353,12 @@ impl UpstreamClient {
             choice.next(affinity, &self.peers, allowed, share)
         };
         next(&|index, server| !tried.contains(&index) && server.is_available(now))
-            .or_else(|| next(&|index, server| !tried.contains(&index) && server.is_healthy()))
-            .or_else(|| next(&|index, server| tried.last() != Some(&index) && server.is_healthy()))
+            .or_else(|| next(&|index, server| !tried.contains(&index) && server.accepts()))
+            .or_else(|| next(&|index, server| tried.last() != Some(&index) && server.accepts()))
     }
 
-    fn is_healthy(&self, index: usize) -> bool {
-        self.peers.get(index).is_some_and(|server| server.is_healthy())
+    fn accepts(&self, index: usize) -> bool {
+        self.peers.get(index).is_some_and(|server| server.accepts())
     }
 
     /// Records that the server failed an attempt that began at `begun`.

@@ -11,6 +11,7 @@ mod policies;
 mod problems;
 mod refusals;
 mod routes;
+mod servers;
 mod status;
 mod top_keys;
 mod values;
@@ -26,7 +27,7 @@ use super::guard::Caller;
 use super::response::{AdminResponse, not_allowed, problem, text, with};
 use crate::limit::units::Fingerprint;
 use crate::plan::admin::AdminRight;
-use crate::plan::{LimitIndex, Plan};
+use crate::plan::{LimitIndex, Plan, Upstream};
 use crate::shared::Shared;
 use crate::store::Unreachable;
 use key::KeyRef;
@@ -65,6 +66,8 @@ enum Endpoint<'p> {
     Ban(&'p str, &'p str),
     Grant(&'p str, &'p str),
     Charge(&'p str, &'p str),
+    /// A server of the upstream with this name.
+    DrainServer(&'p str, &'p str),
 }
 
 /// A request to the API.
@@ -131,6 +134,7 @@ impl<'p> Endpoint<'p> {
             ["limits", limit, "keys", key, "ban"] => Self::Ban(limit, key),
             ["limits", limit, "keys", key, "grant"] => Self::Grant(limit, key),
             ["limits", limit, "keys", key, "charge"] => Self::Charge(limit, key),
+            ["upstreams", upstream, "servers", server, "drain"] => Self::DrainServer(upstream, server),
             _ => return None,
         })
     }
@@ -138,7 +142,7 @@ impl<'p> Endpoint<'p> {
     fn methods(self) -> &'static str {
         match self {
             Self::Key(..) => "GET, HEAD, DELETE",
-            Self::Ban(..) => "POST, DELETE",
+            Self::Ban(..) | Self::DrainServer(..) => "POST, DELETE",
             Self::Status
             | Self::Samples
             | Self::Bans
@@ -163,9 +167,12 @@ impl<'p> Endpoint<'p> {
             | Self::Refusals
             | Self::Explain => AdminRight::Read,
             Self::Key(..) if reads => AdminRight::Read,
-            Self::Key(..) | Self::Ban(..) | Self::Grant(..) | Self::Reload | Self::Drain => {
-                AdminRight::Operate
-            }
+            Self::Key(..)
+            | Self::Ban(..)
+            | Self::Grant(..)
+            | Self::Reload
+            | Self::Drain
+            | Self::DrainServer(..) => AdminRight::Operate,
             // A name that cannot be decoded is that of no limit.
             Self::Charge(limit, _) => {
                 return caller.refusal(AdminRight::Charge(&decoded(limit).unwrap_or_default()));
@@ -196,6 +203,9 @@ impl<'p> Endpoint<'p> {
                 } else {
                     bans::begin(&one, asked).await
                 }
+            }
+            Self::DrainServer(upstream, server) => {
+                servers::drain(asked, upstream, server, *method == Method::POST)
             }
             Self::Grant(limit, key) => KeyRef::find(asked.shared, limit, key)?.grant(asked).await,
             Self::Charge(limit, key) => charge::charge(&KeyRef::find(asked.shared, limit, key)?, asked).await,
@@ -241,6 +251,20 @@ fn limit_named(plan: &Plan, segment: &str) -> Result<LimitIndex, ApiError> {
     plan.limit_named(&name).ok_or_else(|| {
         ApiError::new(StatusCode::NOT_FOUND, format!("there is no limit `{}`", name.escape_debug()))
     })
+}
+
+/// The upstream of this name, and the index of the server with this address, as written in a path.
+fn server_named<'p>(plan: &'p Plan, upstream: &str, server: &str) -> Result<(&'p Upstream, usize), ApiError> {
+    let (name, address) = (decoded(upstream)?, decoded(server)?);
+    let absent = |what: String| ApiError::new(StatusCode::NOT_FOUND, what);
+    let upstream = plan.upstreams.iter().find(|upstream| *upstream.name == *name);
+    let upstream =
+        upstream.ok_or_else(|| absent(format!("there is no upstream `{}`", name.escape_debug())))?;
+    let index = upstream.endpoints().iter().position(|endpoint| *endpoint.authority == *address);
+    let index = index.ok_or_else(|| {
+        absent(format!("upstream `{}` has no server `{}`", upstream.name, address.escape_debug()))
+    })?;
+    Ok((upstream, index))
 }
 
 /// The body of a POST: a JSON object, or empty. No form of a web page can send this content type without permission.

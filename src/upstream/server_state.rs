@@ -25,6 +25,8 @@ pub struct ServerState {
     epoch: Instant,
     /// The result of the health checks; true without health checks.
     healthy: AtomicBool,
+    /// An operator has drained it: it gets no new requests.
+    drained: AtomicBool,
     /// Failures since the last answer, counted up to the number at which the server counts as down.
     failures: AtomicU32,
     /// The cause of the last failed attempt; see [`Cause::code`].
@@ -35,7 +37,7 @@ pub struct ServerState {
     status: AtomicU16,
     /// When the last ejection ends, in microseconds; 0: the server was never ejected.
     until: AtomicU64,
-    /// When it passed its health checks again, in microseconds; 0: it never failed them.
+    /// When it passed its health checks again, or was undrained, in microseconds; 0: never.
     recovered: AtomicU64,
     /// All ejections.
     ejections: AtomicU64,
@@ -78,6 +80,7 @@ impl ServerState {
         Self {
             epoch,
             healthy: AtomicBool::new(true),
+            drained: AtomicBool::new(false),
             failures: AtomicU32::new(0),
             cause: AtomicU8::new(Cause::Unknown.code()),
             ejected: AtomicU32::new(0),
@@ -140,9 +143,29 @@ impl ServerState {
         self.reported_down.store(reported, Relaxed);
     }
 
-    /// Whether the server may be chosen: healthy and not ejected.
+    /// Whether the server may be chosen: it accepts requests, and is not ejected.
     pub fn is_available(&self, now: Instant) -> bool {
-        self.is_healthy() && !self.is_ejected(now)
+        self.accepts() && !self.is_ejected(now)
+    }
+
+    /// Whether the server may be chosen where no other is left: healthy and not drained.
+    pub(super) fn accepts(&self) -> bool {
+        self.is_healthy() && !self.is_drained()
+    }
+
+    /// Whether an operator has drained the server.
+    pub fn is_drained(&self) -> bool {
+        self.drained.load(Relaxed)
+    }
+
+    /// Drains the server: it gets no new requests until this is undone. Returns whether that is a change. A server that is
+    /// undrained begins slowly, as one that is back.
+    pub fn set_drained(&self, drained: bool, now: Instant) -> bool {
+        let is_change = self.drained.swap(drained, Relaxed) != drained;
+        if is_change && !drained {
+            self.recovered.store(self.micros(now).max(1), Relaxed);
+        }
+        is_change
     }
 
     /// The result of the health checks.

@@ -136,6 +136,7 @@ class Gateway:
                             "id": key.id, "key": key.key, "cost": 1, "retry_after": 1, "reason": reason})
 
     def note(self, now, refusal):
+        self.drained = set()
         self.refusal_seq += 1
         self.refusals.append({"seq": self.refusal_seq, "time": now + random.random(), "method": "GET", "host": "api.example.com"} | refusal)
         self.refusals = self.refusals[-200:]
@@ -168,8 +169,8 @@ class Gateway:
             if name == "export":
                 of["servers"] = [{"server": "exports-of-the-whole-catalogue.internal.example.com:9000", "up": True, "why": None, "reason": None} | minute]
                 continue
-            of["servers"] = [{"server": f"10.0.0.{1 if name == 'search' else 3}:9000", "up": True, "why": None, "reason": None} | minute,
-                             {"server": f"10.0.0.{2 if name == 'search' else 4}:9000", "up": not down, "why": "ejected" if down else None, "reason": "connection refused" if down else None} | minute]
+            of["servers"] = [{"server": f"10.0.0.{1 if name == 'search' else 3}:9000", "up": True, "why": None, "reason": None, "drained": f"10.0.0.{1 if name == 'search' else 3}:9000" in self.drained} | minute,
+                             {"server": f"10.0.0.{2 if name == 'search' else 4}:9000", "up": not down, "why": "ejected" if down else None, "reason": "connection refused" if down else None, "drained": False} | minute]
         return {"started": self.started, "config": self.version, "seq": self.seq, "time": self.newest, "count": len(columns), "all": lists(lambda column: column["all"]),
                 "routes": place("routes"), "limits": place("limits"), "upstreams": upstreams, "store": lists(lambda column: column["store"])}
 
@@ -303,6 +304,12 @@ class Gateway:
             return 200, self.one_key(method, unquote(key[1]), key[2], key[3] or "", body)
         if method == "GET" and keys:
             return 200, self.key_list(unquote(keys[1]), query)
+        drain = re.fullmatch(r"upstreams/([^/]+)/servers/([^/]+)/drain", path)
+        if drain and method in {"POST", "DELETE"}:
+            server = unquote(drain[2])
+            changed = (server in self.drained) != (method == "POST")
+            (self.drained.add if method == "POST" else self.drained.discard)(server)
+            return 200, {"upstream": unquote(drain[1]), "server": server, "drained": method == "POST", "changed": changed}
         match method, path:
             case "GET", "status":
                 return 200, self.status()

@@ -103,6 +103,19 @@ class Page(unittest.TestCase):
         self.assertIn("2 up", told)
         self.assertEqual(browser.run("[...document.querySelectorAll('#servers th.n')].map(cell => cell.innerText).join(' ')").split(" ")[:4], ["2xx/s", "3xx/s", "4xx/s", "5xx/s"])
 
+    def test_a_server_is_drained_and_undrained(self):
+        browser = self.opened()
+        row = "[...document.querySelectorAll('#each-server tbody tr')].find(row => row.innerText.includes('10.0.0.1:9000'))"
+        browser.until(f"{row}?.cells[1].innerText === 'up'", "the server's row")
+        browser.run(f"{row}.querySelector('button').click()")
+        browser.until("document.querySelector('#sure').open && document.querySelector('#sure-text').innerText.includes('10.0.0.1:9000 of search')", "the question")
+        browser.answer_sure("Drain this server?", yes=True)
+        browser.until(f"{row}.cells[1].innerText === 'drained' && {row}.querySelector('button').innerText === 'Undrain'", "it is drained")
+        self.assertEqual(len(self.asked("POST /api/v1/upstreams/search/servers/10.0.0.1%3A9000/drain")), 1)
+        browser.run(f"{row}.querySelector('button').click()")
+        browser.until(f"{row}.cells[1].innerText === 'up'", "it is back")
+        self.assertEqual(len(self.asked("DELETE /api/v1/upstreams/search/servers/10.0.0.1%3A9000/drain")), 1)
+
     def test_what_clients_send_is_text(self):
         browser = self.opened()
         browser.until("document.querySelector('#refusals').innerText.includes('/search/')", "refusals")

@@ -203,6 +203,7 @@ fn servers(shared: &Shared, upstream: &Upstream, minute: &HashMap<&ServerName, S
         json!({
             "server": &*server.authority, "up": down.is_none(), "why": down.map(DownReason::as_str),
             "reason": down.map(|down| peers.reason(index, down)),
+            "drained": peers.get(index).is_some_and(|state| state.is_drained()),
             "minute": classes(|class| counts.class(class)), "retries": counts.retries,
         })
     });

@@ -505,6 +505,32 @@ function drawRoutes() {
   write($("routes-note"), "Latency is without delays by limits.");
 }
 
+/** Takes a server out of service, or back. */
+function drainServer({ upstream, server, drained }) {
+  const path = `upstreams/${encodeURIComponent(upstream)}/servers/${encodeURIComponent(server)}/drain`;
+  if (drained) return act(path, "DELETE", null, () => `${server} gets requests again.`);
+  sure("Drain this server?", [strong(server), " of ", strong(upstream), " gets no new requests until it is undrained. Requests in flight end there."], "Drain",
+    () => act(path, "POST", {}, () => `${server} is drained.`));
+}
+
+/** A row for each server. */
+function drawEachServer() {
+  const all = Object.entries(past.upstreams).flatMap(([upstream, of]) => (of.servers ?? []).map((server) => ({ upstream, ...server })));
+  list("each-server", all, ({ upstream, server }) => upstream + " " + server,
+    (one) => make("tr", make("th", one.server, make("span.sub", one.upstream)), make("td.hot.wide"), ...Array.from({ length: CLASSES.length + 1 }, number),
+      make("td.doing", button("Drain", null))),
+    (row, one) => {
+      row.className = one.up ? "" : "hot";
+      row.cells[5].className = one.minute?.["5xx"] ? "n lost" : "n";
+      const state = [one.drained ? "drained" : "", one.up ? (one.drained ? "" : "up") : one.why + (one.reason ? ` (${one.reason})` : "")].filter(Boolean).join(", ");
+      const act = row.querySelector("button");
+      write(act, one.drained ? "Undrain" : "Drain");
+      act.ariaLabel = `${act.textContent} ${one.server}`;
+      act.onclick = () => drainServer(one);
+      cells(row, [null, state, ...CLASSES.map((name) => count(one.minute?.[name])), count(one.retries)]);
+    });
+}
+
 function drawServers() {
   fill("servers", Object.entries(past.upstreams), ([name]) => name,
     ([name]) => make("tr", make("th", name), make("td.hot.wide"), ...Array.from({ length: CLASSES.length + 3 }, number)),
@@ -516,6 +542,7 @@ function drawServers() {
       const state = down ? `${all - down} of ${all} up; ${which}` : all ? `all ${all} up` : "built in";
       cells(row, [null, state, ...classRates(of), rate(lately(of.failed)), rate(lately(of.retries)), rate(last(of.p99_ms))]);
     });
+  drawEachServer();
   const { store } = now.status;
   const newest = (list) => rate(last(past.store[list]));
   write($("store-note"), store.max_keys ? `At most ${count(store.max_keys)} counters, in memory.`

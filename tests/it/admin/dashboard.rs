@@ -46,6 +46,7 @@ macro_rules! page {
 page![
     the_night_story,
     an_outage_is_the_headline,
+    a_server_is_drained_and_undrained,
     what_clients_send_is_text,
     numbers_beside_the_curves_are_the_newest,
     with_the_keyboard_alone,

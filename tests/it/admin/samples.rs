@@ -43,7 +43,7 @@ fn each_request_is_in_exactly_one_second() {
     assert_eq!(upstream["up"].as_array().unwrap().last().unwrap(), 1);
     let server = serde_json::json!([{
         "server": backend.addr().to_string(), "up": true, "why": null, "reason": null,
-        "minute": { "1xx": 0, "2xx": 50, "3xx": 0, "4xx": 0, "5xx": 0 }, "retries": 0,
+        "minute": { "1xx": 0, "2xx": 50, "3xx": 0, "4xx": 0, "5xx": 0 }, "retries": 0, "drained": false,
     }]);
     assert_eq!(upstream["servers"], server);
     let store = &samples["store"];

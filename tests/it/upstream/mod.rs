@@ -4,6 +4,7 @@ mod balance;
 mod bounds;
 mod breaker;
 mod chaos;
+mod drain;
 mod eject;
 mod health;
 mod http2;
