@@ -44,6 +44,7 @@ mod routes;
 mod server;
 mod service_url;
 mod sources;
+mod split;
 mod store;
 mod summary;
 mod table;

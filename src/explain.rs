@@ -18,7 +18,9 @@ use crate::plan::auth::{NamedConsumer, VerifiedCredential};
 use crate::plan::loop_mark::LoopMark;
 use crate::plan::resolve::{EarlyResponse, Peer, Resolution, RoutedRequest, resolve};
 use crate::plan::trial::Trial;
-use crate::plan::{LimitIndex, LimitUse, Mode, PathEdit, Plan, Redirect, Route, TierIndex};
+use crate::plan::{
+    LimitIndex, LimitUse, Mode, PathEdit, Plan, Redirect, Route, TierIndex, Upstream, UpstreamIndex,
+};
 use crate::route::client::{AddressRefusal, ClientAddress};
 use crate::route::content::RequestContent;
 use crate::route::key::{KeySecret, Missing};
@@ -341,6 +343,18 @@ impl Taken {
     }
 }
 
+/// The upstream; of several, the one that the key of the request selects, or all that it may be drawn from.
+fn upstream_words(plan: &Plan, action: &RouteAction, chosen: &Upstream) -> String {
+    let RouteAction::Split(split) = action else { return description::upstream(chosen) };
+    if let Some(key) = &split.key {
+        return format!("{} (chosen {key})", description::upstream(chosen));
+    }
+    let share = |&(upstream, weight): &(UpstreamIndex, u32)| {
+        format!("{} (weight {weight})", description::upstream(plan.upstream(upstream)))
+    };
+    format!("one of {}", split.shares.iter().map(share).collect::<Vec<_>>().join(", "))
+}
+
 impl ExplainedAction {
     fn of(
         plan: &Plan,
@@ -352,7 +366,9 @@ impl ExplainedAction {
             without_credentials(plan, routed.map_or(&otherwise, |routed| &*routed.target))
         };
         match &route.action {
-            &RouteAction::Forward(index) => {
+            RouteAction::Forward(_) | RouteAction::Split(_) => {
+                let first = || route.action.upstreams().first().copied().unwrap_or(UpstreamIndex(0));
+                let index = routed.and_then(|routed| routed.upstream).unwrap_or_else(first);
                 let upstream = plan.upstream(index);
                 let edits = route.path_edit.as_ref().map(|edit| match edit {
                     PathEdit::StripPrefix(_) => "strip_prefix",
@@ -361,7 +377,7 @@ impl ExplainedAction {
                 let base = upstream.base_path.as_ref().map(|_| "base path");
                 let forwarded = plan.target(route, index, request.path, request.query);
                 Self::Forward {
-                    upstream: description::upstream(upstream),
+                    upstream: upstream_words(plan, &route.action, upstream),
                     edits: edits.into_iter().chain(base).collect(),
                     target: target(forwarded.unwrap_or_default()),
                 }

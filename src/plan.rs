@@ -13,6 +13,7 @@ pub mod loop_mark;
 mod ratelimit;
 pub mod reject_reason;
 pub mod resolve;
+pub mod split;
 mod statuses;
 pub mod target;
 pub mod template;
@@ -453,7 +454,7 @@ impl Plan {
                 has(&response.headers)
                     || response.content.as_ref().is_some_and(|content| content.body.has_values())
             }
-            RouteAction::Forward(_) | RouteAction::Redirect(_) => false,
+            RouteAction::Forward(_) | RouteAction::Split(_) | RouteAction::Redirect(_) => false,
         };
         let of_route = |route: &Route| {
             let edits = [&route.request_headers, &route.response_headers];

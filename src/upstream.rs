@@ -92,6 +92,12 @@ impl Failed {
     fn untried(failure: Failure) -> Self {
         Self { failure, authority: None, attempts: 0, retry_after: None }
     }
+
+    /// A failure of the last of these attempts, at the server of the pool.
+    fn at(pool: &EndpointPool, failure: Failure, attempts: u32) -> Self {
+        let authority = Some(Arc::clone(pool.authority()));
+        Self { failure, authority, attempts, retry_after: None }
+    }
 }
 
 /// Why an attempt is followed by another one: the `reason` of `tollgate_upstream_retries_total`.
@@ -274,12 +280,7 @@ impl UpstreamClient {
         loop {
             attempts += 1;
             let pool = &self.pools[index];
-            let failed = |failure| Failed {
-                failure,
-                authority: Some(Arc::clone(pool.authority())),
-                attempts,
-                retry_after: None,
-            };
+            let failed = |failure| Failed::at(pool, failure, attempts);
             let (affinity, begun) = (request.affinity, now);
             let connection = match self.connection(index, careful, fresh, request.own).await {
                 Ok(connection) => connection,
@@ -301,16 +302,11 @@ impl UpstreamClient {
             let failure = match poll_fn(|context| exchange.poll_head(context, timeout, timer)).await {
                 Ok(head) => {
                     self.report_status(index, head.status, begun, &permit);
-                    if !self.upstream.retry.statuses.contains(head.status) || !exchange.is_repeatable() {
-                        return Ok((exchange, head));
-                    }
-                    now = clock::now();
-                    let Some(other) = self.retry_server(&mut tried, index, affinity, now) else {
+                    let Some(other) = self.retry_status(&exchange, head.status, &mut tried, affinity) else {
                         return Ok((exchange, head));
                     };
-                    self.note_retry(index, RetryReason::Status);
                     request = exchange.into_repeated(&head, self.upstream.idle_timeout);
-                    (index, fresh) = (other, false);
+                    (index, fresh, now) = (other, false, clock::now());
                     continue;
                 }
                 Err(failure) => failure,
@@ -446,6 +442,23 @@ impl UpstreamClient {
     fn retry_busy(&self, tried: &Tried, index: usize, ending: AbortReason, now: Instant) -> Option<usize> {
         let left = tried.len() < self.upstream.retry.attempts as usize;
         (ending == AbortReason::Busy && left && self.budget.borrow_mut().spend(now)).then_some(index)
+    }
+
+    /// The index of the server for another attempt after a response, if its status and the request allow that.
+    #[inline]
+    fn retry_status<U: RequestBody>(
+        &self,
+        exchange: &Exchange<'_, U>,
+        status: StatusCode,
+        tried: &mut Tried,
+        affinity: u64,
+    ) -> Option<usize> {
+        if !self.upstream.retry.statuses.contains(status) || !exchange.is_repeatable() {
+            return None;
+        }
+        let other = self.retry_server(tried, exchange.index(), affinity, clock::now())?;
+        self.note_retry(exchange.index(), RetryReason::Status);
+        Some(other)
     }
 
     /// The index of the server for another attempt: another server, within the maximum of attempts and the retry

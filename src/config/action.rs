@@ -5,6 +5,7 @@ use http::StatusCode;
 
 use super::name::Directory;
 use super::report::quoted;
+use super::split;
 use super::table::ConfigTable;
 use super::text::{Cursor, SyntaxError};
 use super::value::ConfigValue;
@@ -21,7 +22,7 @@ const STATUSES: [u32; 5] = [301, 302, 303, 307, 308];
 
 /// The keys of a route that say what it does.
 pub(super) struct ActionDraft {
-    pub(super) upstream: Option<UpstreamIndex>,
+    pub(super) upstreams: Vec<UpstreamIndex>,
     /// `redirect = "https"`.
     pub(super) redirect: Option<Redirect>,
     pub(super) path_edit: Option<PathEdit>,
@@ -37,8 +38,8 @@ pub(super) fn read(
     matching: PathMatching,
 ) -> ActionDraft {
     let upstream_given = table.given("upstream");
-    let upstream = table.optional("upstream", |value| upstreams.find(&value.text()?));
-    let upstream = upstream.map(UpstreamIndex);
+    let upstream = table.optional("upstream", |value| split::upstream(&value, upstreams));
+    let upstream = split::with_key(table, upstream);
     let redirect_value = table.take("redirect");
     let (mut redirect, mut redirect_to) = (None, None);
     if let Some(value) = &redirect_value {
@@ -63,13 +64,14 @@ pub(super) fn read(
     } else if others == 0 && respond_value.is_none() {
         table.missing("upstream", "\"NAME\"");
     }
+    let named = upstream.as_ref().map(RouteAction::upstreams).unwrap_or_default();
     let action = match (upstream, redirect_to, respond) {
-        (Some(upstream), None, None) => Some(RouteAction::Forward(upstream)),
+        (Some(forwarding), None, None) => Some(forwarding),
         (None, Some(redirect), None) => redirect.map(Box::new).map(RouteAction::Redirect),
         (None, None, Some(respond)) => respond.map(Box::new).map(RouteAction::Respond),
         _ => None,
     };
-    ActionDraft { upstream, redirect, path_edit, action }
+    ActionDraft { upstreams: named, redirect, path_edit, action }
 }
 
 fn path_edit(

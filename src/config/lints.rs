@@ -68,7 +68,7 @@ fn unused_limits(draft: &FileDraft, reader: &Diagnostics<'_>) {
 
 fn unused_upstreams(draft: &FileDraft, reader: &Diagnostics<'_>) {
     let mut used = vec![false; draft.upstreams.len()];
-    for index in draft.routes.iter().filter_map(|route| route.upstream) {
+    for index in draft.routes.iter().flat_map(|route| &route.upstreams) {
         used[index.0] = true;
     }
     for (upstream, _) in draft.upstreams.iter().zip(used).filter(|(_, used)| !used) {

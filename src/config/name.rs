@@ -6,6 +6,7 @@ use super::diagnostics::Diagnostics;
 use super::remedies::did_you_mean;
 use super::report::{SourceSpan, listed, quoted};
 use super::text::Cursor;
+use super::value::Entry;
 
 /// Maximum length of a limit's name, which is in every response.
 const MAX_LIMIT_NAME: usize = 64;
@@ -51,20 +52,38 @@ impl<'a> Directory<'a> {
 
     /// The index of the name `text`. An undefined name is an error.
     pub(super) fn find(&self, text: &Cursor<'_>) -> Option<usize> {
-        let name = text.as_str();
-        let found = self.indices.get(name).copied();
-        if found.is_none() && text.reader().is_incomplete() {
-            let why = format!("{} {} may stand in a file that is not known", self.kind, text.quoted());
-            text.reader().skip(text.span(), &why);
-        } else if found.is_none() {
-            // Searching all names for each of many errors would take long, for remedies that are not shown.
-            let help = match text.reader().shows_more_errors() {
-                true => did_you_mean(name, self.names.iter().copied(), &self.known()),
-                false => String::new(),
-            };
-            text.reader().fault(text.span(), format!("there is no {} {}", self.kind, text.quoted()), help);
+        let found = self.indices.get(text.as_str()).copied();
+        if found.is_none() {
+            self.report_unknown((text.as_str(), &text.quoted()), text.span(), text.reader());
         }
         found
+    }
+
+    /// The same of a key of a table.
+    pub(super) fn find_key(&self, entry: &Entry<'_>) -> Option<usize> {
+        let found = self.indices.get(entry.key).copied();
+        if found.is_none() {
+            self.report_unknown((entry.key, &quoted(entry.key)), entry.key_span, entry.value.reader());
+        }
+        found
+    }
+
+    fn report_unknown(
+        &self,
+        (name, shown): (&str, &impl std::fmt::Display),
+        span: SourceSpan,
+        reader: &Diagnostics<'_>,
+    ) {
+        if reader.is_incomplete() {
+            let why = format!("{} {shown} may stand in a file that is not known", self.kind);
+            return reader.skip(span, &why);
+        }
+        // Searching all names for each of many errors would take long, for remedies that are not shown.
+        let help = match reader.shows_more_errors() {
+            true => did_you_mean(name, self.names.iter().copied(), &self.known()),
+            false => String::new(),
+        };
+        reader.fault(span, format!("there is no {} {shown}", self.kind), help);
     }
 
     fn known(&self) -> String {

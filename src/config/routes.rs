@@ -33,7 +33,7 @@ pub(super) struct RouteDraft {
     pub(super) is_named: bool,
     /// `None` if they have faults.
     pub(super) conditions: Option<Conditions>,
-    pub(super) upstream: Option<UpstreamIndex>,
+    pub(super) upstreams: Vec<UpstreamIndex>,
     /// The limits it names, without undefined ones.
     pub(super) uses: Vec<RouteLimit>,
     /// `None` if it has faults.
@@ -61,7 +61,7 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
     let path = table.require("path", "\"/*\"", |value| value.text());
     let matcher = path.as_ref().and_then(|text| conditions::path(text, around.path_matching));
     let conditions = conditions::read(&mut table, matcher.clone());
-    let ActionDraft { upstream, redirect, path_edit, action } =
+    let ActionDraft { upstreams, redirect, path_edit, action } =
         action::read(&mut table, (path.as_ref(), matcher.as_ref()), &around.upstreams, around.path_matching);
     let cost = table.or("cost", CostDraft::DEFAULT, |value| cost::read(&value));
     let own = table.or("limits", Vec::new(), |value| route_limits::uses(&value, &cost, &around.limits));
@@ -85,7 +85,7 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
         }
         _ => None,
     };
-    Some(RouteDraft { name, span, is_named, conditions, upstream, uses, route })
+    Some(RouteDraft { name, span, is_named, conditions, upstreams, uses, route })
 }
 
 fn name_of(value: &ConfigValue<'_>) -> Option<(String, SourceSpan)> {

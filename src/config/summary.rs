@@ -8,7 +8,8 @@ use crate::limit::units::Cost;
 use crate::plan::action::RouteAction;
 use crate::plan::auth::{ApiKeys, Auth, AuthMethod, RouteAuth};
 use crate::plan::cost::CostRule;
-use crate::plan::{Backend, Limit, LimitUse, Mode, Plan, Policy, Redirect, Route, Upstream};
+use crate::plan::split::UpstreamSplit;
+use crate::plan::{Backend, Limit, LimitUse, Mode, Plan, Policy, Redirect, Route, Upstream, UpstreamIndex};
 use crate::route::client::AddressRules;
 use crate::route::condition::Condition;
 use crate::route::networks::Networks;
@@ -178,9 +179,21 @@ fn conditions_words(route: &Route) -> String {
 fn action_words(plan: &Plan, route: &Route) -> String {
     match &route.action {
         RouteAction::Forward(upstream) => upstream_words(plan.upstream(*upstream)),
+        RouteAction::Split(split) => split_words(plan, split),
         RouteAction::Redirect(redirect) => format!("redirect with {}", redirect.status.as_str()),
         RouteAction::Respond(response) => format!("answered with {}", response.status.as_str()),
     }
+}
+
+/// ```95 % to `blue` (2 servers), 5 % to `green` (1 server), by `cookie:session` ```.
+fn split_words(plan: &Plan, split: &UpstreamSplit) -> String {
+    let total: u64 = split.shares.iter().map(|(_, weight)| u64::from(*weight)).sum();
+    let share = |(upstream, weight): &(UpstreamIndex, u32)| {
+        let percent = (f64::from(*weight) * 1e4 / (total.max(1) as f64)).round() / 1e2;
+        format!("{percent} % to {}", upstream_words(plan.upstream(*upstream)))
+    };
+    let shares = split.shares.iter().map(share).collect::<Vec<_>>().join(", ");
+    split.key.as_ref().map_or_else(|| shares.clone(), |key| format!("{shares}, {key}"))
 }
 
 fn upstream_words(upstream: &Upstream) -> String {

@@ -3,6 +3,7 @@
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::UpstreamIndex;
+use super::split::UpstreamSplit;
 use super::target::TargetTemplate;
 use super::template::{BodyTemplate, HeaderTemplate};
 
@@ -11,6 +12,8 @@ use super::template::{BodyTemplate, HeaderTemplate};
 pub enum RouteAction {
     /// Forwards it to the upstream.
     Forward(UpstreamIndex),
+    /// Forwards it to one of several upstreams.
+    Split(Box<UpstreamSplit>),
     /// Redirects the client.
     Redirect(Box<RedirectTo>),
     /// Answers it.
@@ -79,11 +82,12 @@ impl ErrorPages {
 }
 
 impl RouteAction {
-    /// The upstream, if requests are forwarded.
-    pub fn upstream(&self) -> Option<UpstreamIndex> {
+    /// The upstreams that requests are forwarded to; none if the gateway answers.
+    pub fn upstreams(&self) -> Vec<UpstreamIndex> {
         match self {
-            Self::Forward(upstream) => Some(*upstream),
-            Self::Redirect(_) | Self::Respond(_) => None,
+            Self::Forward(upstream) => vec![*upstream],
+            Self::Split(split) => split.shares.iter().map(|(upstream, _)| *upstream).collect(),
+            Self::Redirect(_) | Self::Respond(_) => Vec::new(),
         }
     }
 }

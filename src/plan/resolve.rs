@@ -15,7 +15,7 @@ use super::auth::{
 use super::loop_mark::LoopMark;
 use super::reject_reason::RejectReason;
 use super::target::AmbiguousTarget;
-use super::{Plan, Redirect, Route};
+use super::{Plan, Redirect, Route, UpstreamIndex};
 use crate::auth::forward::ForwardQuestion;
 use crate::http1::name::Name;
 use crate::http1::request::{Body, RequestHead};
@@ -80,6 +80,8 @@ pub struct RoutedRequest<'p, 'r> {
     pub consumer: Option<NamedConsumer<'p>>,
     /// Its charges.
     pub charges: RequestCharges<'p>,
+    /// The upstream that it is forwarded to; `None`: the gateway answers.
+    pub upstream: Option<UpstreamIndex>,
     /// The path and query for the backend, or the location of a redirect. Empty if the gateway answers.
     pub target: Cow<'r, str>,
     /// The hash that selects the server.
@@ -207,6 +209,7 @@ struct Routed<'p, 'r> {
     route: &'p Route,
     consumer: Option<NamedConsumer<'p>>,
     assessment: RequestCharges<'p>,
+    upstream: Option<UpstreamIndex>,
     target: Cow<'r, str>,
     affinity: u64,
 }
@@ -221,12 +224,13 @@ impl<'p, 'r> Input<'p, 'r, '_> {
                 Err(response) => (host, Err(response)),
                 Ok(request) => {
                     let outcome = match self.route(secret, loop_mark, &request, &mut route) {
-                        Ok(Routed { index, route, consumer, assessment, target, affinity }) => {
+                        Ok(Routed { index, route, consumer, assessment, upstream, target, affinity }) => {
                             Ok(RoutedRequest {
                                 index,
                                 route,
                                 consumer,
                                 charges: assessment,
+                                upstream,
                                 target,
                                 affinity,
                                 granted: self.granted(),
@@ -321,13 +325,21 @@ impl<'p, 'r> Input<'p, 'r, '_> {
             return Err(EarlyResponse::Unread);
         }
         request.consumer = consumer.map(|named| named.consumer);
-        let (target, affinity) = match &route.action {
-            &RouteAction::Forward(upstream) => {
+        let upstream = match &route.action {
+            RouteAction::Forward(upstream) => Some(*upstream),
+            RouteAction::Split(split) => {
+                let place = (&*route.name, route.conditions.merge_slashes);
+                Some(split.choose(&request, place, || fastrand::u64(..)))
+            }
+            RouteAction::Redirect(_) | RouteAction::Respond(_) => None,
+        };
+        let (target, affinity) = match (&route.action, upstream) {
+            (_, Some(upstream)) => {
                 let target = plan.forwarded_target((route, upstream), head, &seen.path);
                 let target = target.map_err(|AmbiguousTarget| RejectReason::ambiguous_target())?;
                 (target, plan.upstream(upstream).affinity(&request, route))
             }
-            RouteAction::Redirect(redirect) => {
+            (RouteAction::Redirect(redirect), None) => {
                 let Conditions { path, merge_slashes, .. } = &route.conditions;
                 // Another host gets no credential. A path on this host asks for it again.
                 let query = match redirect.to.has_host() {
@@ -336,7 +348,7 @@ impl<'p, 'r> Input<'p, 'r, '_> {
                 };
                 (redirect.to.location(path, &seen.path, *merge_slashes, query.as_deref()).into(), 0)
             }
-            RouteAction::Respond(_) => ("".into(), 0),
+            _ => ("".into(), 0),
         };
         Ok(Routed {
             index,
@@ -344,6 +356,7 @@ impl<'p, 'r> Input<'p, 'r, '_> {
             consumer,
             // Built in place: it is large enough that moving it costs measurably.
             assessment: RequestCharges::new(plan, route, &request, secret),
+            upstream,
             target,
             affinity,
         })

@@ -62,6 +62,16 @@ impl<'p> RequestAction<'p, '_> {
             _ => Self::Refuse(OverLimitRequest { refusal, tightest, route: routed.route }),
         }
     }
+
+    /// The same because of a ban.
+    pub(super) fn refuse_banned(
+        ctx: &mut RequestContext,
+        routed: &RoutedRequest<'p, '_>,
+        BanRefusal { refusal, tightest, .. }: BanRefusal<'p>,
+    ) -> Self {
+        ctx.list_binding(&tightest, refusal.retry_after());
+        Self::refuse(ctx, routed, refusal, Some(tightest))
+    }
 }
 
 /// The refusal of a request because of a ban, if there is one. A ban that this request begins counts from the decision,

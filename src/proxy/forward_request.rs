@@ -58,7 +58,6 @@ pub(crate) struct ForwardRequest<'p> {
 impl<'p> ForwardRequest<'p> {
     pub(crate) fn new(
         routed: &RoutedRequest<'p, '_>,
-        upstream: UpstreamIndex,
         tightest: Option<BindingLimit<'p>>,
         since: Timestamp,
     ) -> Self {
@@ -66,7 +65,8 @@ impl<'p> ForwardRequest<'p> {
         let takes_trailers = |value| has_item(value, b"trailers");
         Self {
             route: routed.route,
-            upstream,
+            // A request that is forwarded has an upstream.
+            upstream: routed.upstream.unwrap_or(UpstreamIndex(0)),
             tightest,
             consumer: routed.consumer.map(|named| named.consumer),
             granted: routed.granted,

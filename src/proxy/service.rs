@@ -30,7 +30,7 @@ use crate::http1::request::{Body, RequestError, RequestHead};
 use crate::limit::units::{Micros, Timestamp};
 use crate::plan::Route;
 use crate::plan::action::RouteAction;
-use crate::plan::admission::{Admission, AdmissionDecision, BanRefusal};
+use crate::plan::admission::{Admission, AdmissionDecision};
 use crate::plan::auth::{CredentialFault, VerifiedCredential};
 use crate::plan::reject_reason::RejectReason;
 use crate::plan::resolve::{self, EarlyResponse, Resolution, RoutedRequest, SeenRequest};
@@ -126,11 +126,10 @@ async fn judge<'p, 'r>(
     };
     let reader = &*reader;
     if !ctx.worker.shared.store.bans().is_empty()
-        && let Some(BanRefusal { index, refusal, tightest }) = banned(ctx, &routed.charges)
+        && let Some(ban) = banned(ctx, &routed.charges)
     {
-        ctx.count_ban(&routed, index);
-        ctx.list_binding(&tightest, refusal.retry_after());
-        return RequestAction::refuse(ctx, &routed, refusal, Some(tightest));
+        ctx.count_ban(&routed, ban.index);
+        return RequestAction::refuse_banned(ctx, &routed, ban);
     }
     if let Some(refusal) = routed.charges.missing() {
         ctx.decided(&routed, &Outcome::default());
@@ -138,16 +137,15 @@ async fn judge<'p, 'r>(
     }
     let Some(outcome) = decide(ctx, &routed.charges, reader).await else { return RequestAction::GiveUp };
     if outcome.banned
-        && let Some(BanRefusal { index, refusal, tightest }) = banned_by_store(ctx, &routed.charges, &outcome)
+        && let Some(ban) = banned_by_store(ctx, &routed.charges, &outcome)
     {
         if outcome.decisions.is_empty() {
-            ctx.count_ban(&routed, index);
+            ctx.count_ban(&routed, ban.index);
         } else {
             ctx.decided(&routed, &outcome);
-            ctx.name_ban(&routed, index);
+            ctx.name_ban(&routed, ban.index);
         }
-        ctx.list_binding(&tightest, refusal.retry_after());
-        return RequestAction::refuse(ctx, &routed, refusal, Some(tightest));
+        return RequestAction::refuse_banned(ctx, &routed, ban);
     }
     ctx.decided(&routed, &outcome);
     if outcome.unavailable {
@@ -176,12 +174,12 @@ async fn judge<'p, 'r>(
     };
     let route = routed.route;
     let form = match &route.action {
-        &RouteAction::Forward(upstream) => {
-            let delivery = ForwardRequest::new(&routed, upstream, tightest, since);
-            return RequestAction::Forward(delivery, routed.target);
-        }
         RouteAction::Redirect(redirect) => FixedForm::Redirect(redirect, routed.target.into_owned()),
         RouteAction::Respond(response) => FixedForm::Respond(response),
+        RouteAction::Forward(_) | RouteAction::Split(_) => {
+            let delivery = ForwardRequest::new(&routed, tightest, since);
+            return RequestAction::Forward(delivery, routed.target);
+        }
     };
     RequestAction::Answer(Box::new(FixedAnswer { route, tightest, form }))
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::config::{consumers_words, counted};
 use crate::limit::display::ShortDisplay;
+use crate::plan::action::RouteAction;
 use crate::plan::auth::{Auth, RouteAuth};
 use crate::plan::{HeaderEdits, Limit, LimitUse, Plan, Policy, Route, Server, Upstream};
 use crate::route::Conditions;
@@ -322,11 +323,19 @@ fn upstream(subject: &mut Subject<'_>, last: &Upstream, next: &Upstream) {
 fn route(subject: &mut Subject<'_>, (last_plan, last): (&Plan, &Route), (next_plan, next): (&Plan, &Route)) {
     conditions(subject, &last.conditions, &next.conditions);
     let name = |plan: &Plan, route: &Route| {
-        let upstream = route.action.upstream();
-        upstream.map(|upstream| plan.upstream(upstream).name.to_string()).unwrap_or_default()
+        let name = |upstream| plan.upstream(upstream).name.to_string();
+        match &route.action {
+            RouteAction::Forward(upstream) => name(*upstream),
+            RouteAction::Split(split) => {
+                let share = |&(upstream, weight)| format!("{} {weight}", name(upstream));
+                let key = split.key.iter().map(ToString::to_string);
+                split.shares.iter().map(share).chain(key).collect::<Vec<_>>().join(", ")
+            }
+            RouteAction::Redirect(_) | RouteAction::Respond(_) => String::new(),
+        }
     };
     subject.shown("upstream", name(last_plan, last), name(next_plan, next));
-    if last.action.upstream().is_none() && next.action.upstream().is_none() {
+    if last.action.upstreams().is_empty() && next.action.upstreams().is_empty() {
         subject.hidden("answer", &last.action, &next.action);
     }
     subject.shown("cost", &last.cost, &next.cost);

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::plan::BreakerRule;
 
 /// The seconds over which attempts are counted.
-const SECONDS: u64 = 10;
+const SECONDS: usize = 10;
 /// Bits of a count of attempts of one second.
 const COUNT_BITS: u32 = 20;
 const MAX_COUNT: u64 = (1 << COUNT_BITS) - 1;
@@ -30,7 +30,7 @@ const MAX_COUNT: u64 = (1 << COUNT_BITS) - 1;
 pub(super) struct UpstreamBreaker {
     /// The start of the times.
     epoch: Instant,
-    seconds: [CountedSecond; SECONDS as usize],
+    seconds: [CountedSecond; SECONDS],
     /// When it may be tried again, in microseconds; 0: it is closed.
     open_until: AtomicU64,
     /// A trial is under way.
@@ -97,7 +97,7 @@ impl UpstreamBreaker {
             return;
         }
         let second = self.micros(now) / 1_000_000;
-        let place = usize::try_from(second % SECONDS).unwrap_or(0);
+        let place = usize::try_from(second).unwrap_or(0) % SECONDS;
         self.seconds[place].count(second, failed);
         if failed {
             let (attempts, failures) = self.sums(second);
@@ -162,7 +162,7 @@ impl UpstreamBreaker {
     /// Attempts and failures of the last ten seconds, `now` being the last one.
     fn sums(&self, now: u64) -> (u64, u64) {
         let counts = self.seconds.iter().map(CountedSecond::counts);
-        let lately = counts.filter(|(second, ..)| second + SECONDS > now && *second <= now);
+        let lately = counts.filter(|(second, ..)| second + SECONDS as u64 > now && *second <= now);
         lately.fold((0, 0), |sum, (_, attempts, failures)| (sum.0 + attempts, sum.1 + failures))
     }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::plan::action::RouteAction;
 use crate::plan::cost::CostRule;
-use crate::plan::{LimitUse, Plan, Route};
+use crate::plan::{LimitUse, Plan, Route, UpstreamIndex};
 use crate::route::condition::Condition;
 
 pub(super) fn get(plan: &Plan) -> Value {
@@ -25,7 +25,8 @@ fn one(plan: &Plan, route: &Route) -> Value {
         "headers": texts(conditions.values.iter().filter_map(header).collect()),
         "query": texts(conditions.values.iter().filter_map(parameter).collect()),
         "clients": texts(conditions.values.iter().flat_map(networks).collect()),
-        "upstream": route.action.upstream().map(|upstream| &*plan.upstream(upstream).name),
+        "upstream": upstream(plan, &route.action),
+        "split": split(plan, &route.action),
         "answer": answer(&route.action),
         "cost": route.cost.least(), "cost_rule": rule(&route.cost),
         "auth": route.auth.iter().flat_map(|auth| &auth.auths).map(|auth| &*plan.auth(*auth).name).collect::<Vec<_>>(),
@@ -33,10 +34,24 @@ fn one(plan: &Plan, route: &Route) -> Value {
     })
 }
 
+/// The upstream, if there is only one.
+fn upstream<'p>(plan: &'p Plan, action: &RouteAction) -> Option<&'p str> {
+    if let RouteAction::Forward(upstream) = action { Some(&plan.upstream(*upstream).name) } else { None }
+}
+
+/// The weights of several upstreams, by name.
+fn split(plan: &Plan, action: &RouteAction) -> Value {
+    let RouteAction::Split(split) = action else { return Value::Null };
+    let share = |&(upstream, weight): &(UpstreamIndex, u32)| {
+        (plan.upstream(upstream).name.to_string(), weight.into())
+    };
+    Value::Object(split.shares.iter().map(share).collect())
+}
+
 /// The status that the gateway itself answers with.
 fn answer(action: &RouteAction) -> Option<u16> {
     match action {
-        RouteAction::Forward(_) => None,
+        RouteAction::Forward(_) | RouteAction::Split(_) => None,
         RouteAction::Redirect(redirect) => Some(redirect.status.as_u16()),
         RouteAction::Respond(response) => Some(response.status.as_u16()),
     }

@@ -72,7 +72,8 @@ fn look(source: &str, headers: &[(String, String)], query: Option<&str>) -> Carr
         "bearer" => match carried(of("authorization")) {
             Carried::One(value) => {
                 let text = String::from_utf8(value).unwrap();
-                let (scheme, token) = text.split_once(' ').unwrap_or((&text, ""));
+                // A tab separates, too: a lenient backend may take it so.
+                let (scheme, token) = text.split_once([' ', '\t']).unwrap_or((&text, ""));
                 let token = if scheme.eq_ignore_ascii_case("bearer") { token.trim() } else { "" };
                 carried(vec![token.into()])
             }

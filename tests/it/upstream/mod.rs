@@ -14,5 +14,6 @@ mod outage;
 mod precedence;
 mod private;
 mod slow_start;
+mod split;
 mod statuses;
 mod tls;

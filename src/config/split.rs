@@ -1,0 +1,66 @@
+//! `upstream` of a route: the name of one, or a table of weights; and `upstream_key`.
+
+use super::limits;
+use super::name::Directory;
+use super::table::ConfigTable;
+use super::value::{ConfigValue, Entry};
+use crate::plan::UpstreamIndex;
+use crate::plan::action::RouteAction;
+use crate::plan::split::UpstreamSplit;
+use crate::route::key::{Key, Part, Repeated};
+
+/// Upstreams of one route.
+const MAX_UPSTREAMS: usize = 16;
+const MAX_WEIGHT: u32 = 1_000_000;
+
+/// `"blue"`, or `{ blue = 95, green = 5 }`.
+pub(super) fn upstream(value: &ConfigValue<'_>, upstreams: &Directory<'_>) -> Option<RouteAction> {
+    if !value.is_table() {
+        return upstreams.find(&value.text()?).map(UpstreamIndex).map(RouteAction::Forward);
+    }
+    let entries = value.entries()?;
+    if entries.len() < 2 || entries.len() > MAX_UPSTREAMS {
+        let message = format!("a route is split between {} upstreams", entries.len());
+        value.fault(message, format!("name 2 to {MAX_UPSTREAMS}, or one without a table"));
+        return None;
+    }
+    let share = |entry: &Entry<'_>| {
+        let weight = entry.value.count(0, MAX_WEIGHT);
+        Some((UpstreamIndex(upstreams.find_key(entry)?), weight?))
+    };
+    let shares: Vec<_> = entries.iter().map(share).collect();
+    let shares: Vec<_> = shares.into_iter().collect::<Option<_>>()?;
+    if shares.iter().all(|(_, weight)| *weight == 0) {
+        value.fault("no upstream gets any requests", "write a weight above 0 for one of them");
+        return None;
+    }
+    Some(RouteAction::Split(Box::new(UpstreamSplit { shares, key: None })))
+}
+
+/// The same with `upstream_key`, which belongs to a split alone.
+pub(super) fn with_key(table: &mut ConfigTable<'_>, action: Option<RouteAction>) -> Option<RouteAction> {
+    let value = table.take("upstream_key");
+    match (action, value) {
+        (Some(RouteAction::Split(mut split)), Some(value)) => {
+            split.key = Some(Key { repeated: Some(Repeated::Join), ..Key::new(parts(&value)?) });
+            Some(RouteAction::Split(split))
+        }
+        (Some(action), Some(value)) => {
+            let help = "leave it out, or write `upstream = { blue = 95, green = 5 }`";
+            value.fault("`upstream_key` has no effect without several upstreams", help);
+            Some(action)
+        }
+        (action, _) => action,
+    }
+}
+
+fn parts(value: &ConfigValue<'_>) -> Option<Vec<Part>> {
+    let parts = limits::parts(value)?;
+    if let Some(part) = parts.iter().find(|part| part.is_of_body()) {
+        let message =
+            format!("`{part}` is no `upstream_key`: the upstream is chosen before the body is read");
+        value.fault(message, "name a header, a cookie or `ip`");
+        return None;
+    }
+    Some(parts)
+}

@@ -1,0 +1,87 @@
+//! `upstream = { blue = 95, green = 5 }`: requests of a route split between upstreams by weight.
+
+use super::UpstreamIndex;
+use crate::limit::units::Fingerprint;
+use crate::route::RouteRequest;
+use crate::route::key::{Key, KeyResult, KeySecret};
+
+/// Keys the hash that selects an upstream: public, so that all gateways of a fleet select the same.
+const SPLIT: KeySecret = KeySecret::Process(*b"tollgate's split");
+
+/// The upstreams of a route, and their shares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamSplit {
+    /// In the order of the file; at least two. One at least has a weight above 0.
+    pub shares: Vec<(UpstreamIndex, u32)>,
+    /// Requests with the same key go to the same upstream; `None`: each request is drawn.
+    pub key: Option<Key>,
+}
+
+impl UpstreamSplit {
+    /// The upstream of a request. `draw` draws a number of 64 bits for a request without a key.
+    pub fn choose(
+        &self,
+        request: &RouteRequest<'_>,
+        (route, merge_slashes): (&str, bool),
+        draw: impl FnOnce() -> u64,
+    ) -> UpstreamIndex {
+        let hash = self.key.as_ref().and_then(|key| match key.claim(&SPLIT, request, route, merge_slashes) {
+            KeyResult::Key(Fingerprint(bits)) => u64::try_from(bits >> 64).ok(),
+            KeyResult::Skip | KeyResult::Deny | KeyResult::Repeated | KeyResult::Unreadable(_) => None,
+        });
+        self.at(hash.unwrap_or_else(draw))
+    }
+
+    /// The upstream at this point of all 2^64: the first ones belong to the first upstream. So if the last one's share
+    /// grows, keys move only to it, and none moves between the others.
+    fn at(&self, point: u64) -> UpstreamIndex {
+        let total: u64 = self.shares.iter().map(|(_, weight)| u64::from(*weight)).sum();
+        let scaled = u64::try_from((u128::from(point) * u128::from(total)) >> 64).unwrap_or(0);
+        let mut sum = 0;
+        let covers = |(_, weight): &&(UpstreamIndex, u32)| {
+            sum += u64::from(*weight);
+            scaled < sum
+        };
+        let first = || self.shares.first().map_or(UpstreamIndex(0), |(upstream, _)| *upstream);
+        self.shares.iter().find(covers).map_or_else(first, |(upstream, _)| *upstream)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(weights: &[u32]) -> UpstreamSplit {
+        let shares = weights.iter().enumerate().map(|(index, weight)| (UpstreamIndex(index), *weight));
+        UpstreamSplit { shares: shares.collect(), key: None }
+    }
+
+    /// Points spread evenly over all.
+    fn points() -> impl Iterator<Item = u64> {
+        (0..10_000_u64).map(|number| number * (u64::MAX / 10_000))
+    }
+
+    #[test]
+    fn each_gets_its_share() {
+        for (weights, shares) in [
+            (&[95, 5][..], &[9_500, 500][..]),
+            (&[1, 1, 2], &[2_500, 2_500, 5_000]),
+            (&[0, 7], &[0, 10_000]),
+            (&[7, 0], &[10_000, 0]),
+        ] {
+            let split = split(weights);
+            let mut counts = vec![0_i32; weights.len()];
+            points().for_each(|point| counts[split.at(point).0] += 1);
+            for (count, share) in counts.iter().zip(shares) {
+                assert!((count - share).abs() <= 1, "{weights:?}: {counts:?}");
+            }
+        }
+        assert_eq!((split(&[1, 1]).at(0).0, split(&[1, 1]).at(u64::MAX).0), (0, 1));
+    }
+
+    #[test]
+    fn a_larger_share_of_the_last_one_keeps_what_it_has() {
+        let (before, after) = (split(&[95, 5]), split(&[50, 50]));
+        assert!(points().filter(|point| before.at(*point).0 == 1).all(|point| after.at(point).0 == 1));
+    }
+}
