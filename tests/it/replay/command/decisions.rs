@@ -232,3 +232,27 @@ fn two_files_are_compared() {
     };
     assert!(notes.iter().all(is_said), "{notes:?}");
 }
+
+/// A day of 23 hours in Berlin: the third request of the day is refused until its last second.
+#[test]
+fn a_day_of_the_calendar_has_its_real_length() {
+    let table = "[limits.day]\nalgorithm = \"fixed-window\"\nkey = \"ip\"\nrate = \"2/day\"\nalign = \"calendar\"\ntime_zone = \"Europe/Berlin\"\n";
+    // 29 March 2026 begins at 23:00 UTC of the day before, and ends at 22:00 UTC.
+    let (begin, end) = (1774738800, 1774821600);
+    let at = |second: u64| format!("{{\"t\":{second}.000,\"c\":\"192.0.2.1\",\"p\":\"/\"}}\n");
+    let text = [begin - 1, begin - 1, begin - 1, begin, begin, begin, end - 1, end, end].map(at).concat();
+    let report = Folder::new(table, "\"day\"").replay_lines(&text);
+    assert_sums(&report, 9, 3, 0);
+}
+
+/// Without a trial all but the first request of each client are refused; a trial of half of them refuses fewer.
+#[test]
+fn a_trial_refuses_its_share_of_the_clients() {
+    let table = "[limits.x]\nalgorithm = \"fixed-window\"\nkey = \"ip\"\nrate = \"1/day\"\ntrial = 0.5\n";
+    let text: String = (1..=100).map(|client| lines(&[0, 1_000], client, "")).collect();
+    let report = Folder::new(table, "\"x\"").replay_lines(&text);
+    let refused = report["refused"].as_u64().expect("a number");
+    assert!((25..=75).contains(&refused), "{refused}");
+    let report = Folder::new(&table.replace("trial = 0.5\n", ""), "\"x\"").replay_lines(&text);
+    assert_sums(&report, 200, 100, 0);
+}
