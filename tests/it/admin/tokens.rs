@@ -53,6 +53,8 @@ const MATRIX: &[(&str, Right)] = &[
     ("POST limits/unknown/keys/a/charge", Right::ChargeOther),
     ("POST limits/on%65/keys/a/charge", Right::ChargeOne),
     ("POST reload", Right::Operate),
+    ("POST upstreams/backend/servers/a:1/drain", Right::Operate),
+    ("DELETE upstreams/backend/servers/a:1/drain", Right::Operate),
     ("POST drain", Right::Operate),
 ];
 
@@ -104,6 +106,8 @@ fn paths() -> Vec<String> {
         let segment = |part: &str| match part.trim() {
             "limit" => "one".to_owned(),
             "key" => "a".to_owned(),
+            "upstream" => "backend".to_owned(),
+            "server" => "a:1".to_owned(),
             literal => literal.trim_matches('"').to_owned(),
         };
         Some(pattern.split(',').map(segment).collect::<Vec<_>>().join("/"))
