@@ -193,6 +193,9 @@ impl Check {
             ticks.tick().await;
             let asked = timeout(self.rule.timeout, self.ask(turn)).await;
             let state = asked.unwrap_or(Err(CheckError::Timeout(self.rule.timeout)));
+            if state.is_ok() {
+                self.server.passed_check(clock::now());
+            }
             if streak.record(state.is_ok(), &self.rule).is_some() {
                 self.change(state.err());
             }

@@ -37,6 +37,8 @@ pub struct ServerState {
     status: AtomicU16,
     /// When the last ejection ends, in microseconds; 0: the server was never ejected.
     until: AtomicU64,
+    /// When the last ejection may end early, if its health checks are good: after the rule's own span.
+    earliest: AtomicU64,
     /// When it passed its health checks again, or was undrained, in microseconds; 0: never.
     recovered: AtomicU64,
     /// All ejections.
@@ -86,6 +88,7 @@ impl ServerState {
             ejected: AtomicU32::new(0),
             status: AtomicU16::new(0),
             until: AtomicU64::new(0),
+            earliest: AtomicU64::new(0),
             recovered: AtomicU64::new(0),
             ejections: AtomicU64::new(0),
             in_flight: AtomicU32::new(0),
@@ -208,6 +211,14 @@ impl ServerState {
         *self.ill.lock() = None;
     }
 
+    /// Records a good health check: an ejection that lasts longer than the rule's own span ends.
+    pub(super) fn passed_check(&self, now: Instant) {
+        let now = self.micros(now);
+        if self.until.load(Relaxed) > now && now >= self.earliest.load(Relaxed) {
+            self.until.store(now, Relaxed);
+        }
+    }
+
     /// Records that the server answered an attempt that began at `begun`: its failures are reset.
     pub(super) fn answered(&self, begun: Instant) {
         let trusted = self.failures.load(Relaxed) == 0 && self.ejected.load(Relaxed) == 0;
@@ -243,6 +254,7 @@ impl ServerState {
     pub(super) fn eject(&self, now: Instant, rule: Eject) {
         let times = self.ejected.fetch_add(1, Relaxed).min(31);
         let span = rule.span.saturating_mul(1 << times).min(LONGEST.max(rule.span));
+        self.earliest.store(self.micros(now + rule.span), Relaxed);
         self.until.store(self.micros(now + span), Relaxed);
         self.failures.store(0, Relaxed);
         self.ejections.fetch_add(1, Relaxed);
@@ -359,6 +371,23 @@ mod tests {
         assert_eq!(state.down(at(4), RULE.failures), None);
         assert_eq!(state.back_for(at(6)), Some(Duration::from_secs(2)));
         assert!(!fail(&state, at(5)), "it is trusted again");
+    }
+
+    #[test]
+    fn good_health_checks_keep_the_back_off_short() {
+        let (state, at) = fresh();
+        let (mut now, mut spans) = (0, Vec::new());
+        (0..2).for_each(|_| assert!(!fail(&state, at(now))));
+        for _ in 0..4 {
+            assert!(fail(&state, at(now)));
+            let back = (now..).find(|second| {
+                state.passed_check(at(*second));
+                state.is_available(at(*second))
+            });
+            spans.push(back.unwrap() - now);
+            now = back.unwrap();
+        }
+        assert_eq!(spans, [10, 10, 10, 10]);
     }
 
     #[test]
