@@ -149,7 +149,7 @@ fn is_at(server: &Endpoint, listener: SocketAddr) -> bool {
         Ok(host) => host == own.to_canonical(),
         Err(_) => matches!(&*server.host, "localhost" | "localhost.") && is_local(own),
     };
-    same_host && server.port == listener.port()
+    server.unix_socket.is_none() && same_host && server.port == listener.port()
 }
 
 fn duplicate_names<'d>(routes: impl Iterator<Item = &'d routes::RouteDraft>, reader: &Diagnostics<'_>) {

@@ -1,13 +1,14 @@
-//! The URL of a server: `http://HOST[:PORT][/PATH]`, `https://HOST[:PORT][/PATH]`, or `builtin:echo`.
+//! The URL of a server: `http://HOST[:PORT][/PATH]`, `https://HOST[:PORT][/PATH]`, `unix:PATH`, or `builtin:echo`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::remedies;
 use super::report::quoted;
 use super::text::SyntaxError;
 use crate::plan::Endpoint;
-use crate::route::path::{Path, PathMatching};
+use crate::route::path::{Path as RequestPath, PathMatching};
 
 /// The target of a server's URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,16 +30,23 @@ pub(super) struct Listed {
     pub(super) base_path: Box<str>,
 }
 
-/// Parses `http://HOST[:PORT][/PATH]` or the same with `https`. A query, fragment or user is an error.
+/// The longest path of a Unix socket on Linux, in bytes (unix(7)).
+const MAX_SOCKET_PATH: usize = 107;
+
+/// Parses `http://HOST[:PORT][/PATH]` or the same with `https`, and `unix:PATH`. A query, fragment or user is an error.
 pub(super) fn parse(text: &str) -> Result<UpstreamTarget, SyntaxError> {
     if text == "builtin:echo" {
         return Ok(UpstreamTarget::Echo);
+    }
+    if let Some(path) = text.strip_prefix("unix:") {
+        return unix_socket(path).map(UpstreamTarget::Server);
     }
     let secure = text.starts_with("https://");
     let (scheme, default_port) = if secure { ("https://", 443) } else { ("http://", 80) };
     let Some(rest) = text.strip_prefix(scheme) else {
         let message = format!("{} is not the URL of a server", quoted(text));
-        let forms = || "write `http://HOST:PORT`, `https://HOST:PORT`, or `builtin:echo`".to_owned();
+        let forms =
+            || "write `http://HOST:PORT`, `https://HOST:PORT`, `unix:/PATH`, or `builtin:echo`".to_owned();
         return Err(SyntaxError::new(message, remedies::http2_url(text).unwrap_or_else(forms)));
     };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -60,12 +68,53 @@ pub(super) fn parse(text: &str) -> Result<UpstreamTarget, SyntaxError> {
     Ok(UpstreamTarget::Server(Listed { endpoint, secure, base_path: base_path.into() }))
 }
 
+/// Parses the path of a Unix socket. A path that depends on the working directory is an error.
+fn unix_socket(path: &str) -> Result<Listed, SyntaxError> {
+    // `unix://` is how Traefik and others write it.
+    let path = path.strip_prefix("//").filter(|rest| rest.starts_with('/')).unwrap_or(path);
+    let example = || "write `unix:` and an absolute path: `unix:/run/app.sock`".to_owned();
+    if !path.starts_with('/') || path.ends_with('/') {
+        return Err(SyntaxError::new(
+            format!("{} is not the absolute path of a Unix socket", quoted(path)),
+            example(),
+        ));
+    }
+    if let Some((socket, base)) = path.split_once(":/") {
+        let message = format!("the Unix socket {} has a base path", quoted(socket));
+        let help = format!("leave out `:/{base}`, and use `rewrite` of the routes");
+        return Err(SyntaxError::new(message, help));
+    }
+    if path.len() > MAX_SOCKET_PATH {
+        let message = format!("the path of the Unix socket has {} bytes", path.len());
+        return Err(SyntaxError::new(
+            message,
+            format!("the operating system allows {MAX_SOCKET_PATH}: use a shorter path"),
+        ));
+    }
+    if path.bytes().any(|byte| byte.is_ascii_control() || byte == b' ') {
+        return Err(SyntaxError::new(
+            format!("the path of the Unix socket {} has a space or a control character", quoted(path)),
+            example(),
+        ));
+    }
+    let endpoint = Endpoint {
+        host: path.to_owned(),
+        port: 0,
+        unix_socket: Some(Path::new(path).into()),
+        authority: format!("unix:{path}").into(),
+        weight: 1,
+        tls: None,
+    };
+    Ok(Listed { endpoint, secure: false, base_path: Box::default() })
+}
+
 /// A normalised path without its final slash.
 fn base_path(text: &str) -> Option<&str> {
     let path = text.strip_suffix('/').unwrap_or(text);
     let is_plain = path.bytes().all(|byte| byte.is_ascii_graphic() && !b"{}*\"<>".contains(&byte));
-    let is_normal =
-        |path: &str| Path::parse(path, PathMatching::Strict).is_ok_and(|normal| normal.form(true) == path);
+    let is_normal = |path: &str| {
+        RequestPath::parse(path, PathMatching::Strict).is_ok_and(|normal| normal.form(true) == path)
+    };
     (path.is_empty() || is_plain && is_normal(path)).then_some(path)
 }
 
@@ -93,7 +142,7 @@ pub(super) fn authority(text: &str, default_port: u16) -> Result<Endpoint, Synta
     let host = host.to_ascii_lowercase();
     let shown = if is_bracketed { format!("[{host}]") } else { host.clone() };
     let authority: Arc<str> = format!("{shown}:{port}").into();
-    Ok(Endpoint { host, port, authority, weight: 1, tls: None })
+    Ok(Endpoint { host, port, authority, weight: 1, unix_socket: None, tls: None })
 }
 
 fn host_help(text: &str) -> String {

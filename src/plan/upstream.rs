@@ -1,5 +1,6 @@
 //! `[upstreams.NAME]`: the backends, and how requests get to them.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -151,16 +152,26 @@ pub enum Backend {
 /// One server of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Host name or address, without brackets.
+    /// Host name or address, without brackets. The path of a Unix socket.
     pub host: String,
-    /// TCP port.
+    /// TCP port. 0 for a Unix socket.
     pub port: u16,
-    /// `host:port` as in a Host header; also its label in metrics.
+    /// The Unix socket that it listens on; `None`: it listens at `host` and `port`.
+    pub unix_socket: Option<Arc<Path>>,
+    /// `host:port` as in a Host header, or `unix:PATH`; also its label in metrics.
     pub authority: Arc<str>,
     /// Its share of the requests; at least 1.
     pub weight: u32,
     /// `https://`: TLS to the server.
     pub tls: Option<TlsClientConfig>,
+}
+
+impl Endpoint {
+    /// The Host of a request that has none of its own: `host:port`. A Unix socket has no name, so it gets `localhost`, as
+    /// from curl.
+    pub fn host_field(&self) -> &str {
+        if self.unix_socket.is_some() { "localhost" } else { &self.authority }
+    }
 }
 
 /// The rule for retries.

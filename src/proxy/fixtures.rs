@@ -93,6 +93,7 @@ pub(super) fn upstream(address: SocketAddr) -> Upstream {
     let endpoint = Endpoint {
         host: address.ip().to_string(),
         port: address.port(),
+        unix_socket: None,
         authority: address.to_string().into(),
         weight: 1,
         tls: None,

@@ -70,7 +70,7 @@ impl RequestContext {
         let server = server.map(|endpoint| ServerAddress {
             host: endpoint.host.clone(),
             port: endpoint.port,
-            authority: Arc::clone(&endpoint.authority),
+            authority: endpoint.host_field().into(),
             secure: endpoint.tls.is_some(),
         });
         let Some(span) = self.span() else { return };

@@ -269,8 +269,8 @@ impl UpstreamRequestHead<'_> {
 #[cold]
 fn fallback_host(upstream: &Upstream) -> &[u8] {
     let name = upstream.name.as_bytes();
-    let server = upstream.endpoints().first().map(|endpoint| endpoint.authority.as_bytes());
-    if is_authority(name) { name } else { server.unwrap_or_default() }
+    let server = upstream.endpoints().first().map_or("", |endpoint| endpoint.host_field());
+    if is_authority(name) { name } else { server.as_bytes() }
 }
 
 /// The protocol that the client asks to switch to, if it names exactly one: from a list, the backend could choose one

@@ -230,6 +230,7 @@ mod tests {
             port: 1,
             authority: format!("10.0.0.{index}:9000").into(),
             weight: *weight,
+            unix_socket: None,
             tls: None,
         };
         weights.iter().enumerate().map(server).collect()

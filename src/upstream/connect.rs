@@ -1,20 +1,24 @@
-//! Opens a connection to a server: TCP to one of its addresses, then TLS if configured.
+//! Opens a connection to a server: TCP to one of its addresses, or its Unix socket; then TLS if configured.
 
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::time::Duration;
 
-use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::Failure;
-use super::dns::HostAddress;
+use super::dns::{ConnectedAddress, HostAddress};
 use crate::clock::now;
 use crate::net::{Socket, Stream};
 use crate::plan::Endpoint;
 
 /// Addresses that are tried for one connection. More would leave too little time for each.
 const MAX_TRIES: usize = 3;
+/// The pause before another attempt at a Unix socket whose queue is full.
+const FULL_QUEUE_REST: Duration = Duration::from_millis(1);
 /// A connection older than this serves no further request, so that load balancers before the servers can move it.
 pub(super) const MAX_AGE: Duration = Duration::from_secs(3600);
 
@@ -50,9 +54,13 @@ pub(super) async fn connect(
     host_address: &HostAddress,
     turn: usize,
     max_wait: Duration,
-) -> Result<(Stream, IpAddr), ConnectError> {
+) -> Result<(Stream, ConnectedAddress), ConnectError> {
     let end = now() + max_wait;
     let dialling = async {
+        if let HostAddress::UnixSocket(path) = host_address {
+            let socket = open_unix_socket(path).await.map_err(ConnectError::Connect)?;
+            return Ok((Stream::Plain(Socket::attached(socket)), ConnectedAddress::UnixSocket));
+        }
         let addresses = host_address.addresses().await;
         let (socket, address) = open_socket(&addresses, turn, endpoint.port, end).await?;
         #[expect(
@@ -60,7 +68,7 @@ pub(super) async fn connect(
             reason = "a socket that refuses works, but small requests wait for acknowledgements"
         )]
         let _ = socket.set_nodelay(true);
-        Ok((secure(endpoint, socket).await?, address))
+        Ok((secure(endpoint, socket).await?, ConnectedAddress::Ip(address)))
     };
     timeout_at(end, dialling).await.unwrap_or(Err(ConnectError::Timeout))
 }
@@ -85,6 +93,21 @@ async fn open_socket(
         };
     }
     Err(fault)
+}
+
+/// Connects to a Unix socket. While its queue of connections is full, Linux refuses at once instead of waiting; so it is
+/// tried again, until the caller's time is over.
+///
+/// The socket is used through the type of TCP sockets: the calls that read and write it are the same, and the hot path
+/// needs no further case.
+async fn open_unix_socket(path: &Path) -> io::Result<TcpStream> {
+    loop {
+        match UnixStream::connect(path).await {
+            Ok(socket) => return TcpStream::from_std(OwnedFd::from(socket.into_std()?).into()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(FULL_QUEUE_REST).await,
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 async fn secure(endpoint: &Endpoint, socket: TcpStream) -> Result<Stream, ConnectError> {

@@ -4,7 +4,6 @@
 //! while a request waits at another.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use super::Failure;
+use super::dns::ConnectedAddress;
 use crate::net::Detached;
 use crate::plan::{Endpoint, MaxConnections};
 
@@ -45,7 +45,7 @@ struct LimitState {
 pub(super) struct IdleConnection {
     pub(super) parked: Detached,
     pub(super) server: Arc<Endpoint>,
-    pub(super) address: IpAddr,
+    pub(super) address: ConnectedAddress,
     /// When the connection was opened.
     pub(super) since: Instant,
     /// When the connection is closed.
@@ -219,7 +219,7 @@ mod tests {
 
     fn bound(connections: usize, pending: usize) -> (Arc<ConnectionLimit>, Arc<Endpoint>) {
         let (host, authority) = ("10.0.0.1".to_owned(), "10.0.0.1:1".into());
-        let server = Arc::new(Endpoint { host, port: 1, authority, weight: 1, tls: None });
+        let server = Arc::new(Endpoint { host, port: 1, authority, weight: 1, unix_socket: None, tls: None });
         (Arc::new(ConnectionLimit::new(MaxConnections { connections, pending })), server)
     }
 

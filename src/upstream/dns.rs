@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +26,9 @@ pub(super) struct Resolver(Mutex<HashMap<Box<str>, Arc<ResolvedName>>>);
 impl Resolver {
     /// The address of a server. Takes a lock: called when a plan is adopted, not per request.
     pub(super) fn address_of(&self, endpoint: &Endpoint) -> HostAddress {
+        if let Some(path) = &endpoint.unix_socket {
+            return HostAddress::UnixSocket(Arc::clone(path));
+        }
         if let Ok(address) = endpoint.host.parse() {
             return HostAddress::Address(address);
         }
@@ -42,7 +46,7 @@ impl Resolver {
                 HostAddress::Name(name) if !named.iter().any(|known| Arc::ptr_eq(known, &name)) => {
                     named.push(name)
                 }
-                HostAddress::Name(_) | HostAddress::Address(_) => {}
+                HostAddress::Name(_) | HostAddress::Address(_) | HostAddress::UnixSocket(_) => {}
             }
         }
         self.0.lock().retain(|_, name| named.iter().any(|known| Arc::ptr_eq(known, name)));
@@ -57,30 +61,35 @@ pub(super) enum HostAddress {
     Address(IpAddr),
     /// A name that the resolver looks up.
     Name(Arc<ResolvedName>),
+    /// A socket of this machine.
+    UnixSocket(Arc<Path>),
 }
 
 impl HostAddress {
-    /// The server's addresses; none if its name does not resolve. Waits only for the first answer of the resolver.
+    /// The server's IP addresses; none if its name does not resolve, or it is a Unix socket. Waits only for the first answer of the resolver.
     pub(super) async fn addresses(&self) -> Arc<Vec<IpAddr>> {
         match self {
             Self::Address(address) => Arc::new(vec![*address]),
             Self::Name(name) => name.addresses().await,
+            Self::UnixSocket(_) => Arc::default(),
         }
     }
 
     /// The server's addresses, as far as they are known. Never waits.
     pub(super) fn known(&self) -> Option<Arc<Vec<IpAddr>>> {
         match self {
-            Self::Address(_) => None,
+            Self::Address(_) | Self::UnixSocket(_) => None,
             Self::Name(name) => name.known.load_full(),
         }
     }
 
     /// Whether the server still has this address, as far as is known.
-    pub(super) fn has(&self, address: IpAddr) -> bool {
-        match self {
-            Self::Address(_) => true,
-            Self::Name(name) => name.known.load().as_ref().is_none_or(|known| known.contains(&address)),
+    pub(super) fn has(&self, address: ConnectedAddress) -> bool {
+        match (self, address) {
+            (Self::Name(name), ConnectedAddress::Ip(address)) => {
+                name.known.load().as_ref().is_none_or(|known| known.contains(&address))
+            }
+            _ => true,
         }
     }
 
@@ -89,9 +98,19 @@ impl HostAddress {
         match (self, other) {
             (Self::Address(one), Self::Address(other)) => one == other,
             (Self::Name(one), Self::Name(other)) => Arc::ptr_eq(one, other),
+            (Self::UnixSocket(one), Self::UnixSocket(other)) => one == other,
             _ => false,
         }
     }
+}
+
+/// The address that a connection leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ConnectedAddress {
+    /// An address of the server's host.
+    Ip(IpAddr),
+    /// The server's Unix socket.
+    UnixSocket,
 }
 
 /// A name, and the resolver's last answer.
@@ -195,7 +214,10 @@ mod tests {
         assert!(name.update(silence()).is_err() && name.update(Ok(Vec::new())).is_err());
         assert_eq!(*host_address.addresses().await, addresses(&[1, 2]));
         name.update(Ok(addresses(&[2, 3]))).expect("it is known");
-        assert_eq!([1, 2, 3].map(|last| host_address.has([10, 0, 0, last].into())), [false, true, true]);
+        assert_eq!(
+            [1, 2, 3].map(|last| host_address.has(ConnectedAddress::Ip([10, 0, 0, last].into()))),
+            [false, true, true]
+        );
     }
 
     #[tokio::test]
@@ -221,6 +243,7 @@ mod tests {
             port,
             authority: format!("{host}:{port}").into(),
             weight: 1,
+            unix_socket: None,
             tls: None,
         };
         let host_address = names.address_of(&endpoint("a.test", 1));

@@ -130,7 +130,7 @@ impl UpstreamChecks {
 }
 
 fn request(upstream: &Upstream, endpoint: &Endpoint, rule: &HealthCheck) -> Vec<u8> {
-    let host = upstream.host.as_ref().map_or(endpoint.authority.as_bytes(), HeaderValue::as_bytes);
+    let host = upstream.host.as_ref().map_or(endpoint.host_field().as_bytes(), HeaderValue::as_bytes);
     let mut request = format!("GET {} HTTP/1.1\r\nhost: ", rule.path).into_bytes();
     request.extend_from_slice(host);
     request.extend_from_slice(b"\r\nuser-agent: tollgate-health\r\naccept: */*\r\nconnection: close\r\n\r\n");

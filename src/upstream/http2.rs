@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::connect::MAX_AGE;
 use super::connection_limit::Permit;
+use super::dns::ConnectedAddress;
 use crate::clock::{Deadline, now};
 use crate::http2::connection::{ConnectionEnd, Http2Codec, LocalSettings};
 use crate::http2::frame::{ErrorCode, MAX_31_BITS};
@@ -62,7 +63,7 @@ pub(super) struct Http2Connection {
     /// `http` or `https`.
     scheme: &'static [u8],
     /// The address of its server.
-    pub(super) address: IpAddr,
+    pub(super) address: ConnectedAddress,
     pub(super) since: Instant,
     /// Requests in flight.
     open: Cell<usize>,
@@ -129,7 +130,7 @@ impl Http2Pool {
 
     /// Whether a connection leads to this address.
     pub(super) fn lead_to(&self, address: IpAddr) -> bool {
-        self.connections.borrow().iter().any(|connection| connection.address == address)
+        self.connections.borrow().iter().any(|connection| connection.address == ConnectedAddress::Ip(address))
     }
 
     /// Adds a connection to the pool.
@@ -139,7 +140,7 @@ impl Http2Pool {
 
     /// Drops connections that are unused or too old, and those with an address that `leads` rejects. Requests in flight
     /// go on.
-    pub(super) fn expire(&self, now: Instant, leads: impl Fn(IpAddr) -> bool) {
+    pub(super) fn expire(&self, now: Instant, leads: impl Fn(ConnectedAddress) -> bool) {
         let idle = |connection: &Http2Connection| {
             connection.open.get() == 0
                 && now.saturating_duration_since(connection.used.get()) > self.idle_timeout
@@ -155,7 +156,7 @@ impl Http2Connection {
     /// `tell` logs faults that only an operator can fix.
     pub(super) fn open(
         stream: Stream,
-        address: IpAddr,
+        address: ConnectedAddress,
         slot: Option<Permit>,
         tell: impl Fn(&str) + 'static,
     ) -> io::Result<Rc<Self>> {

@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use super::Failure;
 use super::connect::{ConnectError, MAX_AGE, connect};
 use super::connection_limit::{ConnectionLimit, IdleConnection, Permit};
-use super::dns::HostAddress;
+use super::dns::{ConnectedAddress, HostAddress};
 use super::http2::{ClientStream, Http2Connection, Http2Pool};
 use super::server_state::InFlight;
 use crate::clock;
@@ -48,7 +47,7 @@ pub struct EndpointPool {
 struct RawConnection {
     stream: Stream,
     /// The server's address.
-    address: IpAddr,
+    address: ConnectedAddress,
     since: Instant,
 }
 
@@ -372,7 +371,7 @@ impl UpstreamConnection {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::{IpAddr, TcpListener};
 
     use super::super::dns::ResolvedName;
     use super::*;
@@ -391,6 +390,10 @@ mod tests {
 
     fn at(last: u8) -> IpAddr {
         [127, 0, 0, last].into()
+    }
+
+    fn connected_to(last: u8) -> ConnectedAddress {
+        ConnectedAddress::Ip(at(last))
     }
 
     /// Listeners at 127.0.0.1 to 127.0.0.`count` with one port, and a pool for a name that stands for them.
@@ -414,7 +417,8 @@ mod tests {
         let (listeners, port) = (0..50).find_map(|_| listeners(count)).expect("a free port");
         let name = Arc::new(ResolvedName::new("a.test"));
         let authority = format!("a.test:{port}").into();
-        let endpoint = Endpoint { host: "a.test".to_owned(), port, authority, weight: 1, tls: None };
+        let endpoint =
+            Endpoint { host: "a.test".to_owned(), port, authority, weight: 1, unix_socket: None, tls: None };
         let pool =
             Rc::new(EndpointPool::new(&endpoint, HostAddress::Name(Arc::clone(&name)), None, http2_pool));
         (listeners, name, pool)
@@ -429,7 +433,11 @@ mod tests {
         for _ in 0..8 {
             reached.push(pool.connect(None, TIMEOUT).await.expect("a connection").line().address);
         }
-        assert_eq!(reached, [1, 2, 3, 1, 1, 2, 3, 1].map(at), "one that refuses gives way to the next");
+        assert_eq!(
+            reached,
+            [1, 2, 3, 1, 1, 2, 3, 1].map(connected_to),
+            "one that refuses gives way to the next"
+        );
     }
 
     #[tokio::test]
@@ -441,7 +449,7 @@ mod tests {
             for _ in 0..400 {
                 let mut connection = pool.connection(false, TIMEOUT).await.expect("a connection");
                 asked.push(connection.http2().expect("a stream").address());
-                if [1, 2, 3].iter().all(|last| asked.contains(&at(*last))) {
+                if [1, 2, 3].iter().all(|last| asked.contains(&connected_to(*last))) {
                     return asked;
                 }
                 drop(connection);
@@ -450,8 +458,8 @@ mod tests {
             asked
         };
         let asked = tokio::task::LocalSet::new().run_until(asking).await;
-        assert_eq!(asked.first(), Some(&at(1)), "the first opens one alone");
-        assert!(asked.contains(&at(2)) && asked.contains(&at(3)), "{asked:?}");
+        assert_eq!(asked.first(), Some(&connected_to(1)), "the first opens one alone");
+        assert!(asked.contains(&connected_to(2)) && asked.contains(&connected_to(3)), "{asked:?}");
     }
 
     #[tokio::test]
@@ -467,7 +475,7 @@ mod tests {
         third.keep(now, IDLE);
         assert_eq!(pool.idle.borrow().len(), 2, "the third was to the first address, too");
         pool.expire(now);
-        assert_eq!(pool.take(true).expect("the second").line().address, at(2));
+        assert_eq!(pool.take(true).expect("the second").line().address, connected_to(2));
         assert!(pool.take(true).is_none());
     }
 

@@ -238,7 +238,10 @@ impl Attributes {
         let Some(server) = &forwarded.server else { return };
         let scheme = if server.secure { "https" } else { "http" };
         self.text("server.address", &*server.host);
-        self.whole("server.port", server.port);
+        // A Unix socket has none.
+        if server.port > 0 {
+            self.whole("server.port", server.port);
+        }
         self.text("url.full", format!("{scheme}://{}{}", server.authority, forwarded.path));
     }
 }

@@ -59,9 +59,9 @@ pub struct Forwarded {
 /// A backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerAddress {
-    /// Host name or address, without brackets.
+    /// Host name or address, without brackets; the path of a Unix socket.
     pub host: String,
-    /// TCP port.
+    /// TCP port; 0 for a Unix socket.
     pub port: u16,
     /// `host:port` as in a URL.
     pub authority: Arc<str>,

@@ -219,7 +219,7 @@ fn meaning(reset: Reset) -> NoAnswer {
 #[cfg(test)]
 impl ClientStream {
     /// The address of the connection's server.
-    pub(in crate::upstream) fn address(&self) -> std::net::IpAddr {
+    pub(in crate::upstream) fn address(&self) -> super::super::dns::ConnectedAddress {
         self.permit.0.address
     }
 }

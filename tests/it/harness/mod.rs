@@ -60,6 +60,7 @@ mod terminal;
 mod tls;
 pub(crate) mod tools;
 pub(crate) mod trace;
+mod unix_relay;
 pub(crate) mod upgraded;
 
 use std::net::SocketAddr;
@@ -88,6 +89,7 @@ pub(crate) use redis_tls::{Certificates, TlsRedis};
 pub(crate) use response::{Fault, Response};
 pub(crate) use terminal::TerminalProgram;
 pub(crate) use tls::{Authority, session as tls_session};
+pub(crate) use unix_relay::UnixRelay;
 
 /// The longest that any single step may take before a test fails. Generous: the machine may be busy.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);

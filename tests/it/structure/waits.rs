@@ -75,6 +75,7 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
     ("http2/server_stream.rs", "poll_reset", "route.timeout", "proxy/forward.rs"),
     // Backends.
     ("upstream/connect.rs", "open_socket", "connect_timeout", "upstream/pool.rs"),
+    ("upstream/connect.rs", "open_unix_socket", "connect_timeout", "upstream/pool.rs"),
     ("upstream/exchange.rs", "poll_answer", "timeout", "upstream/exchange.rs"),
     ("upstream/exchange.rs", "poll_send", "timeout", "upstream/exchange.rs"),
     ("upstream/exchange.rs", "poll_body", "read_timeout", "proxy/response_body.rs"),

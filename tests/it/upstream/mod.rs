@@ -17,3 +17,4 @@ mod slow_start;
 mod split;
 mod statuses;
 mod tls;
+mod unix_sockets;
