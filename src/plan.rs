@@ -17,6 +17,7 @@ pub mod split;
 mod statuses;
 pub mod target;
 pub mod template;
+mod trace;
 pub mod trial;
 mod upstream;
 
@@ -25,7 +26,6 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, StatusCode};
 use rustls::ServerConfig;
 
@@ -43,15 +43,17 @@ use action::{ErrorPages, RouteAction};
 use admin::Admin;
 use auth::AuthMethod;
 use cost::CostRule;
-use log::{Log, Sample};
+use log::Log;
 use target::TargetTemplate;
 use template::{BodyTemplate, HeaderTemplate};
 use trial::Trial;
 
 pub use ratelimit::{RatelimitHeaders, RatelimitPolicies};
 pub use statuses::StatusSet;
+pub use trace::Trace;
 pub use upstream::{
-    Backend, Balance, BreakerRule, Eject, Endpoint, HealthCheck, MaxConnections, Protocol, Retry, Upstream,
+    Backend, Balance, BreakerRule, Eject, Endpoint, HealthCheck, MaxConnections, Protocol,
+    ProxyProtocolVersion, Retry, Upstream,
 };
 
 /// The whole plan. Indices inside it are always valid.
@@ -473,28 +475,5 @@ impl Route {
     /// The form of a refusal by `limit` on this route, if not the default: the route's setting overrides the limit's.
     pub fn reject_of<'p>(&'p self, limit: &'p Limit) -> Option<&'p Reject> {
         self.reject.as_deref().or(limit.reject.as_deref())
-    }
-}
-
-/// `[trace]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trace {
-    /// The collector, which receives spans by OTLP over HTTP.
-    pub collector: Endpoint,
-    /// The path at the collector.
-    pub path: PathAndQuery,
-    /// Headers of each export. They usually hold credentials, so `Debug` omits their values.
-    pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// The share of requests that begin a trace, of those without one.
-    pub sample: Sample,
-    /// The `service.name` of the spans.
-    pub service_name: Arc<str>,
-}
-
-impl Trace {
-    /// The collector's URL, without the headers.
-    pub fn url(&self) -> String {
-        let scheme = if self.collector.tls.is_some() { "https" } else { "http" };
-        format!("{scheme}://{}{}", self.collector.authority, self.path)
     }
 }

@@ -15,6 +15,7 @@ mod http2;
 mod outlier_log;
 pub mod pool;
 pub mod private;
+pub mod proxy_protocol;
 pub mod retry;
 pub mod server_registry;
 pub mod server_state;
@@ -282,7 +283,8 @@ impl UpstreamClient {
             let pool = &self.pools[index];
             let failed = |failure| Failed::at(pool, failure, attempts);
             let (affinity, begun) = (request.affinity, now);
-            let connection = match self.connection(index, careful, fresh, request.own).await {
+            let own = (request.own, request.proxy_header);
+            let connection = match self.connection(index, careful, fresh, own).await {
                 Ok(connection) => connection,
                 Err(Failure::Full) => return Err(failed(Failure::Full)),
                 Err(failure) => {
@@ -423,16 +425,19 @@ impl UpstreamClient {
         index: usize,
         careful: bool,
         fresh: bool,
-        own: &mut PrivateConnections,
+        (own, proxy_header): (&PrivateConnections, Option<&[u8]>),
     ) -> Result<UpstreamConnection, Failure> {
         let pool = &self.pools[index];
         let counted = self.upstream.balance == Balance::LeastRequests;
         let in_flight = self.peers.get(index).filter(|_| counted).map(InFlight::at);
-        let kept = if fresh { None } else { own.take(pool).or_else(|| pool.idle_connection(careful)) };
+        let shared = || if proxy_header.is_none() { pool.idle_connection(careful) } else { None };
+        let kept = if fresh { None } else { own.take(pool, proxy_header).or_else(shared) };
         let mut connection = match kept {
             Some(kept) => kept,
             // Boxed: otherwise the whole state of the wait for a connection would be moved with each request.
-            None => boxed_cold(|| pool.connection(fresh, self.upstream.connect_timeout)).await?,
+            None => {
+                boxed_cold(|| pool.connection(fresh, proxy_header, self.upstream.connect_timeout)).await?
+            }
         };
         connection.in_flight = in_flight;
         Ok(connection)

@@ -16,8 +16,8 @@ use super::tls;
 use super::value::{ConfigValue, Entry};
 use crate::labels::labels;
 use crate::plan::{
-    Backend, Balance, BreakerRule, Eject, Endpoint, HealthCheck, MaxConnections, Protocol, Retry, StatusSet,
-    Upstream,
+    Backend, Balance, BreakerRule, Eject, Endpoint, HealthCheck, MaxConnections, Protocol,
+    ProxyProtocolVersion, Retry, StatusSet, Upstream,
 };
 use crate::route::key::{Key, Repeated};
 
@@ -81,6 +81,7 @@ fn short(name: &Arc<str>, value: &ConfigValue<'_>) -> Option<Upstream> {
         health: None,
         max_connections: None,
         breaker: None,
+        send_proxy_protocol: None,
         slow_start: None,
     })
 }
@@ -104,6 +105,7 @@ fn long(name: &Arc<str>, value: &ConfigValue<'_>) -> Option<Upstream> {
     let max_connections = max_connections(&mut table);
     let breaker = table.optional("breaker", |value| breaker(&value));
     let slow_start = table.optional("slow_start", |value| value.duration());
+    let send_proxy_protocol = table.optional("send_proxy_protocol", |value| proxy_protocol(&value, protocol));
     table.finish().then_some(())?;
     let (name, (base_path, backend), balance) = (Arc::clone(name), backend?, balance?);
     Some(Upstream {
@@ -120,6 +122,7 @@ fn long(name: &Arc<str>, value: &ConfigValue<'_>) -> Option<Upstream> {
         health,
         max_connections,
         breaker,
+        send_proxy_protocol,
         slow_start,
     })
 }
@@ -166,6 +169,17 @@ fn balance(table: &mut ConfigTable<'_>) -> Option<Balance> {
     let help = "leave it out, or write `balance = \"hash\"`";
     table.misplaced("hash_key", "`hash_key` has no effect without `balance = \"hash\"`", help);
     Some(balance)
+}
+
+/// A connection with a PROXY protocol header serves one client; requests of many clients share one of HTTP/2.
+fn proxy_protocol(value: &ConfigValue<'_>, protocol: Protocol) -> Option<ProxyProtocolVersion> {
+    let version = value.choice(&[("v1", ProxyProtocolVersion::V1), ("v2", ProxyProtocolVersion::V2)])?;
+    if protocol == Protocol::Http2 {
+        let help = "leave one of the two out; with HTTP/2 the servers find the client in `x-forwarded-for`";
+        value.fault("`send_proxy_protocol` does not go together with `protocol = \"http2\"`", help);
+        return None;
+    }
+    Some(version)
 }
 
 fn eject(value: &ConfigValue<'_>) -> Option<Option<Eject>> {

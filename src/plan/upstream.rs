@@ -45,6 +45,8 @@ pub struct Upstream {
     pub max_connections: Option<MaxConnections>,
     /// The circuit breaker; `None`: none.
     pub breaker: Option<BreakerRule>,
+    /// The PROXY protocol header that each connection to its servers begins with; `None`: none.
+    pub send_proxy_protocol: Option<ProxyProtocolVersion>,
     /// The time in which a server that is back gets to its share of the requests; `None`: at once.
     pub slow_start: Option<Duration>,
 }
@@ -65,6 +67,15 @@ pub enum Protocol {
     Http1,
     /// HTTP/2: by ALPN with TLS, else with prior knowledge.
     Http2,
+}
+
+/// The version of a PROXY protocol header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyProtocolVersion {
+    /// A line of text.
+    V1,
+    /// Binary.
+    V2,
 }
 
 impl Protocol {

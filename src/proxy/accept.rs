@@ -1,7 +1,7 @@
 //! A worker's thread and listeners: accepts connections, then serves, bounds or rejects them.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
+use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::connection_handle::ConnectionHandle;
 use super::fd_reserve::DescriptorReserve;
 use super::listen::Listeners;
+use super::peer::ConnectionEnds;
 use super::worker::{Worker, WorkerPlan};
 use super::{admin_commands, connection, proxy_protocol};
 use crate::boxed_cold::boxed_cold;
@@ -179,7 +180,13 @@ fn admit(index: usize, tls: bool, stream: StdStream, peer: SocketAddr, worker: &
         let open = ConnectionGuard::new(index, Rc::clone(worker), None);
         let worker = Rc::clone(worker);
         tokio::task::spawn_local(async move {
-            connection::reject_connection(socket, ConnectionHandle::new(index), peer.ip(), worker).await;
+            connection::reject_connection(
+                socket,
+                ConnectionHandle::new(index),
+                ConnectionEnds::of(peer),
+                worker,
+            )
+            .await;
             drop(open);
         });
     } else {
@@ -187,7 +194,7 @@ fn admit(index: usize, tls: bool, stream: StdStream, peer: SocketAddr, worker: &
         let open = ConnectionGuard::new(index, Rc::clone(worker), Some(&handle));
         let worker = Rc::clone(worker);
         tokio::task::spawn_local(async move {
-            serve_connection(tls, socket, handle, peer.ip(), worker).await;
+            serve_connection(tls, socket, handle, peer, worker).await;
             drop(open);
         });
     }
@@ -198,20 +205,20 @@ async fn serve_connection(
     tls: bool,
     mut socket: Socket,
     handle: Rc<ConnectionHandle>,
-    peer: IpAddr,
+    peer: SocketAddr,
     worker: Rc<Worker>,
 ) {
-    let Some(peer) = proxy_protocol::peer(&handle, &mut socket, peer, &worker).await else { return };
-    match worker.admit_client(peer) {
+    let Some(ends) = proxy_protocol::peer(&handle, &mut socket, peer, &worker).await else { return };
+    match worker.admit_client(ends.client.ip()) {
         // A connection without TLS needs no memory for a handshake.
-        Ok(_crowded) if tls => boxed_cold(|| connection::serve_tls(socket, handle, peer, worker)).await,
-        Ok(_crowded) => connection::serve(Stream::Plain(socket), handle, peer, worker).await,
+        Ok(_crowded) if tls => boxed_cold(|| connection::serve_tls(socket, handle, ends, worker)).await,
+        Ok(_crowded) => connection::serve(Stream::Plain(socket), handle, ends, worker).await,
         Err(max) => {
             worker.plan().metrics.connection_rejected(handle.listener(), ConnectionRejectReason::PerClient);
             // A rejection with a response keeps a connection open for a while. Where connections are scarce, or a
             // handshake comes first, it is closed at once.
             if !tls && worker.shared.connections.load(Ordering::Relaxed) < max / 2 {
-                boxed_cold(|| connection::reject_connection(socket, handle, peer, worker)).await;
+                boxed_cold(|| connection::reject_connection(socket, handle, ends, worker)).await;
             }
         }
     }

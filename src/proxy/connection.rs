@@ -3,7 +3,6 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -16,7 +15,7 @@ use super::connection_handle::{ConnectionHandle, Lifetime};
 use super::linger::{SILENCE, linger, linger_for};
 use super::local_response::{LocalBody, ResponseOptions};
 use super::local_response_writer::LocalResponseWriter;
-use super::peer::ConnectionPeer;
+use super::peer::{ConnectionEnds, ConnectionPeer};
 use super::request_reader::{ReadEvent, Source};
 use super::session::{NextAction, Session, TunnelHold};
 use super::worker::Worker;
@@ -180,11 +179,11 @@ async fn refuse_preface(session: &mut Session) -> NextAction {
 pub(crate) fn serve(
     stream: Stream,
     handle: Rc<ConnectionHandle>,
-    peer: IpAddr,
+    ends: ConnectionEnds,
     worker: Rc<Worker>,
 ) -> impl Future<Output = ()> {
     // Before the future begins: it would keep room for these values until its end.
-    let peer = Rc::new(ConnectionPeer::new(peer, &stream));
+    let peer = Rc::new(ConnectionPeer::new(ends, &stream));
     let (connection, session) = Connection::new(stream, handle, peer, worker);
     serve_requests(connection, session)
 }
@@ -207,11 +206,11 @@ async fn serve_requests(mut connection: Connection, session: Box<Session>) {
 pub(crate) async fn reject_connection(
     socket: Socket,
     handle: Rc<ConnectionHandle>,
-    peer: IpAddr,
+    ends: ConnectionEnds,
     worker: Rc<Worker>,
 ) {
     let stream = Stream::Plain(socket);
-    let peer = Rc::new(ConnectionPeer::new(peer, &stream));
+    let peer = Rc::new(ConnectionPeer::new(ends, &stream));
     let (Connection { stream, worker, .. }, mut session) = Connection::new(stream, handle, peer, worker);
     let (mut scrap, mut outbound) = (BytesMut::new(), BytesMut::new());
     let date = worker.date(worker.shared.clock.now());
@@ -239,17 +238,17 @@ pub(crate) async fn reject_connection(
 pub(crate) async fn serve_tls(
     socket: Socket,
     handle: Rc<ConnectionHandle>,
-    peer: IpAddr,
+    ends: ConnectionEnds,
     worker: Rc<Worker>,
 ) {
     // Its memory is given back before the first request.
     match boxed_cold(|| tls_handshake(socket, &handle, &worker)).await {
-        Ok(stream) => serve(stream, handle, peer, worker).await,
+        Ok(stream) => serve(stream, handle, ends, worker).await,
         Err(_) if handle.is_evicted() => {}
         // Any client can cause this at any rate, so it is not logged for operators.
         Err(error) => {
             worker.plan().metrics.connection_rejected(handle.listener(), ConnectionRejectReason::Handshake);
-            tracing::debug!(%peer, %error, "no TLS");
+            tracing::debug!(peer = %ends.client.ip(), %error, "no TLS");
         }
     }
 }

@@ -112,6 +112,7 @@ pub(super) fn upstream(address: SocketAddr) -> Upstream {
         health: None,
         max_connections: None,
         breaker: None,
+        send_proxy_protocol: None,
         slow_start: None,
     }
 }

@@ -1,6 +1,6 @@
 //! Forwards an admitted request to its backend, and relays the backend's response.
 
-use std::future::{Future as _, poll_fn};
+use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -55,23 +55,23 @@ pub(crate) async fn forward(
     answer.bytes.clear();
     let holds_place = ctx.places.is_some();
     let source = reader.source().clone();
+    let announced = delivery.announce(ctx, peer, &source);
+    let (proxy_header, own) =
+        announced.as_ref().map_or((None, &*own), |(header, own)| (Some(&**header), *own));
     let mut upload = Upload::new(terms, delivery.route.max_body_bytes, reader, inbound);
     let &ForwardRequest { route, upstream, idempotent, affinity, private, since: asked, .. } = delivery;
     if ctx.form.http_11 {
         upload.pass_hints(&route.response_headers);
     }
     let (body, to_head) = (&mut upload, ctx.form.to_head);
-    let request = UpstreamRequest { message, body, answer, idempotent, to_head, affinity, private, own };
+    let request =
+        UpstreamRequest { message, body, answer, idempotent, to_head, affinity, private, proxy_header, own };
     let now = ctx.worker.shared.clock.instant(asked);
     let mut watch = DisconnectWatch::new(source, holds_place, now, watch_deadline);
     let sent = {
         let client = &plan.upstream_clients[upstream.0];
         let mut sending = pin!(client.send(request, now, route.timeout, backend_deadline));
-        poll_fn(|context| match sending.as_mut().poll(context) {
-            Poll::Ready(sent) => Poll::Ready(Some(sent)),
-            Poll::Pending => watch.poll(context).map(|()| None),
-        })
-        .await
+        poll_fn(|context| watch.poll_beside(sending.as_mut(), context)).await
     };
     count_attempts(&plan, upstream);
     let failed = match sent {

@@ -13,6 +13,7 @@ use super::cors::is_cors;
 use super::peer::ConnectionPeer;
 use super::ratelimit_fields::{is_ratelimit, put_ratelimit};
 use super::request_context::RequestContext;
+use super::request_reader::Source;
 use super::upstream_head::{
     UpstreamRequestHead, only, put_answer_fields, put_field, put_lines, touches, wanted_upgrade,
 };
@@ -30,6 +31,7 @@ use crate::plan::{RatelimitHeaders, RequestIds, Route, Upstream, UpstreamIndex};
 use crate::route::consumers::Consumer;
 use crate::route::identity::GrantedField;
 use crate::upstream::exchange::{self, Exchange};
+use crate::upstream::private::PrivateConnections;
 use crate::upstream::{Failed, Failure};
 
 /// The destination of an admitted request, and the properties that its response depends on. Outlives the request head.
@@ -144,6 +146,18 @@ impl<'p> ForwardRequest<'p> {
         ctx.plan.metrics.failed_attempts(self.upstream, 1);
         let authority = Some(Arc::clone(exchange.authority()));
         Failed { failure: Failure::Protocol, authority, attempts: exchange.attempts(), retry_after: None }
+    }
+
+    /// The PROXY protocol header of the request's connection, and the connections that began with such headers, if its
+    /// upstream has them.
+    pub(super) fn announce<'c>(
+        &self,
+        ctx: &RequestContext,
+        peer: &'c ConnectionPeer,
+        source: &Source,
+    ) -> Option<(Box<[u8]>, &'c PrivateConnections)> {
+        let version = self.upstream_of(ctx).send_proxy_protocol?;
+        Some(peer.proxy_header(version, ctx.client, source))
     }
 
     /// The maximum number of bytes of a request body; `None`: no limit.

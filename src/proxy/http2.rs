@@ -62,7 +62,7 @@ pub(super) async fn serve(
     let settings = settings(server.max_header_bytes);
     let connection = Http2Codec::server(Rc::clone(&stream), received, Rc::clone(&traffic), &settings);
     let now = now();
-    let peer = ConnectionPeer { http2: true, ..peer.clone() };
+    let peer = peer.with_http2(&stream);
     let mut client = Client {
         connection,
         streams: ClientStreams::new(Rc::clone(&handle), peer, Rc::clone(&worker), now),

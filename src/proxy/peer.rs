@@ -1,20 +1,42 @@
 //! The peer of a client connection, as all its requests see it.
 
-use std::net::IpAddr;
+use std::cell::OnceCell;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::request_reader::Source;
 use crate::http1::fields::Fields;
 use crate::net::Stream;
-use crate::plan::resolve;
+use crate::plan::{ProxyProtocolVersion, resolve};
 use crate::route::client::{ClientAddress, ClientRule};
+use crate::upstream::private::PrivateConnections;
+use crate::upstream::proxy_protocol::client_header;
 
 /// Whether the log has already warned of a trusted proxy that names clients in another header than the configured one.
 static OVERLOOKED: AtomicBool = AtomicBool::new(false);
 
+/// The addresses of a client connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConnectionEnds {
+    /// The client's.
+    pub(crate) client: SocketAddr,
+    /// The one that the client connected to, if a proxy in front has named it; else it is that of the socket.
+    pub(crate) local: Option<SocketAddr>,
+}
+
+impl ConnectionEnds {
+    /// Those of a socket with this peer.
+    pub(crate) fn of(peer: SocketAddr) -> Self {
+        Self { client: peer, local: None }
+    }
+}
+
 /// The peer of a client connection.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct ConnectionPeer {
     pub(crate) address: IpAddr,
+    /// Its port.
+    port: u16,
     /// The address as text, made once.
     pub(crate) text: Box<str>,
     /// The subject of the client's certificate.
@@ -23,19 +45,76 @@ pub(crate) struct ConnectionPeer {
     pub(crate) scheme: &'static str,
     /// The client speaks HTTP/2: each request has a stream of its own.
     pub(crate) http2: bool,
+    /// What only servers with PROXY protocol need.
+    announced: OnceCell<Box<AnnouncedClient>>,
+}
+
+/// The client as PROXY protocol headers name it, and the connections that began with one.
+#[derive(Debug)]
+struct AnnouncedClient {
+    /// The address that the client connected to.
+    local: Option<SocketAddr>,
+    connections: PrivateConnections,
+}
+
+impl AnnouncedClient {
+    fn new(local: Option<SocketAddr>) -> Box<Self> {
+        Box::new(Self { local, connections: PrivateConnections::default() })
+    }
 }
 
 impl ConnectionPeer {
     /// The peer of `stream`.
-    pub(crate) fn new(address: IpAddr, stream: &Stream) -> Self {
-        let address = address.to_canonical();
+    pub(crate) fn new(ends: ConnectionEnds, stream: &Stream) -> Self {
+        let address = ends.client.ip().to_canonical();
+        let announced =
+            ends.local.map_or_else(OnceCell::new, |local| AnnouncedClient::new(Some(local)).into());
         Self {
             address,
+            port: ends.client.port(),
+            announced,
             text: address.to_string().into(),
             subject: stream.subject().map(Into::into),
             scheme: if stream.is_tls() { "https" } else { "http" },
             http2: false,
         }
+    }
+
+    /// The same peer, whose connection `stream` speaks HTTP/2.
+    pub(crate) fn with_http2(&self, stream: &Stream) -> Self {
+        // Streams do not know their socket, so it is asked now.
+        let known = self.announced.get().and_then(|announced| announced.local);
+        let local = known.or_else(|| local_address(stream));
+        Self {
+            address: self.address,
+            port: self.port,
+            text: self.text.clone(),
+            subject: self.subject.clone(),
+            scheme: self.scheme,
+            http2: true,
+            announced: AnnouncedClient::new(local).into(),
+        }
+    }
+
+    /// The PROXY protocol header for a request of `client`, and the connections that began with such headers. `client` is
+    /// another one than the peer if that is a trusted proxy; its port is not known then. `source` is where the request
+    /// came from.
+    pub(crate) fn proxy_header(
+        &self,
+        version: ProxyProtocolVersion,
+        client: Option<IpAddr>,
+        source: &Source,
+    ) -> (Box<[u8]>, &PrivateConnections) {
+        let announced = self.announced.get_or_init(|| {
+            AnnouncedClient::new(match source {
+                Source::Http1(stream) => local_address(stream),
+                Source::Http2(_) => None,
+            })
+        });
+        let client = client.unwrap_or(self.address);
+        let port = if client == self.address { self.port } else { 0 };
+        let header = client_header(version, SocketAddr::new(client, port), announced.local);
+        (header, &announced.connections)
     }
 
     /// The peer as requests are resolved with it.
@@ -66,4 +145,8 @@ impl ConnectionPeer {
             );
         }
     }
+}
+
+fn local_address(stream: &Stream) -> Option<SocketAddr> {
+    stream.socket().and_then(|socket| socket.local_addr().ok())
 }

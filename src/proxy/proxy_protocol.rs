@@ -4,46 +4,54 @@
 //! The header is read from the connections of listeners with `proxy_protocol = true`, and only from trusted peers.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tokio::io::AsyncReadExt as _;
 use tokio::time::timeout;
 
 use super::connection_handle::ConnectionHandle;
+use super::peer::ConnectionEnds;
 use super::worker::Worker;
 use crate::boxed_cold::boxed_cold;
 use crate::net::Socket;
 use crate::telemetry::metrics::ConnectionRejectReason;
 
-/// The address to use as the peer's. `None`: the connection is to be closed.
+/// The addresses to use as the connection's. `None`: the connection is to be closed.
 pub(crate) async fn peer(
     handle: &ConnectionHandle,
     socket: &mut Socket,
-    peer: IpAddr,
+    peer: SocketAddr,
     worker: &Worker,
-) -> Option<IpAddr> {
+) -> Option<ConnectionEnds> {
     let listener = handle.listener();
     let expected = worker.plan().server.listen.get(listener).is_some_and(|listener| listener.proxy_protocol);
     // Without the PROXY protocol, a connection needs no memory for reading the header.
-    if expected { boxed_cold(|| named(handle, socket, peer, worker)).await } else { Some(peer) }
+    if expected {
+        boxed_cold(|| named(handle, socket, peer, worker)).await
+    } else {
+        Some(ConnectionEnds::of(peer))
+    }
 }
 
 /// The address in the connection's PROXY protocol header.
 async fn named(
     handle: &ConnectionHandle,
     socket: &mut Socket,
-    peer: IpAddr,
+    peer: SocketAddr,
     worker: &Worker,
-) -> Option<IpAddr> {
+) -> Option<ConnectionEnds> {
     let (plan, listener) = (worker.plan(), handle.listener());
     let server = &plan.server;
-    if !server.client.trusts(peer) {
+    if !server.client.trusts(peer.ip()) {
         tracing::debug!(%peer, "a peer that is no trusted proxy connected where PROXY protocol is spoken");
         plan.metrics.connection_rejected(listener, ConnectionRejectReason::Untrusted);
         return None;
     }
     match timeout(server.header_timeout, handle.idle_during(read(socket))).await {
-        Ok(Some(Ok(header))) => Some(header.source.unwrap_or(peer)),
+        Ok(Some(Ok(ProxyHeader { ends: Some((client, local)), .. }))) => {
+            Some(ConnectionEnds { client, local: Some(local) })
+        }
+        Ok(Some(Ok(_))) => Some(ConnectionEnds::of(peer)),
         Ok(None) => None,
         Ok(Some(Err(_))) | Err(_) => {
             tracing::debug!(%peer, "no PROXY protocol header came, or a malformed one");
@@ -90,8 +98,9 @@ pub const MAX_PREAMBLE: usize = FIXED + MAX_REST;
 /// A whole PROXY protocol header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProxyHeader {
-    /// The address connected to the proxy; `None`: the proxy connects for itself, or does not know the address.
-    pub source: Option<IpAddr>,
+    /// The client's address, and the one that it connected to; `None`: the proxy connects for itself, or does not know
+    /// them.
+    pub ends: Option<(SocketAddr, SocketAddr)>,
     /// Its length in bytes.
     pub length: usize,
 }
@@ -120,11 +129,11 @@ fn parse_1(bytes: &[u8]) -> Result<Option<ProxyHeader>, MalformedProxyHeader> {
     let line =
         head.get(WORD.len()..end).and_then(|line| line.strip_suffix(b"\r")).ok_or(MalformedProxyHeader)?;
     let line = std::str::from_utf8(line).map_err(|_| MalformedProxyHeader)?;
-    Ok(Some(ProxyHeader { source: source_1(line)?, length: end + 1 }))
+    Ok(Some(ProxyHeader { ends: ends_1(line)?, length: end + 1 }))
 }
 
 /// `TCP4 192.0.2.1 192.0.2.2 56324 443`, `TCP6 …`, or `UNKNOWN` with any text after it.
-fn source_1(line: &str) -> Result<Option<IpAddr>, MalformedProxyHeader> {
+fn ends_1(line: &str) -> Result<Option<(SocketAddr, SocketAddr)>, MalformedProxyHeader> {
     let mut words = line.split(' ');
     let mut next = || words.next().ok_or(MalformedProxyHeader);
     let address: fn(&str) -> Option<IpAddr> = match next()? {
@@ -134,13 +143,15 @@ fn source_1(line: &str) -> Result<Option<IpAddr>, MalformedProxyHeader> {
         _ => return Err(MalformedProxyHeader),
     };
     let source = address(next()?).ok_or(MalformedProxyHeader)?;
-    address(next()?).ok_or(MalformedProxyHeader)?;
-    let ports = is_port(next()?) && is_port(next()?);
-    if ports && words.next().is_none() { Ok(Some(source)) } else { Err(MalformedProxyHeader) }
+    let destination = address(next()?).ok_or(MalformedProxyHeader)?;
+    let (source_port, destination_port) = (port(next()?)?, port(next()?)?);
+    let ends = (SocketAddr::new(source, source_port), SocketAddr::new(destination, destination_port));
+    if words.next().is_none() { Ok(Some(ends)) } else { Err(MalformedProxyHeader) }
 }
 
-fn is_port(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok()
+fn port(text: &str) -> Result<u16, MalformedProxyHeader> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number).ok_or(MalformedProxyHeader)
 }
 
 fn parse_2(bytes: &[u8]) -> Result<Option<ProxyHeader>, MalformedProxyHeader> {
@@ -166,13 +177,23 @@ fn parse_2(bytes: &[u8]) -> Result<Option<ProxyHeader>, MalformedProxyHeader> {
         return Err(MalformedProxyHeader);
     }
     let Some(rest) = rest.get(..length) else { return Ok(None) };
-    let source = match family {
-        0x11 if speaks_for => rest.first_chunk().map(|octets: &[u8; 4]| IpAddr::from(*octets)),
-        0x21 if speaks_for => rest.first_chunk().map(|octets: &[u8; 16]| IpAddr::from(*octets)),
+    let ends = match family {
+        0x11 if speaks_for => ends_2(rest, |octets: [u8; 4]| octets.into()),
+        0x21 if speaks_for => ends_2(rest, |octets: [u8; 16]| octets.into()),
         // Health checks of the proxy itself; sockets that are not TCP over IP.
         _ => None,
     };
-    Ok(Some(ProxyHeader { source, length: FIXED + length }))
+    Ok(Some(ProxyHeader { ends, length: FIXED + length }))
+}
+
+/// The addresses, each of `N` bytes, and their ports.
+fn ends_2<const N: usize>(rest: &[u8], address: fn([u8; N]) -> IpAddr) -> Option<(SocketAddr, SocketAddr)> {
+    let (source, rest) = rest.split_first_chunk()?;
+    let (destination, rest) = rest.split_first_chunk()?;
+    let (source_port, rest) = rest.split_first_chunk()?;
+    let destination_port = rest.first_chunk()?;
+    let end = |octets: &[u8; N], port: &[u8; 2]| SocketAddr::new(address(*octets), u16::from_be_bytes(*port));
+    Some((end(source, source_port), end(destination, destination_port)))
 }
 
 #[cfg(test)]
@@ -182,7 +203,7 @@ mod tests {
     use super::*;
 
     fn of_line(line: &str) -> Result<Option<Option<IpAddr>>, MalformedProxyHeader> {
-        parse(line.as_bytes()).map(|whole| whole.map(|preamble| preamble.source))
+        parse(line.as_bytes()).map(|whole| whole.map(|preamble| preamble.ends.map(|(source, _)| source.ip())))
     }
 
     /// A PROXY protocol header of version 2.
@@ -224,10 +245,20 @@ mod tests {
     }
 
     #[test]
+    fn both_versions_name_both_ends() {
+        let ends = |bytes: &[u8]| parse(bytes).ok().flatten().and_then(|header| header.ends);
+        let expected = Some(("192.0.2.1:258".parse().unwrap(), "192.0.2.2:443".parse().unwrap()));
+        assert_eq!(ends(b"PROXY TCP4 192.0.2.1 192.0.2.2 258 443\r\n"), expected);
+        assert_eq!(ends(&binary(0x21, 0x11, &[192, 0, 2, 1, 192, 0, 2, 2, 1, 2, 1, 187])), expected);
+    }
+
+    #[test]
     fn preambles_of_version_2() {
         let (v4, mut v6) = ([192, 0, 2, 1, 192, 0, 2, 2, 0, 1, 0, 2], [0; 36]);
         v6[15] = 1;
-        let source_of = |bytes: &[u8]| parse(bytes).map(|whole| whole.map(|preamble| preamble.source));
+        let source_of = |bytes: &[u8]| {
+            parse(bytes).map(|whole| whole.map(|preamble| preamble.ends.map(|(source, _)| source.ip())))
+        };
         let address = |text: &str| Ok(Some(Some(text.parse().unwrap())));
         assert_eq!(source_of(&binary(0x21, 0x11, &v4)), address("192.0.2.1"));
         assert_eq!(source_of(&binary(0x21, 0x21, &v6)), address("::1"));

@@ -384,6 +384,19 @@ impl<'d> DisconnectWatch<'d> {
         Self { source, holds_place, begins: now + UNWATCHED, deadline, watch: Some(Watch::Peek) }
     }
 
+    /// Ready with the end of `work`, or with `None` if the connection is broken before.
+    #[inline]
+    pub(crate) fn poll_beside<W: Future>(
+        &mut self,
+        work: Pin<&mut W>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<W::Output>> {
+        match work.poll(context) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending => self.poll(context).map(|()| None),
+        }
+    }
+
     /// Ready once the connection is broken.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let stream = match (&mut self.watch, &self.source) {

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -47,27 +48,30 @@ impl ConnectError {
     }
 }
 
-/// Connects to the server's address number `turn`, or to one of the next, and performs the TLS handshake; all within
-/// `max_wait`.
+/// Connects to the server's address number `turn`, or to one of the next, sends the PROXY protocol header, and performs
+/// the TLS handshake; all within `max_wait`.
 pub(super) async fn connect(
     endpoint: &Endpoint,
     host_address: &HostAddress,
     turn: usize,
+    proxy_header: Option<&[u8]>,
     max_wait: Duration,
 ) -> Result<(Stream, ConnectedAddress), ConnectError> {
     let end = now() + max_wait;
     let dialling = async {
         if let HostAddress::UnixSocket(path) = host_address {
-            let socket = open_unix_socket(path).await.map_err(ConnectError::Connect)?;
+            let mut socket = open_unix_socket(path).await.map_err(ConnectError::Connect)?;
+            announce(&mut socket, proxy_header).await?;
             return Ok((Stream::Plain(Socket::attached(socket)), ConnectedAddress::UnixSocket));
         }
         let addresses = host_address.addresses().await;
-        let (socket, address) = open_socket(&addresses, turn, endpoint.port, end).await?;
+        let (mut socket, address) = open_socket(&addresses, turn, endpoint.port, end).await?;
         #[expect(
             clippy::let_underscore_must_use,
             reason = "a socket that refuses works, but small requests wait for acknowledgements"
         )]
         let _ = socket.set_nodelay(true);
+        announce(&mut socket, proxy_header).await?;
         Ok((secure(endpoint, socket).await?, ConnectedAddress::Ip(address)))
     };
     timeout_at(end, dialling).await.unwrap_or(Err(ConnectError::Timeout))
@@ -93,6 +97,14 @@ async fn open_socket(
         };
     }
     Err(fault)
+}
+
+/// Sends the PROXY protocol header.
+async fn announce(socket: &mut TcpStream, proxy_header: Option<&[u8]>) -> Result<(), ConnectError> {
+    match proxy_header {
+        None => Ok(()),
+        Some(header) => socket.write_all(header).await.map_err(ConnectError::Connect),
+    }
 }
 
 /// Connects to a Unix socket. While its queue of connections is full, Linux refuses at once instead of waiting; so it is

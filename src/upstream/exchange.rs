@@ -84,8 +84,10 @@ pub struct UpstreamRequest<'r, U> {
     pub affinity: u64,
     /// Whether the request carries a login that is bound to the connection (NTLM, Negotiate).
     pub private: bool,
-    /// This client's connections that carry such logins.
-    pub own: &'r mut PrivateConnections,
+    /// The PROXY protocol header that the connection begins with.
+    pub proxy_header: Option<&'r [u8]>,
+    /// This client's connections that carry such logins or headers.
+    pub own: &'r PrivateConnections,
 }
 
 /// The received part of a response.
@@ -217,9 +219,11 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
         let received = whole.is_some_and(|whole| bytes.len() as u64 == whole);
         bytes.clear();
         let Self { request, connection, progress, .. } = self;
-        if let (true, true, Some(span)) =
-            (is_sent && received, !connection.private, kept_for(head, idle_timeout))
-        {
+        if let (true, true, Some(span)) = (
+            is_sent && received,
+            !connection.private && request.proxy_header.is_none(),
+            kept_for(head, idle_timeout),
+        ) {
             connection.keep(progress, span);
         }
         request
@@ -431,12 +435,13 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
     }
 
     /// Ends the exchange after the whole response was read. The connection is kept for another request if both sides
-    /// allow that; a connection with a login is kept for this client only.
+    /// allow that; a connection with a login or a PROXY protocol header is kept for this client only.
     pub fn finish(self, head: &ResponseHead, idle_timeout: Duration) {
         let clean = self.is_sent() && !self.deaf && self.request.answer.bytes.is_empty();
         if let (Some(span), true) = (kept_for(head, idle_timeout), clean) {
-            if self.connection.private {
-                self.request.own.keep(self.connection, self.progress, span);
+            let UpstreamRequest { own, proxy_header, .. } = self.request;
+            if self.connection.private || proxy_header.is_some() {
+                own.keep(self.connection, proxy_header, self.progress, span);
             } else {
                 self.connection.keep(self.progress, span);
             }

@@ -15,11 +15,11 @@ use super::dns::{HostAddress, ResolvedName};
 use super::http2::{ClientStream, Http2Connection, NoAnswer};
 use super::server_registry::ServerRegistry;
 use super::server_state::ServerState;
-use super::{Failure, ServerName, outlier_log};
+use super::{Failure, ServerName, outlier_log, proxy_protocol};
 use crate::clock;
 use crate::http1::response::{HeadEnd, MalformedResponse, ResponseHead};
 use crate::net::TlsClientConfig;
-use crate::plan::{Endpoint, HealthCheck, Protocol, Upstream};
+use crate::plan::{Endpoint, HealthCheck, Protocol, ProxyProtocolVersion, Upstream};
 
 /// Bytes of a response read at once.
 const READ: usize = 4 << 10;
@@ -40,6 +40,7 @@ struct UpstreamChecks {
     host: Option<HeaderValue>,
     tls: Option<TlsClientConfig>,
     protocol: Protocol,
+    send_proxy_protocol: Option<ProxyProtocolVersion>,
     server: Arc<ServerState>,
     task: AbortHandle,
 }
@@ -61,6 +62,7 @@ impl HealthChecks {
                         && running.host == upstream.host
                         && running.tls == endpoint.tls
                         && running.protocol == upstream.protocol
+                        && running.send_proxy_protocol == upstream.send_proxy_protocol
                 };
                 let running = match last.remove(&name) {
                     Some(running) if same(&running) => running,
@@ -116,6 +118,7 @@ impl UpstreamChecks {
         let check = Check {
             upstream: Arc::clone(&upstream.name),
             request: request(upstream, endpoint, rule),
+            proxy_header: upstream.send_proxy_protocol.map(proxy_protocol::own_header),
             endpoint: endpoint.clone(),
             protocol: upstream.protocol,
             host_address,
@@ -125,7 +128,9 @@ impl UpstreamChecks {
         };
         let task = spawn_local(check.run()).abort_handle();
         let (host, tls) = (upstream.host.clone(), endpoint.tls.clone());
-        Self { rule: rule.clone(), host, tls, protocol: upstream.protocol, server: Arc::clone(server), task }
+        let &Upstream { protocol, send_proxy_protocol, .. } = upstream;
+        let (rule, server) = (rule.clone(), Arc::clone(server));
+        Self { rule, host, tls, protocol, send_proxy_protocol, server, task }
     }
 }
 
@@ -145,6 +150,8 @@ struct Check {
     host_address: HostAddress,
     /// The request, byte for byte.
     request: Vec<u8>,
+    /// The PROXY protocol header before it.
+    proxy_header: Option<Box<[u8]>>,
     rule: HealthCheck,
     server: Arc<ServerState>,
     down_after: u32,
@@ -231,7 +238,9 @@ impl Check {
 
     /// One check, on a connection of its own.
     async fn ask(&self, turn: usize) -> Result<(), CheckError> {
-        let (stream, address) = connect(&self.endpoint, &self.host_address, turn, self.rule.timeout).await?;
+        let Self { endpoint, host_address, proxy_header, rule, .. } = self;
+        let (stream, address) =
+            connect(endpoint, host_address, turn, proxy_header.as_deref(), rule.timeout).await?;
         if self.protocol == Protocol::Http2 {
             return self.ask_http2(Http2Connection::open(stream, address, None, |_| {})?.stream()).await;
         }

@@ -129,22 +129,24 @@ impl EndpointPool {
         if self.idle.borrow().is_empty() { None } else { self.take(careful) }
     }
 
-    /// A new connection, or a kept or shared one unless it is to be `fresh`.
+    /// A new connection, or a kept or shared one unless it is to be `fresh` or to begin with a PROXY protocol header.
     pub(super) async fn connection(
         self: &Rc<Self>,
         fresh: bool,
+        proxy_header: Option<&[u8]>,
         connect_timeout: Duration,
     ) -> Result<UpstreamConnection, Failure> {
         if let Some(http2_pool) = &self.http2_pool {
             return self.stream(http2_pool, connect_timeout).await;
         }
         let Some(bound) = &self.bound else {
-            return self.connect(None, connect_timeout).await;
+            return self.connect(None, proxy_header, connect_timeout).await;
         };
-        let (slot, kept) = bound.acquire(&self.endpoint, fresh, connect_timeout).await?;
+        let (slot, kept) =
+            bound.acquire(&self.endpoint, fresh || proxy_header.is_some(), connect_timeout).await?;
         match kept.and_then(|kept| self.revive(kept)) {
             Some(line) => Ok(self.use_raw(line, Some(slot), true)),
-            None => self.connect(Some(slot), connect_timeout).await,
+            None => self.connect(Some(slot), proxy_header, connect_timeout).await,
         }
     }
 
@@ -179,7 +181,7 @@ impl EndpointPool {
             None => None,
         };
         self.retire_unresolved(http2_pool);
-        let RawConnection { stream, address, .. } = *self.dial(connect_timeout).await?;
+        let RawConnection { stream, address, .. } = *self.dial(None, connect_timeout).await?;
         let pool = Rc::downgrade(self);
         let tell = move |fault: &str| drop(pool.upgrade().inspect(|pool| pool.warn_connect_failure(fault)));
         let connection = Http2Connection::open(stream, address, slot, tell).map_err(|_| Failure::Protocol)?;
@@ -284,15 +286,20 @@ impl EndpointPool {
     async fn connect(
         self: &Rc<Self>,
         slot: Option<Permit>,
+        proxy_header: Option<&[u8]>,
         connect_timeout: Duration,
     ) -> Result<UpstreamConnection, Failure> {
-        Ok(self.use_raw(self.dial(connect_timeout).await?, slot, false))
+        Ok(self.use_raw(self.dial(proxy_header, connect_timeout).await?, slot, false))
     }
 
-    async fn dial(&self, connect_timeout: Duration) -> Result<Box<RawConnection>, Failure> {
+    async fn dial(
+        &self,
+        proxy_header: Option<&[u8]>,
+        connect_timeout: Duration,
+    ) -> Result<Box<RawConnection>, Failure> {
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));
-        match connect(&self.endpoint, &self.host_address, turn, connect_timeout).await {
+        match connect(&self.endpoint, &self.host_address, turn, proxy_header, connect_timeout).await {
             Ok((stream, address)) => Ok(Box::new(RawConnection { stream, address, since: clock::now() })),
             Err(fault) => {
                 match &fault {
@@ -431,7 +438,7 @@ mod tests {
         name.update(Ok(vec![at(1), at(2), at(3), at(9)])).expect("known");
         let mut reached = Vec::new();
         for _ in 0..8 {
-            reached.push(pool.connect(None, TIMEOUT).await.expect("a connection").line().address);
+            reached.push(pool.connect(None, None, TIMEOUT).await.expect("a connection").line().address);
         }
         assert_eq!(
             reached,
@@ -447,7 +454,7 @@ mod tests {
         let asking = async {
             let mut asked = Vec::new();
             for _ in 0..400 {
-                let mut connection = pool.connection(false, TIMEOUT).await.expect("a connection");
+                let mut connection = pool.connection(false, None, TIMEOUT).await.expect("a connection");
                 asked.push(connection.http2().expect("a stream").address());
                 if [1, 2, 3].iter().all(|last| asked.contains(&connected_to(*last))) {
                     return asked;
@@ -467,7 +474,7 @@ mod tests {
         let (_listeners, name, pool) = listening(2);
         name.update(Ok(vec![at(1), at(2)])).expect("known");
         let now = clock::now();
-        let connect = async || pool.connect(None, TIMEOUT).await.expect("a connection");
+        let connect = async || pool.connect(None, None, TIMEOUT).await.expect("a connection");
         let (first, second, third) = (connect().await, connect().await, connect().await);
         first.keep(now, IDLE);
         second.keep(now, IDLE);
@@ -483,14 +490,14 @@ mod tests {
     async fn an_hour_is_all_that_a_connection_is_used() {
         let (_listeners, name, pool) = listening(1);
         name.update(Ok(vec![at(1)])).expect("known");
-        let connection = pool.connect(None, TIMEOUT).await.expect("a connection");
+        let connection = pool.connect(None, None, TIMEOUT).await.expect("a connection");
         let since = connection.line().since;
         connection.keep(since + MAX_AGE - Duration::from_secs(1), IDLE);
         let connection = pool.take(true).expect("it is young enough");
         assert_eq!(connection.line().since, since, "use does not make it younger");
         connection.keep(since + MAX_AGE, IDLE);
         assert!(pool.take(true).is_none());
-        let connection = pool.connect(None, TIMEOUT).await.expect("a connection");
+        let connection = pool.connect(None, None, TIMEOUT).await.expect("a connection");
         let since = connection.line().since;
         connection.keep(since, IDLE);
         pool.expire(since + MAX_AGE);

@@ -1,6 +1,7 @@
-//! Connections to servers that carry the login of one client (NTLM, Negotiate). They are kept with that client's
-//! connection, never in a pool.
+//! Connections to servers that serve one client only: they carry its login (NTLM, Negotiate), or a PROXY protocol header
+//! with its address. They are kept with that client's connection, never in a pool.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -10,33 +11,58 @@ use super::pool::{EndpointPool, UpstreamConnection};
 use crate::clock;
 use crate::net::Peek;
 
-/// The maximum number of connections of one client; the oldest is closed for another. Each leads to another server.
+/// The maximum number of unused connections of one client; the oldest is closed for another.
 const MAX_CONNECTIONS: usize = 4;
 
-/// One client's own connections to servers. Dropping it closes them.
+/// One client's own unused connections to servers. Dropping it closes them.
 #[derive(Debug, Default)]
-pub struct PrivateConnections(Vec<(UpstreamConnection, Instant)>);
+pub struct PrivateConnections(RefCell<Vec<PrivateConnection>>);
+
+#[derive(Debug)]
+struct PrivateConnection {
+    connection: UpstreamConnection,
+    expiry: Instant,
+    /// The PROXY protocol header that it began with.
+    proxy_header: Option<Box<[u8]>>,
+}
 
 impl PrivateConnections {
-    /// The index of the first of these servers with a connection.
+    /// The index of the first of these servers with a connection that carries a login.
     #[inline]
     pub(super) fn index(&self, pools: &[Rc<EndpointPool>]) -> Option<usize> {
-        let (connection, _) = self.0.last()?;
-        let leads_there = |pool: &Rc<EndpointPool>| self.0.iter().any(|(own, _)| Rc::ptr_eq(&own.pool, pool));
-        let latest = pools.iter().position(|pool| Rc::ptr_eq(&connection.pool, pool));
-        latest.or_else(|| pools.iter().position(leads_there))
-    }
-
-    /// The connection to this server, if it is usable.
-    #[inline]
-    pub(super) fn take(&mut self, pool: &Rc<EndpointPool>) -> Option<UpstreamConnection> {
-        if self.0.is_empty() { None } else { self.take_usable(pool) }
+        let own = self.0.borrow();
+        if own.is_empty() { None } else { Self::index_among(&own, pools) }
     }
 
     #[cold]
-    fn take_usable(&mut self, pool: &Rc<EndpointPool>) -> Option<UpstreamConnection> {
-        let found = self.0.iter().position(|(connection, _)| Rc::ptr_eq(&connection.pool, pool))?;
-        let (mut connection, expiry) = self.0.remove(found);
+    fn index_among(own: &[PrivateConnection], pools: &[Rc<EndpointPool>]) -> Option<usize> {
+        let logins = || own.iter().map(|own| &own.connection).filter(|connection| connection.private);
+        let latest = &logins().next_back()?.pool;
+        let leads_there = |pool: &Rc<EndpointPool>| logins().any(|own| Rc::ptr_eq(&own.pool, pool));
+        pools.iter().position(|pool| Rc::ptr_eq(latest, pool)).or_else(|| pools.iter().position(leads_there))
+    }
+
+    /// The connection to this server that began with this header, if it is usable.
+    #[inline]
+    pub(super) fn take(
+        &self,
+        pool: &Rc<EndpointPool>,
+        proxy_header: Option<&[u8]>,
+    ) -> Option<UpstreamConnection> {
+        if self.0.borrow().is_empty() { None } else { self.take_usable(pool, proxy_header) }
+    }
+
+    #[cold]
+    fn take_usable(
+        &self,
+        pool: &Rc<EndpointPool>,
+        proxy_header: Option<&[u8]>,
+    ) -> Option<UpstreamConnection> {
+        let mut kept = self.0.borrow_mut();
+        let found = kept.iter().position(|own| {
+            Rc::ptr_eq(&own.connection.pool, pool) && own.proxy_header.as_deref() == proxy_header
+        })?;
+        let PrivateConnection { mut connection, expiry, .. } = kept.remove(found);
         connection.reused = true;
         let usable =
             clock::now() < expiry && connection.stream().is_some_and(|stream| stream.peek() == Peek::Silence);
@@ -46,12 +72,19 @@ impl PrivateConnections {
     /// Keeps a connection for `span` after `now`. A connection that holds a permit of a connection limit is closed
     /// instead: other requests wait for that permit.
     #[cold]
-    pub(super) fn keep(&mut self, mut connection: UpstreamConnection, now: Instant, span: Duration) {
+    pub(super) fn keep(
+        &self,
+        mut connection: UpstreamConnection,
+        proxy_header: Option<&[u8]>,
+        now: Instant,
+        span: Duration,
+    ) {
         let Some(expiry) = connection.expiry(now, span).filter(|_| !connection.is_counted()) else { return };
         connection.in_flight = None;
-        if self.0.len() >= MAX_CONNECTIONS {
-            self.0.remove(0);
+        let mut kept = self.0.borrow_mut();
+        if kept.len() >= MAX_CONNECTIONS {
+            kept.remove(0);
         }
-        self.0.push((connection, expiry));
+        kept.push(PrivateConnection { connection, expiry, proxy_header: proxy_header.map(Box::from) });
     }
 }

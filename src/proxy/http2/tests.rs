@@ -1,9 +1,8 @@
 //! How long a connection lives, in a time that does not pass but jumps to what is waited for next.
 
-use std::net::IpAddr;
-
 use tokio::task::{JoinHandle, LocalSet};
 
+use super::super::peer::ConnectionEnds;
 use super::*;
 use crate::http2::connection::PREFACE;
 use crate::net::Pipe;
@@ -47,7 +46,7 @@ impl Hand {
         let server = Server { idle_timeout, write_timeout: LONG, ..fixtures::server() };
         let worker = fixtures::worker(fixtures::plan(server));
         let stream = Rc::new(Stream::Pipe(theirs));
-        let peer = ConnectionPeer::new(IpAddr::from([127, 0, 0, 1]), &stream);
+        let peer = ConnectionPeer::new(ConnectionEnds::of(([127, 0, 0, 1], 1).into()), &stream);
         let serving = tokio::task::spawn_local(async move {
             let life = Lifetime { requests: u64::MAX, until: now() + 3_600 * SECOND };
             serve(stream, BytesMut::new(), ConnectionHandle::new(0), &peer, life, worker).await;

@@ -22,6 +22,7 @@ use crate::plan::{HeaderEdits, Plan, Route, Server, UpstreamIndex};
 use crate::proxy::connection::serve;
 use crate::proxy::connection_handle::ConnectionHandle;
 use crate::proxy::fixtures;
+use crate::proxy::peer::ConnectionEnds;
 use crate::proxy::worker::Worker;
 use crate::route::client::AddressRules;
 use crate::route::path::PathMatching;
@@ -65,7 +66,8 @@ impl Rig {
         let seen = self.backend.behave(behaviour, peer);
         let (ours, theirs) = Pipe::new();
         let handle = ConnectionHandle::new(0);
-        let serving = serve(Stream::Pipe(theirs), handle, peer, Rc::clone(&self.worker));
+        let addresses = ConnectionEnds::of(SocketAddr::new(peer, 1));
+        let serving = serve(Stream::Pipe(theirs), handle, addresses, Rc::clone(&self.worker));
         let serving = tokio::task::spawn_local(serving);
         let mut answered = BytesMut::new();
         for segment in segments {

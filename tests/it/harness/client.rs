@@ -27,6 +27,11 @@ impl Client {
         Self::over(TcpStream::connect_timeout(&address, TIMEOUT).expect("the gateway takes connections"))
     }
 
+    /// Its own address.
+    pub(crate) fn local_addr(&self) -> SocketAddr {
+        self.stream.local_addr().expect("a socket")
+    }
+
     /// Connects from another address of this machine, such as 127.0.0.2.
     pub(crate) fn connect_from(source: IpAddr, address: SocketAddr) -> Self {
         let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None);

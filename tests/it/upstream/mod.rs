@@ -13,6 +13,7 @@ mod names;
 mod outage;
 mod precedence;
 mod private;
+mod send_proxy_protocol;
 mod slow_start;
 mod split;
 mod statuses;

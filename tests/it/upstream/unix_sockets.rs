@@ -66,7 +66,9 @@ fn a_unix_socket_is_drained_by_its_name() {
     let gateway = Gateway::start(&to(&servers(&[&relay.url()])));
     let path = format!("/api/v1/upstreams/app/servers/{}/drain", relay.url().replace('/', "%2F"));
     let request = |method: &str| {
-        format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 0\r\n\r\n")
+        format!(
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 0\r\n\r\n"
+        )
     };
     send(gateway.admin_addr(), request("POST")).expect(200);
     gateway.get("/").expect(503);
