@@ -45,6 +45,7 @@ mod server;
 mod service_url;
 mod sources;
 mod split;
+mod sticky;
 mod store;
 mod summary;
 mod table;

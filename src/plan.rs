@@ -15,6 +15,7 @@ pub mod reject_reason;
 pub mod resolve;
 pub mod split;
 mod statuses;
+pub mod sticky;
 pub mod target;
 pub mod template;
 mod trace;
@@ -52,7 +53,7 @@ pub use ratelimit::{RatelimitHeaders, RatelimitPolicies};
 pub use statuses::StatusSet;
 pub use trace::Trace;
 pub use upstream::{
-    Backend, Balance, BreakerRule, Eject, Endpoint, HealthCheck, MaxConnections, Protocol,
+    Affinity, Backend, Balance, BreakerRule, Eject, Endpoint, HealthCheck, MaxConnections, Protocol,
     ProxyProtocolVersion, Retry, Upstream,
 };
 

@@ -5,7 +5,7 @@ pub mod client;
 pub mod condition;
 pub mod consumers;
 pub mod content;
-mod cookie;
+pub mod cookie;
 pub mod credential;
 pub mod exemptions;
 pub mod identity;

@@ -35,7 +35,7 @@ use crate::boxed_cold::boxed_cold;
 use crate::clock::{self, Deadline};
 use crate::http1::response::ResponseHead;
 use crate::labels::labels;
-use crate::plan::{Balance, Endpoint, Protocol, Upstream};
+use crate::plan::{Affinity, Balance, Endpoint, Protocol, Upstream};
 use balance::{Balancer, SlowStart, WHOLE};
 use breaker::BreakerPermit;
 use cause::{AbortReason, Cause};
@@ -275,7 +275,8 @@ impl UpstreamClient {
         let keeps_body = self.upstream.retry.keeps_bodies();
         let mut tried = Tried::new();
         let own = request.own.index(&self.pools).filter(|index| self.accepts(*index));
-        let index = own.or_else(|| self.choose(request.affinity, &tried, now));
+        let named = request.affinity.server.filter(|index| self.is_available(*index, now));
+        let index = own.or(named).or_else(|| self.choose(request.affinity, &tried, now));
         let mut index = index.ok_or_else(|| Failed::untried(Failure::NoneHealthy))?;
         let (mut fresh, mut stales, mut attempts) = (false, 0, 0);
         loop {
@@ -337,7 +338,7 @@ impl UpstreamClient {
 
     /// The server for the next attempt: one that was not tried and is available; else one that was not tried and is
     /// healthy, though ejected; else a healthy one other than the last tried. A drained one is never chosen.
-    fn choose(&self, affinity: u64, tried: &[usize], now: Instant) -> Option<usize> {
+    fn choose(&self, affinity: Affinity, tried: &[usize], now: Instant) -> Option<usize> {
         if let ([_], []) = (&*self.pools, tried) {
             // The only server is never ejected.
             return self.peers.get(0).filter(|server| server.accepts()).map(|_| 0);
@@ -348,11 +349,15 @@ impl UpstreamClient {
         let mut choice = self.choice.borrow_mut();
         let mut next = |allowed: &dyn Fn(usize, &ServerState) -> bool| {
             let allowed = |index| self.peers.get(index).is_some_and(|server| allowed(index, server));
-            choice.next(affinity, &self.peers, allowed, share)
+            choice.next(affinity.hash, &self.peers, allowed, share)
         };
         next(&|index, server| !tried.contains(&index) && server.is_available(now))
             .or_else(|| next(&|index, server| !tried.contains(&index) && server.accepts()))
             .or_else(|| next(&|index, server| tried.last() != Some(&index) && server.accepts()))
+    }
+
+    fn is_available(&self, index: usize, now: Instant) -> bool {
+        self.peers.get(index).is_some_and(|server| server.is_available(now))
     }
 
     fn accepts(&self, index: usize) -> bool {
@@ -456,7 +461,7 @@ impl UpstreamClient {
         exchange: &Exchange<'_, U>,
         status: StatusCode,
         tried: &mut Tried,
-        affinity: u64,
+        affinity: Affinity,
     ) -> Option<usize> {
         if !self.upstream.retry.statuses.contains(status) || !exchange.is_repeatable() {
             return None;
@@ -468,7 +473,13 @@ impl UpstreamClient {
 
     /// The index of the server for another attempt: another server, within the maximum of attempts and the retry
     /// budget.
-    fn retry_server(&self, tried: &mut Tried, failed: usize, affinity: u64, now: Instant) -> Option<usize> {
+    fn retry_server(
+        &self,
+        tried: &mut Tried,
+        failed: usize,
+        affinity: Affinity,
+        now: Instant,
+    ) -> Option<usize> {
         tried.push(failed);
         if self.pools.len() < 2 || tried.len() >= self.upstream.retry.attempts as usize {
             return None;

@@ -10,7 +10,7 @@ use super::file::FileDraft;
 use super::report::{SourceSpan, quoted};
 use super::route_limits::RouteLimit;
 use super::routes;
-use super::{consumer_rules as consumers, limits, server, upstreams};
+use super::{consumer_rules as consumers, limits, server, sticky, upstreams};
 use crate::limit::Algorithm;
 use crate::plan::cost::CostRule;
 use crate::plan::{Endpoint, Limit, Mode, Plan, Policy, Protocol, Server, Upstream};
@@ -56,6 +56,7 @@ pub(super) fn compile(draft: FileDraft, reader: &Diagnostics<'_>) -> Option<Plan
     if reader.errors() > 0 {
         return None;
     }
+    let sticky_key = sticky::shared_key(&draft.store);
     Some(
         Plan {
             server: draft.server,
@@ -68,7 +69,7 @@ pub(super) fn compile(draft: FileDraft, reader: &Diagnostics<'_>) -> Option<Plan
             upstreams: draft
                 .upstreams
                 .into_iter()
-                .map(|draft| draft.upstream.map(Arc::new))
+                .map(|draft| draft.finish(sticky_key).map(Arc::new))
                 .collect::<Option<_>>()?,
             routes: draft.routes.into_iter().map(|draft| draft.route).collect::<Option<_>>()?,
             table,

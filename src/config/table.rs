@@ -184,7 +184,7 @@ const LATER: [(&str, &[&str]); 6] = [
     ("the file", &["acme"]),
     ("`[server]`", &["compress", "http3"]),
     ("`[store]`", &["lease", "on_change", "snapshot"]),
-    ("`[upstreams.", &["mirror", "sticky"]),
+    ("`[upstreams.", &["mirror"]),
     ("`[limits.", &["lease", "on_change", "sync"]),
     ("`[[routes]]`", &["compress", "mirror"]),
 ];

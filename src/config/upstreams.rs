@@ -10,11 +10,13 @@ use super::limits;
 use super::name;
 use super::report::{SourceSpan, quoted};
 use super::server::seconds;
+use super::sticky::{self, StickyDraft};
 use super::table::ConfigTable;
 use super::text::SyntaxError;
 use super::tls;
 use super::value::{ConfigValue, Entry};
 use crate::labels::labels;
+use crate::plan::sticky::{Sticky, StickyKey};
 use crate::plan::{
     Backend, Balance, BreakerRule, Eject, Endpoint, HealthCheck, MaxConnections, Protocol,
     ProxyProtocolVersion, Retry, StatusSet, Upstream,
@@ -53,6 +55,7 @@ const DEFAULT_RETRY: Retry =
 pub(super) struct UpstreamDraft {
     pub(super) name: Arc<str>,
     pub(super) span: SourceSpan,
+    pub(super) sticky: Option<StickyDraft>,
     /// `None` if it has faults.
     pub(super) upstream: Option<Upstream>,
 }
@@ -61,8 +64,12 @@ pub(super) struct UpstreamDraft {
 pub(super) fn read(entry: &Entry<'_>) -> UpstreamDraft {
     let name: Arc<str> = entry.key.into();
     name::check_label(entry.key, entry.key_span, entry.value.reader());
-    let upstream = if entry.value.is_text() { short(&name, &entry.value) } else { long(&name, &entry.value) };
-    UpstreamDraft { name, span: entry.key_span, upstream }
+    let mut sticky = None;
+    let upstream = match entry.value.is_text() {
+        true => short(&name, &entry.value),
+        false => long(&name, &entry.value, &mut sticky),
+    };
+    UpstreamDraft { name, span: entry.key_span, sticky, upstream }
 }
 
 fn short(name: &Arc<str>, value: &ConfigValue<'_>) -> Option<Upstream> {
@@ -82,11 +89,12 @@ fn short(name: &Arc<str>, value: &ConfigValue<'_>) -> Option<Upstream> {
         max_connections: None,
         breaker: None,
         send_proxy_protocol: None,
+        sticky: None,
         slow_start: None,
     })
 }
 
-fn long(name: &Arc<str>, value: &ConfigValue<'_>) -> Option<Upstream> {
+fn long(name: &Arc<str>, value: &ConfigValue<'_>, sticky: &mut Option<StickyDraft>) -> Option<Upstream> {
     let mut table = value.table_beside_text(&quoted(&format!("[upstreams.{name}]")))?;
     let balance = balance(&mut table);
     let protocols = [("http1", Protocol::Http1), ("http2", Protocol::Http2)];
@@ -104,6 +112,13 @@ fn long(name: &Arc<str>, value: &ConfigValue<'_>) -> Option<Upstream> {
     let health = table.optional("health", |value| health(&value));
     let max_connections = max_connections(&mut table);
     let breaker = table.optional("breaker", |value| breaker(&value));
+    *sticky = table.optional("sticky", |value| {
+        if let Some(Balance::Hash(_)) = &balance {
+            let help = "leave one of the two out: each of them says which server a client gets";
+            value.fault("`sticky` does not go together with `balance = \"hash\"`", help);
+        }
+        sticky::read(&value)
+    });
     let slow_start = table.optional("slow_start", |value| value.duration());
     let send_proxy_protocol = table.optional("send_proxy_protocol", |value| proxy_protocol(&value, protocol));
     table.finish().then_some(())?;
@@ -123,8 +138,21 @@ fn long(name: &Arc<str>, value: &ConfigValue<'_>) -> Option<Upstream> {
         max_connections,
         breaker,
         send_proxy_protocol,
+        sticky: None,
         slow_start,
     })
+}
+
+impl UpstreamDraft {
+    /// The upstream. `key`: that of sticky cookies without a secret of their own.
+    pub(super) fn finish(self, key: Option<StickyKey>) -> Option<Upstream> {
+        let mut upstream = self.upstream?;
+        if let Some(StickyDraft { cookie, key: own }) = self.sticky {
+            let sticky = Sticky::new(&cookie, &own.or(key)?, &self.name, upstream.endpoints());
+            upstream.sticky = Some(Box::new(sticky));
+        }
+        Some(upstream)
+    }
 }
 
 /// `max_pending` belongs to `max_connections` alone.

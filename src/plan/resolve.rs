@@ -15,7 +15,7 @@ use super::auth::{
 use super::loop_mark::LoopMark;
 use super::reject_reason::RejectReason;
 use super::target::AmbiguousTarget;
-use super::{Plan, Redirect, Route, UpstreamIndex};
+use super::{Affinity, Plan, Redirect, Route, UpstreamIndex};
 use crate::auth::forward::ForwardQuestion;
 use crate::http1::name::Name;
 use crate::http1::request::{Body, RequestHead};
@@ -84,8 +84,8 @@ pub struct RoutedRequest<'p, 'r> {
     pub upstream: Option<UpstreamIndex>,
     /// The path and query for the backend, or the location of a redirect. Empty if the gateway answers.
     pub target: Cow<'r, str>,
-    /// The hash that selects the server.
-    pub affinity: u64,
+    /// What it says about its server.
+    pub affinity: Affinity,
     /// Further fields for the backend, from the service that has let the request through.
     pub granted: &'p [GrantedField],
     seen: SeenRequest<'r>,
@@ -211,7 +211,7 @@ struct Routed<'p, 'r> {
     assessment: RequestCharges<'p>,
     upstream: Option<UpstreamIndex>,
     target: Cow<'r, str>,
-    affinity: u64,
+    affinity: Affinity,
 }
 
 impl<'p, 'r> Input<'p, 'r, '_> {
@@ -346,9 +346,12 @@ impl<'p, 'r> Input<'p, 'r, '_> {
                     true => plan.forwarded_query(route, head.target.query),
                     false => head.target.query.map(Cow::Borrowed),
                 };
-                (redirect.to.location(path, &seen.path, *merge_slashes, query.as_deref()).into(), 0)
+                (
+                    redirect.to.location(path, &seen.path, *merge_slashes, query.as_deref()).into(),
+                    Affinity::default(),
+                )
             }
-            _ => ("".into(), 0),
+            _ => ("".into(), Affinity::default()),
         };
         Ok(Routed {
             index,
@@ -376,6 +379,11 @@ impl RoutedRequest<'_, '_> {
     /// The request as routes and keys see it.
     pub fn request(&self) -> RouteRequest<'_> {
         RouteRequest { consumer: self.consumer.map(|named| named.consumer), ..self.seen.request() }
+    }
+
+    /// Whether the client uses TLS, to the gateway or to the trusted proxy before it.
+    pub fn is_secure(&self) -> bool {
+        self.seen.secure
     }
 
     /// Its head.

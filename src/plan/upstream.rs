@@ -8,6 +8,7 @@ use http::HeaderValue;
 
 use super::Route;
 use super::statuses::StatusSet;
+use super::sticky::Sticky;
 use crate::limit::units::Fingerprint;
 use crate::net::TlsClientConfig;
 use crate::route;
@@ -45,6 +46,8 @@ pub struct Upstream {
     pub max_connections: Option<MaxConnections>,
     /// The circuit breaker; `None`: none.
     pub breaker: Option<BreakerRule>,
+    /// The cookie that keeps a client at its server; `None`: none.
+    pub sticky: Option<Box<Sticky>>,
     /// The PROXY protocol header that each connection to its servers begins with; `None`: none.
     pub send_proxy_protocol: Option<ProxyProtocolVersion>,
     /// The time in which a server that is back gets to its share of the requests; `None`: at once.
@@ -99,6 +102,15 @@ pub enum Balance {
     Random,
     /// The same server for all requests with the same key.
     Hash(Key),
+}
+
+/// What a request says about the server that it is to go to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Affinity {
+    /// The hash that selects the server: equal for requests with equal `hash_key`. 0 if the load balancing uses none.
+    pub hash: u64,
+    /// The index of the server that the sticky cookie names.
+    pub server: Option<usize>,
 }
 
 /// The rule for ejecting a failing server.
@@ -216,8 +228,13 @@ impl Upstream {
         }
     }
 
-    /// The hash that selects the server: equal for requests with equal `hash_key`. 0 if the load balancing uses none.
-    pub fn affinity(&self, request: &route::RouteRequest<'_>, route: &Route) -> u64 {
+    /// What the request says about its server.
+    pub fn affinity(&self, request: &route::RouteRequest<'_>, route: &Route) -> Affinity {
+        let server = self.sticky.as_ref().and_then(|sticky| sticky.server(request.headers));
+        Affinity { hash: self.affinity_hash(request, route), server }
+    }
+
+    fn affinity_hash(&self, request: &route::RouteRequest<'_>, route: &Route) -> u64 {
         let Balance::Hash(key) = &self.balance else { return 0 };
         match key.claim(&AFFINITY, request, &route.name, route.conditions.merge_slashes) {
             KeyResult::Key(Fingerprint(bits)) => {

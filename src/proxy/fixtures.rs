@@ -113,6 +113,7 @@ pub(super) fn upstream(address: SocketAddr) -> Upstream {
         max_connections: None,
         breaker: None,
         send_proxy_protocol: None,
+        sticky: None,
         slow_start: None,
     }
 }

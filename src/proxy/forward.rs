@@ -27,7 +27,7 @@ use crate::http1::name::Name;
 use crate::http1::response::{Framing, ResponseHead};
 use crate::http1::trailers::Trailers;
 use crate::plan::{Backend, Protocol, UpstreamIndex};
-use crate::upstream::exchange::{Exchange, ResponseBuffer, UpstreamRequest};
+use crate::upstream::exchange::{Exchange, UpstreamRequest};
 use crate::upstream::{Failed, Failure};
 
 /// Forwards the request with the head in the message buffer, and relays the response.
@@ -157,7 +157,7 @@ impl ResponseRelay<'_, '_> {
         let trailers = self.trailers(exchange.answer().fields(&head));
         exchange.body().end_interim(self.outbound);
         let head_begins = self.outbound.len();
-        self.put_head(exchange.answer(), &head, framing);
+        self.put_head(&mut exchange, &head, framing);
         self.ctx.note_response_head(self.outbound.get(head_begins..).unwrap_or_default());
         if let Some(settlement) = &mut self.ctx.settlement {
             settlement.head(head.status, exchange.answer().fields(&head));
@@ -240,10 +240,17 @@ impl ResponseRelay<'_, '_> {
     }
 
     /// Writes the backend's head for the client.
-    fn put_head(&mut self, answer: &ResponseBuffer, head: &ResponseHead, framing: BodyFraming) {
-        let out = &mut *self.outbound;
+    fn put_head(
+        &mut self,
+        exchange: &mut Exchange<'_, Upload<'_>>,
+        head: &ResponseHead,
+        framing: BodyFraming,
+    ) {
+        let (out, server) = (&mut *self.outbound, exchange.index());
+        let answer = exchange.answer();
         put_status(out, head.status, answer.bytes.get(head.reason.0..head.reason.1));
         put_fields(self.ctx, self.delivery.route, self.delivery.tightest.as_ref(), answer.fields(head), out);
+        self.delivery.put_sticky_cookie(self.ctx, server, out);
         match (framing, head.content_length) {
             (BodyFraming::Chunked, _) => put_field(out, b"transfer-encoding", b"chunked"),
             // RFC 9110 §8.6 forbids it with 204.
@@ -260,11 +267,13 @@ impl ResponseRelay<'_, '_> {
     async fn switch(self, mut exchange: Exchange<'_, Upload<'_>>, head: &ResponseHead) -> NextAction {
         let out = &mut *self.outbound;
         exchange.body().end_interim(out);
+        let server = exchange.index();
         let fields = exchange.answer().fields(head);
         let protocol = fields.known(Name::Upgrade).unwrap_or_default();
         let head_begins = out.len();
         put_status(out, head.status, None);
         put_fields(self.ctx, self.delivery.route, self.delivery.tightest.as_ref(), fields, out);
+        self.delivery.put_sticky_cookie(self.ctx, server, out);
         put_field(out, b"connection", b"upgrade");
         put_field(out, b"upgrade", protocol);
         out.extend_from_slice(b"\r\n");

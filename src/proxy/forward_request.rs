@@ -27,7 +27,7 @@ use crate::limit::units::Timestamp;
 use crate::plan::admission::BindingLimit;
 use crate::plan::resolve::RoutedRequest;
 use crate::plan::template::TemplateValues;
-use crate::plan::{RatelimitHeaders, RequestIds, Route, Upstream, UpstreamIndex};
+use crate::plan::{Affinity, RatelimitHeaders, RequestIds, Route, Upstream, UpstreamIndex};
 use crate::route::consumers::Consumer;
 use crate::route::identity::GrantedField;
 use crate::upstream::exchange::{self, Exchange};
@@ -49,8 +49,10 @@ pub(crate) struct ForwardRequest<'p> {
     pub(super) upgrade: Option<Box<[u8]>>,
     /// The client accepts trailers.
     pub(super) trailers: bool,
-    /// The hash that selects the server.
-    pub(super) affinity: u64,
+    /// What the request says about its server.
+    pub(super) affinity: Affinity,
+    /// The client uses TLS.
+    secure: bool,
     /// The request carries a login that is bound to the backend connection.
     pub(super) private: bool,
     /// When the request was admitted, after any delay.
@@ -77,6 +79,7 @@ impl<'p> ForwardRequest<'p> {
             // HTTP/1.0 has no chunks, and so no trailers.
             trailers: head.http_11 && head.fields.all_known(Name::Te).any(takes_trailers),
             affinity: routed.affinity,
+            secure: routed.is_secure(),
             private: head.fields.all_known(Name::Authorization).any(binds_connection),
             since,
         }
@@ -121,6 +124,15 @@ impl<'p> ForwardRequest<'p> {
             noted: ctx.noted.as_deref(),
         };
         onward.write(head, out);
+    }
+
+    /// Writes the cookie that names the server, where the request did not name it.
+    pub(super) fn put_sticky_cookie(&self, ctx: &RequestContext, server: usize, out: &mut BytesMut) {
+        if let Some(sticky) = &self.upstream_of(ctx).sticky
+            && self.affinity.server != Some(server)
+        {
+            sticky.put_cookie(server, self.secure, out);
+        }
     }
 
     /// A switch to a protocol that the client did not ask for is not a valid response.

@@ -10,10 +10,7 @@ use crate::http1::fields::Fields;
 /// The values of all cookies of this name, over all `Cookie` headers as sent. Names are case-sensitive. One pair of
 /// quotes around a value is removed, and escapes are decoded once: many backends read `id="x"` and `id=%78` as `id=x`,
 /// and would see one session where the gateway sees several clients. Allocates only to decode.
-pub(super) fn all<'r>(
-    headers: Fields<'r>,
-    name: &'r str,
-) -> impl Iterator<Item = Cow<'r, [u8]>> + Clone + use<'r> {
+pub fn all<'r>(headers: Fields<'r>, name: &'r str) -> impl Iterator<Item = Cow<'r, [u8]>> + Clone + use<'r> {
     let fields = headers.all(&COOKIE).iter();
     let pairs = fields.flat_map(|field| field.split(|&byte| byte == b';'));
     pairs.filter_map(move |pair| {

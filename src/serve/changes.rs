@@ -316,6 +316,7 @@ fn upstream(subject: &mut Subject<'_>, last: &Upstream, next: &Upstream) {
     subject.hidden("eject", &last.eject, &next.eject);
     subject.hidden("breaker", &last.breaker, &next.breaker);
     subject.hidden("send_proxy_protocol", &last.send_proxy_protocol, &next.send_proxy_protocol);
+    subject.hidden("sticky", &last.sticky, &next.sticky);
     subject.hidden("slow_start", &last.slow_start, &next.slow_start);
     subject.hidden("health", &last.health, &next.health);
     subject.hidden("max_connections", &last.max_connections, &next.max_connections);

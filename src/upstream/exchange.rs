@@ -20,6 +20,7 @@ use crate::http1::fields::{FieldSpan, Fields};
 use crate::http1::response::{Framing, HeadEnd, ResponseHead};
 use crate::http2::connection::StreamLost;
 use crate::net::Stream;
+use crate::plan::Affinity;
 
 /// Bytes read at once until the response head is complete.
 const HEAD_READ: usize = 8 << 10;
@@ -80,8 +81,8 @@ pub struct UpstreamRequest<'r, U> {
     pub idempotent: bool,
     /// Whether the method is HEAD: the response has no body.
     pub to_head: bool,
-    /// The hash that selects the server.
-    pub affinity: u64,
+    /// What it says about its server.
+    pub affinity: Affinity,
     /// Whether the request carries a login that is bound to the connection (NTLM, Negotiate).
     pub private: bool,
     /// The PROXY protocol header that the connection begins with.

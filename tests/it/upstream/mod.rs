@@ -17,5 +17,6 @@ mod send_proxy_protocol;
 mod slow_start;
 mod split;
 mod statuses;
+mod sticky;
 mod tls;
 mod unix_sockets;

@@ -295,6 +295,8 @@ fn health_checks_and_failed_requests_tell_of_one_return() {
     });
     let gateway = Gateway::start(&over(&[&backend], "health = { path = \"/up\", interval = \"300ms\" }"));
     gateway.get("/").expect(200);
+    // The first check alone would decide; with the second one it is over.
+    backend.wait_for(3);
     broken.store(true, Ordering::SeqCst);
     (0..6).for_each(|_| _ = gateway.get("/").expect(502));
     assert!(!is_up(&gateway, &backend), "failed requests are faster than health checks");

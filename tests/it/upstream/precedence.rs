@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use crate::harness::servers::{is_up, over};
-use crate::harness::{Backend, Gateway, Next, eventually};
+use crate::harness::{Backend, Gateway, Next, eventually, get_with};
 
 /// A server whose health and status the test changes.
 struct Server {
@@ -110,4 +110,30 @@ fn an_ejected_server_comes_back_with_a_tenth_of_its_share() {
     (0..220).for_each(|_| drop(gateway.get("/").expect(200)));
     assert_eq!(good.asked() + other.asked() - all, 220);
     assert_eq!(other.asked() - before, 20);
+}
+
+#[test]
+fn a_sticky_cookie_yields_to_ejection_and_health_and_precedes_slow_start() {
+    let (one, other) = (Server::new(200), Server::new(200));
+    let lines = "eject = { failures = 1, for = \"200ms\", statuses = [\"5xx\"] }\nslow_start = \"1h\"\nsticky = { cookie = \"route\" }";
+    let gateway = gateway(&[&one, &other], lines);
+    let set = gateway.get("/").expect(200).header("set-cookie").expect("a cookie").to_owned();
+    let cookie = format!("cookie: {}\r\n", set.split(';').next().unwrap_or_default());
+    let get = || get_with(gateway.addr(), "/", &cookie);
+    let (named, other) = if one.asked() == 1 { (&one, &other) } else { (&other, &one) };
+    named.status.store(500, Ordering::SeqCst);
+    assert_eq!(get().status, 500, "an ejection begins with it");
+    assert!(get().expect(200).header("set-cookie").is_some());
+    assert_eq!((named.asked(), other.asked()), (2, 1));
+    named.status.store(200, Ordering::SeqCst);
+    eventually("it is back", || {
+        get().expect(200);
+        (named.asked() == 3).then_some(())
+    });
+    (0..20).for_each(|_| drop(get().expect(200)));
+    assert_eq!(named.asked(), 23, "clients with its cookie do not wait for slow start");
+    named.healthy.store(false, Ordering::SeqCst);
+    eventually("it is down", || (!is_up(&gateway, &named.backend)).then_some(()));
+    assert!(get().expect(200).header("set-cookie").is_some());
+    assert_eq!(named.asked(), 23);
 }
