@@ -12,6 +12,7 @@ mod dns;
 pub mod exchange;
 pub mod health;
 mod http2;
+mod in_flight;
 mod outlier_log;
 pub mod pool;
 pub mod private;
@@ -41,11 +42,11 @@ use breaker::BreakerPermit;
 use cause::{AbortReason, Cause};
 use exchange::{BodyFailed, Exchange, RequestBody, UpstreamRequest};
 use http2::{Http2Pool, MAX_HTTP2_CONNECTIONS};
-use pool::{EndpointPool, UpstreamConnection};
+use pool::{EndpointPool, InFlight, UpstreamConnection};
 use private::PrivateConnections;
 use retry::RetryBudget;
 use server_registry::{ServerRegistry, ServerStates};
-use server_state::{FailedAttempt, InFlight, ServerState};
+use server_state::{FailedAttempt, ServerState};
 
 labels! {
     /// Why a backend gave no response: the `error` of the access log and of `tollgate_upstream_failures_total`.
@@ -226,9 +227,11 @@ impl UpstreamClient {
         workers: usize,
     ) -> Self {
         let endpoints = upstream.endpoints();
+        let (pools, peers) = (endpoints.iter().map(pool_of).collect::<Vec<_>>(), registry.states(&upstream));
+        pools.iter().zip(peers.iter()).for_each(|(pool, server)| server.add_worker(pool.in_flight()));
         Self {
-            pools: endpoints.iter().map(pool_of).collect(),
-            peers: registry.states(&upstream),
+            pools,
+            peers,
             choice: RefCell::new(Balancer::new(&upstream.balance, endpoints)),
             budget: RefCell::new(RetryBudget::new(upstream.retry.budget_permille, workers)),
             failed_attempts: Cell::new(0),
@@ -434,7 +437,7 @@ impl UpstreamClient {
     ) -> Result<UpstreamConnection, Failure> {
         let pool = &self.pools[index];
         let counted = self.upstream.balance == Balance::LeastRequests;
-        let in_flight = self.peers.get(index).filter(|_| counted).map(InFlight::at);
+        let in_flight = InFlight::begin(pool, self.peers.get(index).filter(|_| counted));
         let shared = || if proxy_header.is_none() { pool.idle_connection(careful) } else { None };
         let kept = if fresh { None } else { own.take(pool, proxy_header).or_else(shared) };
         let mut connection = match kept {
@@ -444,7 +447,7 @@ impl UpstreamClient {
                 boxed_cold(|| pool.connection(fresh, proxy_header, self.upstream.connect_timeout)).await?
             }
         };
-        connection.in_flight = in_flight;
+        connection.in_flight = Some(in_flight);
         Ok(connection)
     }
 

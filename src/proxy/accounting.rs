@@ -179,7 +179,10 @@ impl RequestContext {
 
     /// Notes the route.
     pub(crate) fn on_route(&mut self, index: RouteIndex, route: &Route) {
-        self.route = Some(index);
+        // A request whose credential had to be verified is on its route for the second time.
+        if self.route.replace(index).is_none() {
+            self.plan.metrics.begun(index);
+        }
         if let Some(record) = &mut self.record {
             (*route.name).clone_into(&mut record.route);
         }
@@ -195,8 +198,7 @@ impl RequestContext {
     ) {
         let took = self.worker.shared.clock.now().since(asked);
         let (authority, attempts) = (exchange.authority(), exchange.attempts());
-        self.plan.metrics.upstream(upstream, took);
-        self.plan.metrics.response(upstream, exchange.index(), status);
+        self.plan.metrics.response(upstream, exchange.index(), status, took);
         self.note_server(upstream, authority, Some(took));
         if self.trace.is_some() {
             self.trace_answer(upstream, Some(authority), attempts, Some(status));

@@ -12,10 +12,10 @@ use crate::clock;
 use crate::limit::units::Timestamp;
 use crate::plan::{Backend, Plan};
 use crate::store::Store;
-use crate::telemetry::metrics::{Decided, DeltaReader, Metrics, ServerCounts, ServerName};
+use crate::telemetry::metrics::{Decided, DeltaReader, Metrics, ServerName};
 use crate::upstream::server_registry::ServerRegistry;
 use second::StoreTotal;
-pub use second::{Requests, SecondSample, StoreSecond, Times, UpstreamSecond};
+pub use second::{Requests, SecondSample, ServerSecond, StoreSecond, Times, UpstreamSecond};
 
 /// The number of seconds kept.
 pub const KEPT: usize = 300;
@@ -115,10 +115,11 @@ impl History {
     }
 
     /// Each server's responses in the last 60 whole seconds; servers without responses are left out.
-    pub fn servers_minute(&self) -> HashMap<&ServerName, ServerCounts> {
-        let mut sums: HashMap<&ServerName, ServerCounts> = HashMap::new();
-        for (name, counts) in self.columns.iter().rev().take(MINUTE).flat_map(SecondSample::servers) {
-            sums.entry(name).or_default().add(counts);
+    pub fn servers_minute(&self) -> HashMap<&ServerName, ServerSecond> {
+        let mut sums: HashMap<&ServerName, ServerSecond> = HashMap::new();
+        let last = self.columns.len().saturating_sub(MINUTE);
+        for (name, second) in self.columns.range(last..).flat_map(SecondSample::servers) {
+            sums.entry(name).or_default().add(second);
         }
         sums
     }

@@ -34,7 +34,9 @@ use crate::route::RouteIndex;
 use crate::store::Outcome;
 use crate::upstream::{Failure, RetryReason};
 use counters::{RouteCounters, ServerCounters};
-pub use delta::{Answered, Attempts, Decided, Delta, DeltaReader, ServerCounts, ServerName, SettledCounts};
+pub use delta::{
+    Answered, Attempts, Decided, Delta, DeltaReader, ServerAttempts, ServerCounts, ServerName, SettledCounts,
+};
 use series::{Named, Series};
 
 /// The `route` label of requests without a route. (A route of this name shares its series.)
@@ -245,6 +247,11 @@ impl Metrics {
 }
 
 impl WorkerMetrics {
+    /// Counts a request that has matched this route. It is in flight until [`Self::outcome`].
+    pub fn begun(&self, route: RouteIndex) {
+        self.answers(Some(route)).begun.add(1);
+    }
+
     /// Counts a response; `route` is `None` if no route matched or none was looked up. `delay` is the part of
     /// `duration` that a leaky bucket delayed the request.
     pub fn request(&self, route: Option<RouteIndex>, status: StatusCode, duration: Micros, delay: Micros) {
@@ -314,17 +321,14 @@ impl WorkerMetrics {
         }
     }
 
-    /// Counts a response head of an upstream, after this long.
-    pub fn upstream(&self, upstream: UpstreamIndex, duration: Micros) {
+    /// Counts a final response of the server at this index of an upstream, whose head came after this long.
+    pub fn response(&self, upstream: UpstreamIndex, server: usize, status: StatusCode, duration: Micros) {
         if let Some(upstream) = self.series.upstreams.get(upstream.0) {
             upstream.exchanges.cells().duration.record(duration);
         }
-    }
-
-    /// Counts a final response of the server at this index of an upstream.
-    pub fn response(&self, upstream: UpstreamIndex, server: usize, status: StatusCode) {
         if let Some(responses) = self.responses(upstream, server) {
             responses.class(StatusClass::of(status)).add(1);
+            responses.duration.record(duration);
         }
     }
 

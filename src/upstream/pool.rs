@@ -13,7 +13,8 @@ use super::connect::{ConnectError, MAX_AGE, connect};
 use super::connection_limit::{ConnectionLimit, IdleConnection, Permit};
 use super::dns::{ConnectedAddress, HostAddress};
 use super::http2::{ClientStream, Http2Connection, Http2Pool};
-use super::server_state::InFlight;
+use super::in_flight::WorkerInFlight;
+use super::server_state::ServerState;
 use crate::clock;
 use crate::net::{Peek, Stream};
 use crate::plan::Endpoint;
@@ -40,6 +41,7 @@ pub struct EndpointPool {
     reported: Cell<Option<Instant>>,
     /// The operating system's error when a connection last failed.
     connect_error: Cell<ErrorKind>,
+    in_flight: Arc<WorkerInFlight>,
 }
 
 /// An open HTTP/1.1 connection, in use or not.
@@ -73,8 +75,31 @@ pub struct UpstreamConnection {
     pub(super) reused: bool,
     /// Whether a login is bound to it, so that it may serve one client only. It stays so.
     pub(super) private: bool,
-    /// Counts the request that it is used for, where the load balancing needs it.
+    /// Counts the request that it is used for.
     pub(super) in_flight: Option<InFlight>,
+}
+
+/// A request in flight at a server, counted as long as this lives. It waits for a connection, or has one.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    pool: Rc<EndpointPool>,
+    /// The count of all workers together, where the load balancing needs it.
+    shared: Option<Arc<ServerState>>,
+}
+
+impl InFlight {
+    pub(super) fn begin(pool: &Rc<EndpointPool>, shared: Option<&Arc<ServerState>>) -> Self {
+        pool.in_flight.begun.add(1);
+        shared.inspect(|server| server.request_begins());
+        Self { pool: Rc::clone(pool), shared: shared.cloned() }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.pool.in_flight.ended.add(1);
+        self.shared.as_ref().inspect(|server| server.request_ends());
+    }
 }
 
 impl EndpointPool {
@@ -94,6 +119,7 @@ impl EndpointPool {
             http2_pool,
             reported: Cell::default(),
             connect_error: Cell::new(ErrorKind::Other),
+            in_flight: Arc::default(),
         }
     }
 
@@ -105,6 +131,11 @@ impl EndpointPool {
     /// The operating system's error when a connection last failed.
     pub(super) fn connect_error(&self) -> ErrorKind {
         self.connect_error.get()
+    }
+
+    /// This worker's requests in flight at the server.
+    pub(super) fn in_flight(&self) -> &Arc<WorkerInFlight> {
+        &self.in_flight
     }
 
     /// Whether its connections lead to that server, in the same way.

@@ -1,7 +1,7 @@
 //! The state of a server: its health, its ejections and its failures. One for the whole process.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::StatusCode;
@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::cause::Cause;
+use super::in_flight::WorkerInFlight;
 use crate::labels::labels;
 use crate::plan::Eject;
 
@@ -45,6 +46,8 @@ pub struct ServerState {
     ejections: AtomicU64,
     /// Requests in flight; counted only where the load balancing needs it.
     in_flight: AtomicU32,
+    /// Each worker's requests in flight.
+    workers: Mutex<Vec<Weak<WorkerInFlight>>>,
     /// The program log has reported the server as down. Only the control thread reads and writes this.
     reported_down: AtomicBool,
     /// The fault that the last health check found. Only the control thread writes this, and only on a change.
@@ -92,6 +95,7 @@ impl ServerState {
             recovered: AtomicU64::new(0),
             ejections: AtomicU64::new(0),
             in_flight: AtomicU32::new(0),
+            workers: Mutex::default(),
             reported_down: AtomicBool::new(false),
             ill: Mutex::default(),
         }
@@ -187,9 +191,32 @@ impl ServerState {
         self.ejections.load(Relaxed)
     }
 
-    /// Requests in flight, where they are counted.
+    /// Requests in flight of all workers together, where the load balancing needs them.
     pub(super) fn in_flight(&self) -> u32 {
         self.in_flight.load(Relaxed)
+    }
+
+    pub(super) fn request_begins(&self) {
+        self.in_flight.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn request_ends(&self) {
+        self.in_flight.fetch_sub(1, Relaxed);
+    }
+
+    /// Counts the requests of a worker's pool among those of the server. Takes a lock: called when a plan is adopted.
+    pub(super) fn add_worker(&self, worker: &Arc<WorkerInFlight>) {
+        let mut workers = self.workers.lock();
+        workers.retain(|known| known.strong_count() > 0);
+        if !workers.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(worker))) {
+            workers.push(Arc::downgrade(worker));
+        }
+    }
+
+    /// Requests in flight: they wait for a connection or a response, or their response is being relayed. Upgraded
+    /// connections are among them.
+    pub fn requests_in_flight(&self) -> u64 {
+        self.workers.lock().iter().filter_map(Weak::upgrade).map(|worker| worker.count()).sum()
     }
 
     /// Records that the server fails its health checks, with this fault.
@@ -268,23 +295,6 @@ impl ServerState {
 
     fn micros(&self, at: Instant) -> u64 {
         u64::try_from(at.saturating_duration_since(self.epoch).as_micros()).unwrap_or(u64::MAX)
-    }
-}
-
-/// A request in flight at a server, counted as long as this lives.
-#[derive(Debug)]
-pub(super) struct InFlight(Arc<ServerState>);
-
-impl InFlight {
-    pub(super) fn at(server: &Arc<ServerState>) -> Self {
-        server.in_flight.fetch_add(1, Relaxed);
-        Self(Arc::clone(server))
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Relaxed);
     }
 }
 

@@ -10,9 +10,9 @@ use super::{ApiError, Query};
 use crate::clock;
 use crate::plan::{Plan, Upstream};
 use crate::shared::Shared;
-use crate::telemetry::history::{History, Requests, SecondSample, Times, UpstreamSecond};
+use crate::telemetry::history::{History, Requests, SecondSample, ServerSecond, Times, UpstreamSecond};
 use crate::telemetry::metrics::{
-    Decided, LimitVerdict, NO_ROUTE, RequestOutcome, ServerCounts, ServerName, SettledCounts, StatusClass,
+    Decided, LimitVerdict, NO_ROUTE, RequestOutcome, ServerName, SettledCounts, StatusClass,
 };
 use crate::upstream::server_state::DownReason;
 
@@ -176,14 +176,18 @@ fn store(columns: &[&SecondSample]) -> Value {
     })
 }
 
-/// In milliseconds with two decimals.
+/// Microseconds in milliseconds with two decimals.
+fn milliseconds(micros: u32) -> f64 {
+    f64::from(micros.div_ceil(10)) / 100.0
+}
+
+/// In milliseconds.
 fn times<T>(
     list: &[T],
     times: impl Fn(&T) -> Option<Times>,
     pick: impl Fn(Times) -> u32,
 ) -> Vec<Option<f64>> {
-    let hundredths = |one: &T| times(one).map(|times| f64::from(pick(times).div_ceil(10)) / 100.0);
-    list.iter().map(hundredths).collect()
+    list.iter().map(|one| times(one).map(|times| milliseconds(pick(times)))).collect()
 }
 
 /// By the name of each class, the result of `tell` for it.
@@ -193,17 +197,20 @@ fn classes<T: Into<Value>>(tell: impl Fn(StatusClass) -> T) -> Value {
 }
 
 /// The present servers, why one is down, and each one's responses in the last minute.
-fn servers(shared: &Shared, upstream: &Upstream, minute: &HashMap<&ServerName, ServerCounts>) -> Value {
+fn servers(shared: &Shared, upstream: &Upstream, minute: &HashMap<&ServerName, ServerSecond>) -> Value {
     let (now, peers) = (clock::now(), shared.server_registry.states(upstream));
     let servers = upstream.endpoints().iter().enumerate().take(MAX_SERVERS);
     let listed = servers.map(|(index, server)| {
         let down = peers.down(index, now, upstream.down_after());
         let name = (Arc::clone(&upstream.name), Arc::clone(&server.authority));
-        let counts = minute.get(&name).copied().unwrap_or_default();
+        let ServerSecond { counts, times } = minute.get(&name).copied().unwrap_or_default();
+        let state = peers.get(index);
         json!({
             "server": &*server.authority, "up": down.is_none(), "why": down.map(DownReason::as_str),
             "reason": down.map(|down| peers.reason(index, down)),
-            "drained": peers.get(index).is_some_and(|state| state.is_drained()),
+            "drained": state.is_some_and(|state| state.is_drained()),
+            "in_flight": state.map_or(0, |state| state.requests_in_flight()),
+            "p50_ms": times.map(|times| milliseconds(times.p50)), "p99_ms": times.map(|times| milliseconds(times.p99)),
             "minute": classes(|class| counts.class(class)), "retries": counts.retries,
         })
     });

@@ -517,7 +517,7 @@ function drainServer({ upstream, server, drained }) {
 function drawEachServer() {
   const all = Object.entries(past.upstreams).flatMap(([upstream, of]) => (of.servers ?? []).map((server) => ({ upstream, ...server })));
   list("each-server", all, ({ upstream, server }) => upstream + " " + server,
-    (one) => make("tr", make("th", one.server, make("span.sub", one.upstream)), make("td.hot.wide"), ...Array.from({ length: CLASSES.length + 1 }, number),
+    (one) => make("tr", make("th", one.server, make("span.sub", one.upstream)), make("td.hot.wide"), ...Array.from({ length: CLASSES.length + 4 }, number),
       make("td.doing", button("Drain", null))),
     (row, one) => {
       row.className = one.up ? "" : "hot";
@@ -527,7 +527,7 @@ function drawEachServer() {
       write(act, one.drained ? "Undrain" : "Drain");
       act.ariaLabel = `${act.textContent} ${one.server}`;
       act.onclick = () => drainServer(one);
-      cells(row, [null, state, ...CLASSES.map((name) => count(one.minute?.[name])), count(one.retries)]);
+      cells(row, [null, state, ...CLASSES.map((name) => count(one.minute?.[name])), count(one.retries), count(one.in_flight), rate(one.p50_ms), rate(one.p99_ms)]);
     });
 }
 

@@ -7,7 +7,8 @@ use crate::counter::{CallTime, HistogramTotal, Scale};
 use crate::store::Store;
 use crate::store::redis::SharedStore;
 use crate::telemetry::metrics::{
-    Answered, Attempts, Decided, Delta, RequestOutcome, ServerCounts, ServerName, SettledCounts,
+    Answered, Attempts, Decided, Delta, RequestOutcome, ServerAttempts, ServerCounts, ServerName,
+    SettledCounts,
 };
 
 /// The maximum number of routes, limits and upstreams each in one second; those with the most requests.
@@ -22,7 +23,7 @@ pub struct SecondSample {
     limits: Vec<(Arc<str>, Decided)>,
     settled: Vec<(Arc<str>, SettledCounts)>,
     upstreams: Vec<(Arc<str>, UpstreamSecond)>,
-    servers: Vec<(ServerName, ServerCounts)>,
+    servers: Vec<(ServerName, ServerSecond)>,
     /// The store.
     pub store: StoreSecond,
 }
@@ -62,6 +63,23 @@ pub struct UpstreamSecond {
     pub up: u32,
 }
 
+/// A server in a second.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ServerSecond {
+    /// Its responses, and its failed attempts that were retried.
+    pub counts: ServerCounts,
+    /// The times until the response head; of several seconds, those of the last one with responses.
+    pub times: Option<Times>,
+}
+
+impl ServerSecond {
+    /// Adds a later second.
+    pub(super) fn add(&mut self, later: &Self) {
+        self.counts.add(&later.counts);
+        self.times = later.times.or(self.times);
+    }
+}
+
 /// The store in a second.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StoreSecond {
@@ -91,11 +109,12 @@ impl SecondSample {
         for (name, up) in up {
             upstreams.entry(name).or_default().up = up;
         }
-        for ((upstream, _), counts) in &news.servers {
+        for ((upstream, _), ServerAttempts { counts, .. }) in &news.servers {
             if let Some(upstream) = upstreams.get_mut(upstream) {
                 upstream.counts.add(counts);
             }
         }
+        let servers = news.servers.into_iter().map(|(name, attempts)| (name, ServerSecond::from(attempts)));
         let routes = news.routes.into_iter().map(|(name, route)| (name, Requests::from(&route)));
         Self {
             all: Requests::from(&all),
@@ -103,7 +122,7 @@ impl SecondSample {
             limits: busiest(news.limits.into_iter(), |limit| limit.words.iter().sum()),
             settled: busiest(news.settled.into_iter(), SettledCounts::units),
             upstreams: busiest(upstreams.into_iter(), |upstream| upstream.answers + upstream.failed),
-            servers: busiest(news.servers.into_iter(), ServerCounts::responses),
+            servers: busiest(servers, |server| server.counts.responses()),
             store,
         }
     }
@@ -134,7 +153,7 @@ impl SecondSample {
     }
 
     /// The servers with responses, or with a failed attempt that was retried.
-    pub(super) fn servers(&self) -> &[(ServerName, ServerCounts)] {
+    pub(super) fn servers(&self) -> &[(ServerName, ServerSecond)] {
         &self.servers
     }
 
@@ -179,6 +198,12 @@ impl From<Attempts> for UpstreamSecond {
     fn from(attempts: Attempts) -> Self {
         let Attempts { duration, failed } = attempts;
         Self { answers: duration.count(), failed, times: Times::of(&duration), ..Self::default() }
+    }
+}
+
+impl From<ServerAttempts> for ServerSecond {
+    fn from(attempts: ServerAttempts) -> Self {
+        Self { counts: attempts.counts, times: Times::of(&attempts.duration) }
     }
 }
 

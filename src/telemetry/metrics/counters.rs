@@ -18,6 +18,8 @@ use crate::upstream::{Failure, RetryReason};
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct RouteCounters {
+    /// Requests that matched the route, in flight or not.
+    pub(super) begun: Counter,
     pub(super) codes: StatusCounters,
     /// Durations of requests without a delay by a leaky bucket. Those of the others are in `delayed`.
     pub(super) duration: Histogram<RequestTime>,
@@ -60,6 +62,13 @@ impl RouteCounters {
         self.delayed.get().map(Box::as_ref)
     }
 
+    /// Requests in flight.
+    pub(super) fn in_flight(&self) -> u64 {
+        // Those that ended are read first: see `ConnectionCounters::open`.
+        let ended: u64 = self.fates.iter().map(Counter::get).sum();
+        self.begun.get().saturating_sub(ended)
+    }
+
     pub(super) fn fate(&self, fate: RequestOutcome) -> &Counter {
         // The enum's discriminants count from 0, in the order of `ALL`.
         &self.fates[fate as usize]
@@ -87,6 +96,8 @@ impl UpstreamCounters {
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct ServerCounters {
+    /// Times until the response head.
+    pub(super) duration: Histogram<RequestTime>,
     classes: [Counter; StatusClass::ALL.len()],
     retried: [Counter; RetryReason::COUNT],
 }

@@ -29,8 +29,8 @@ pub struct Delta {
     pub settled: HashMap<Arc<str>, SettledCounts>,
     /// The counts of upstreams.
     pub upstreams: HashMap<Arc<str>, Attempts>,
-    /// The counts of servers.
-    pub servers: HashMap<ServerName, ServerCounts>,
+    /// The attempts at servers.
+    pub servers: HashMap<ServerName, ServerAttempts>,
 }
 
 /// An upstream's name and a server's `host:port`.
@@ -70,6 +70,15 @@ pub struct Attempts {
     pub duration: HistogramTotal<RequestTime>,
     /// The number of failed ones.
     pub failed: u64,
+}
+
+/// Attempts at one server.
+#[derive(Clone, Debug, Default)]
+pub struct ServerAttempts {
+    /// Responses and retries.
+    pub counts: ServerCounts,
+    /// Times until the response head.
+    pub duration: HistogramTotal<RequestTime>,
 }
 
 /// The responses of one server.
@@ -263,29 +272,34 @@ impl Total for Attempts {
     }
 }
 
-impl Total for ServerCounts {
+impl Total for ServerAttempts {
     type Cells = ServerCounters;
 
     fn of(cells: &ServerCounters) -> Self {
-        Self {
+        let mut duration = HistogramTotal::default();
+        duration.add(&cells.duration);
+        let counts = ServerCounts {
             classes: StatusClass::ALL.map(|class| cells.class(class).get()),
             retries: RetryReason::all().map(|why| cells.retried(why).get()).sum(),
-        }
+        };
+        Self { counts, duration }
     }
 
     fn since(&self, earlier: &Self) -> Self {
-        Self {
-            classes: less(&self.classes, &earlier.classes),
-            retries: self.retries.saturating_sub(earlier.retries),
-        }
+        let counts = ServerCounts {
+            classes: less(&self.counts.classes, &earlier.counts.classes),
+            retries: self.counts.retries.saturating_sub(earlier.counts.retries),
+        };
+        Self { counts, duration: self.duration.since(&earlier.duration) }
     }
 
     fn merge(&mut self, other: &Self) {
-        self.add(other);
+        self.counts.add(&other.counts);
+        self.duration.merge(&other.duration);
     }
 
     fn is_nothing(&self) -> bool {
-        self.retries == 0 && self.responses() == 0
+        self.counts.retries == 0 && self.counts.responses() == 0
     }
 }
 
@@ -305,7 +319,7 @@ struct Seen {
 #[derive(Debug, Default)]
 struct UpstreamSeen {
     attempts: Last<Attempts>,
-    servers: Vec<Last<ServerCounts>>,
+    servers: Vec<Last<ServerAttempts>>,
 }
 
 #[derive(Debug, Default)]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::counters::RouteCounters;
 use super::exposition::{Exposition, Kind};
 use super::series::Series;
 use super::{AuthResult, ConnectionRejectReason, DecisionLabel, Metrics};
@@ -118,6 +119,20 @@ fn answers(page: &mut Exposition, workers: &[Arc<Series>]) {
         page.histogram(duration, Some(("route", route)), &total.duration);
     }
     bodies(page, &totals);
+    in_flight(page, workers);
+}
+
+fn in_flight(page: &mut Exposition, workers: &[Arc<Series>]) {
+    let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
+    for route in workers.iter().flat_map(|series| &series.routes) {
+        let in_flight = route.answers.used().map_or(0, RouteCounters::in_flight);
+        *totals.entry(&route.answers.name).or_default() += in_flight;
+    }
+    let name = "tollgate_requests_in_flight";
+    page.family(name, Kind::Gauge, "Requests that matched the route, and whose response has not ended.");
+    for (route, total) in &totals {
+        page.sample(name, &[("route", route)], total);
+    }
 }
 
 fn bodies(page: &mut Exposition, totals: &BTreeMap<&str, AnswersTotal>) {

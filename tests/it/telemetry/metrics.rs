@@ -9,7 +9,9 @@ use tollgate::limit::units::{Micros, Timestamp};
 use tollgate::plan::{Plan, UpstreamIndex};
 use tollgate::route::RouteIndex;
 use tollgate::store::Store;
-use tollgate::telemetry::metrics::{ConnectionRejectReason, DecisionLabel, Metrics, NO_ROUTE, WorkerMetrics};
+use tollgate::telemetry::metrics::{
+    ConnectionRejectReason, DecisionLabel, Metrics, NO_ROUTE, RequestOutcome, WorkerMetrics,
+};
 use tollgate::upstream::server_registry::ServerRegistry;
 use tollgate::upstream::{Failure, RetryReason};
 
@@ -48,8 +50,7 @@ fn count(worker: &WorkerMetrics) {
     worker.request(Some(RouteIndex(0)), StatusCode::OK, Micros(1_500), Micros(0));
     worker.request(None, StatusCode::NOT_FOUND, Micros(10), Micros(0));
     worker.decision(RouteIndex(0), 0, DecisionLabel::Limited);
-    worker.upstream(UpstreamIndex(0), Micros(20_000));
-    worker.response(UpstreamIndex(0), 1, StatusCode::BAD_GATEWAY);
+    worker.response(UpstreamIndex(0), 1, StatusCode::BAD_GATEWAY, Micros(20_000));
     worker.connection_opened(1);
 }
 
@@ -158,11 +159,30 @@ fn what_is_counted_is_what_is_shown() {
 }
 
 #[test]
+fn requests_are_in_flight_until_their_outcome() {
+    let (metrics, plan) = (Metrics::new(2), plan(&["a", "b"]));
+    let (one, other) = (metrics.worker(0, &plan), metrics.worker(1, &plan));
+    let in_flight = || {
+        ["a", "b"]
+            .map(|route| scrape(&metrics, &plan).get("tollgate_requests_in_flight", &[("route", route)]))
+    };
+    assert_eq!(in_flight(), [Some(0.0); 2]);
+    for worker in [&one, &one, &other] {
+        worker.begun(RouteIndex(0));
+    }
+    other.begun(RouteIndex(1));
+    assert_eq!(in_flight(), [Some(3.0), Some(1.0)]);
+    one.outcome(Some(RouteIndex(0)), RequestOutcome::Refused);
+    other.outcome(Some(RouteIndex(1)), RequestOutcome::Failed);
+    assert_eq!(in_flight(), [Some(2.0), Some(0.0)]);
+}
+
+#[test]
 fn responses_and_retries_count_at_their_server() {
     let (metrics, plan) = (Metrics::new(1), plan(&["a"]));
     let worker = metrics.worker(0, &plan);
     for status in [101, 200, 204, 304, 429, 502, 999] {
-        worker.response(UpstreamIndex(0), 1, StatusCode::from_u16(status).unwrap());
+        worker.response(UpstreamIndex(0), 1, StatusCode::from_u16(status).unwrap(), Micros(1));
     }
     worker.retry(UpstreamIndex(0), 0, RetryReason::Failed(Failure::Reset));
     let page = scrape(&metrics, &plan);
@@ -270,8 +290,9 @@ fn places_that_no_plan_has_are_ignored() {
     let worker = metrics.worker(9, &plan);
     worker.request(Some(RouteIndex(7)), StatusCode::OK, Micros(u64::MAX), Micros(0));
     worker.decision(RouteIndex(0), 7, DecisionLabel::Allowed);
-    worker.upstream(UpstreamIndex(7), Micros(1));
-    worker.response(UpstreamIndex(0), 7, StatusCode::OK);
+    worker.response(UpstreamIndex(7), 0, StatusCode::OK, Micros(1));
+    worker.response(UpstreamIndex(0), 7, StatusCode::OK, Micros(1));
+    worker.begun(RouteIndex(7));
     worker.retry(UpstreamIndex(7), 0, RetryReason::Failed(Failure::Connect));
     worker.connection_opened(7);
     scrape(&metrics, &plan);

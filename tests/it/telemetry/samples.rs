@@ -64,8 +64,7 @@ fn count(worker: &WorkerMetrics, fate: RequestOutcome) {
     worker.outcome(Some(RouteIndex(0)), fate);
     let label = if fate == RequestOutcome::Refused { DecisionLabel::Limited } else { DecisionLabel::Allowed };
     worker.decision(RouteIndex(0), 0, label);
-    worker.upstream(UpstreamIndex(0), Micros(20_000));
-    worker.response(UpstreamIndex(0), 1, http::StatusCode::OK);
+    worker.response(UpstreamIndex(0), 1, http::StatusCode::OK, Micros(20_000));
 }
 
 #[test]
