@@ -1,8 +1,10 @@
 """Servers in trouble, under load, behind tollgate and HAProxy at the same time.
 
-    python3 benches/chaos.py target/release/tollgate [--seconds 300] [--rate 200]
+    python3 benches/chaos.py target/release/tollgate [--seconds 300] [--rate 200] [--dns]
 
-Five servers for each gateway die, hang, answer 500, answer slowly, flap and return, by the same schedule for both. The
+Five servers for each gateway die, hang, answer 500, answer slowly, flap and return, by the same schedule for both. With
+`--dns` the gateways know the servers by name, and some are replaced: the server dies, and one at another address takes
+its name over. That needs the rights of root, for a name server on port 53 of 127.0.0.99 and a mount namespace. The
 judge is outside: clients count what they get, and servers count the ids that they are sent. It prints a table:
 
 - idempotent requests that failed (no answer, or not 200), in percent;
@@ -25,6 +27,7 @@ from pathlib import Path
 SERVERS = 5
 TIMEOUT = 0.5
 TROUBLES = ["dead", "hanging", "failing", "slow", "flapping"]
+NAME_SERVER = "127.0.0.99"
 
 TOLLGATE = """
 [server]
@@ -42,6 +45,13 @@ slow_start = "2s"
 path = "/*"
 upstream = "all"
 timeout = "500ms"
+"""
+
+RESOLVERS = """
+resolvers names
+  nameserver one {server}:53
+  hold valid 1s
+  timeout resolve 1s
 """
 
 HAPROXY = """
@@ -68,24 +78,35 @@ backend all
 class Server:
     """One server, whose trouble the schedule changes."""
 
-    def __init__(self):
+    def __init__(self, name):
+        self.name = name
         self.trouble = None
+        self.address = "127.0.0.1"
         self.asked = []
         self.ids = Counter()
         self.writers = set()
 
     async def start(self):
-        self.listener = await asyncio.start_server(self.serve, "127.0.0.1", 0)
+        self.listener = await asyncio.start_server(self.serve, self.address, 0)
         self.port = self.listener.sockets[0].getsockname()[1]
+
+    async def replace(self):
+        """Another server, at the next address, takes the name over."""
+        self.die()
+        self.address = f"127.0.0.{int(self.address.split('.')[-1]) % 90 + 1}"
+        self.listener = await asyncio.start_server(self.serve, self.address, self.port)
+
+    def die(self):
+        self.listener.close()
+        for writer in list(self.writers):
+            writer.transport.abort()
 
     async def set(self, trouble):
         """A dead server refuses connections and cuts those that it has."""
         if trouble == "dead" and self.trouble != "dead":
-            self.listener.close()
-            for writer in list(self.writers):
-                writer.transport.abort()
+            self.die()
         if trouble != "dead" and self.trouble == "dead":
-            self.listener = await asyncio.start_server(self.serve, "127.0.0.1", self.port)
+            self.listener = await asyncio.start_server(self.serve, self.address, self.port)
         self.trouble = trouble
 
     async def serve(self, reader, writer):
@@ -118,12 +139,37 @@ class Server:
             writer.close()
 
 
+class NameServer(asyncio.DatagramProtocol):
+    """Answers for the names of servers (RFC 1035), for one second."""
+
+    def __init__(self, servers):
+        self.servers = {server.name: server for server in servers}
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def datagram_received(self, query, client):
+        labels, at = [], 12
+        while query[at]:
+            labels.append(query[at + 1:at + 1 + query[at]].decode().lower())
+            at += 1 + query[at]
+        question, kind = query[12:at + 5], int.from_bytes(query[at + 1:at + 3], "big")
+        server = self.servers.get(".".join(labels))
+        answer = b""
+        if server and kind == 1:
+            address = bytes(map(int, server.address.split(".")))
+            answer = b"\xc0\x0c\0\x01\0\x01\0\0\0\x01\0\x04" + address
+        code = b"\x81\x80" if server else b"\x81\x83"
+        self.transport.sendto(query[:2] + code + b"\0\x01\0" + bytes([bool(answer)]) + b"\0\0\0\0" + question + answer, client)
+
+
 class World:
     """A gateway, its servers and its clients."""
 
-    def __init__(self, name):
+    def __init__(self, name, by_name):
         self.name = name
-        self.servers = [Server() for _ in range(SERVERS)]
+        self.by_name = by_name
+        self.servers = [Server(f"s{index}.{name}.test") for index in range(SERVERS)]
         self.gets = self.failed = self.posts = 0
         self.returns = []
         self.sent = []
@@ -134,16 +180,25 @@ class World:
         self.port, admin = free_port(), free_port()
         file = Path(directory) / f"{self.name}.cfg"
         if self.name == "tollgate":
-            servers = ", ".join(f'"http://127.0.0.1:{server.port}"' for server in self.servers)
+            servers = ", ".join(f'"http://{self.host(server)}:{server.port}"' for server in self.servers)
             file = file.with_suffix(".toml")
             file.write_text(TOLLGATE.format(port=self.port, admin=admin, servers=servers))
             command = [binary, "-c", str(file)]
         else:
-            servers = "\n".join(f"  server s{i} 127.0.0.1:{s.port}" for i, s in enumerate(self.servers))
-            file.write_text(HAPROXY.format(port=self.port, servers=servers))
+            resolved = " resolvers names init-addr none" if self.by_name else ""
+            servers = "\n".join(f"  server s{i} {self.host(s)}:{s.port}{resolved}" for i, s in enumerate(self.servers))
+            names = RESOLVERS.format(server=NAME_SERVER) if self.by_name else ""
+            file.write_text(names + HAPROXY.format(port=self.port, servers=servers))
             command = [binary, "-db", "-f", str(file)]
+        if self.by_name:
+            resolver = Path(directory) / "resolv.conf"
+            resolver.write_text(f"nameserver {NAME_SERVER}\noptions timeout:1\n")
+            command = ["unshare", "-m", "sh", "-c", f'mount --bind {resolver} /etc/resolv.conf && exec "$@"', "sh", *command]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         await asyncio.sleep(2)
+
+    def host(self, server):
+        return server.name if self.by_name else server.address
 
     async def request(self, connection, number):
         """Sends a request on a kept connection, or on a new one. Returns the connection if it is kept."""
@@ -218,16 +273,21 @@ def free_port():
 
 
 async def schedule(worlds, end, seed):
-    """Every 4 s one or two servers get a trouble, and the others are well."""
+    """Every 4 s one or two servers get a trouble, and the others are well. A replaced one returns at once."""
     draw = random.Random(seed)
+    troubles = TROUBLES + ["replaced"] * worlds[0].by_name
     while time.monotonic() < end - 6:
-        ill = {index: draw.choice(TROUBLES) for index in draw.sample(range(SERVERS), draw.choice([1, 2]))}
+        ill = {index: draw.choice(troubles) for index in draw.sample(range(SERVERS), draw.choice([1, 2]))}
         for index in range(SERVERS):
             for world in worlds:
                 server = world.servers[index]
-                if server.trouble and index not in ill:
+                replaced = ill.get(index) == "replaced"
+                if server.trouble and (index not in ill or replaced):
                     world.returns.append((time.monotonic(), server))
-                await server.set(ill.get(index))
+                await server.set(None if replaced else ill.get(index))
+                if replaced:
+                    await server.replace()
+                    world.returns.append((time.monotonic(), server))
         await asyncio.sleep(4)
     for world in worlds:
         for server in world.servers:
@@ -240,14 +300,18 @@ async def main():
     parser.add_argument("--seconds", type=int, default=300)
     parser.add_argument("--rate", type=int, default=200, help="requests a second to each gateway")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--dns", action="store_true", help="servers have names, and are replaced too")
     arguments = parser.parse_args()
-    worlds, binaries = [World("tollgate")], {"tollgate": arguments.tollgate}
+    worlds, binaries = [World("tollgate", arguments.dns)], {"tollgate": arguments.tollgate}
     if haproxy := shutil.which("haproxy"):
-        worlds.append(World("haproxy"))
+        worlds.append(World("haproxy", arguments.dns))
         binaries["haproxy"] = haproxy
     else:
         print("haproxy is not installed: tollgate runs alone", file=sys.stderr)
     with tempfile.TemporaryDirectory() as directory:
+        if arguments.dns:
+            names = NameServer([server for world in worlds for server in world.servers])
+            await asyncio.get_running_loop().create_datagram_endpoint(lambda: names, (NAME_SERVER, 53))
         try:
             for world in worlds:
                 await world.start(directory, binaries[world.name])

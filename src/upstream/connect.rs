@@ -65,7 +65,8 @@ pub(super) async fn connect(
             return Ok((Stream::Plain(Socket::attached(socket)), ConnectedAddress::UnixSocket));
         }
         let addresses = host_address.addresses().await;
-        let (mut socket, address) = open_socket(&addresses, turn, endpoint.port, end).await?;
+        let opened = open_socket(&addresses, turn, endpoint.port, end).await;
+        let (mut socket, address) = opened.inspect_err(|_| host_address.doubt())?;
         #[expect(
             clippy::let_underscore_must_use,
             reason = "a socket that refuses works, but small requests wait for acknowledgements"

@@ -11,11 +11,14 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use tokio::net::lookup_host;
 use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
 
 use crate::plan::{Endpoint, Upstream};
 
 /// How often a name is looked up again. The system's resolver does not report how long an answer is valid.
 const REFRESH: Duration = Duration::from_secs(30);
+/// A name whose addresses accept no connection is looked up again, but not sooner than this after the last lookup.
+const EARLIEST: Duration = Duration::from_secs(1);
 /// The delay after a failed lookup. It doubles after each further failure, up to [`REFRESH`].
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -93,6 +96,13 @@ impl HostAddress {
         }
     }
 
+    /// The server's addresses accept no connection: a name may have others by now.
+    pub(super) fn doubt(&self) {
+        if let Self::Name(name) = self {
+            name.doubted.notify_one();
+        }
+    }
+
     /// Whether both are the same address, or the same name.
     pub(super) fn is(&self, other: &Self) -> bool {
         match (self, other) {
@@ -120,11 +130,18 @@ pub(super) struct ResolvedName {
     /// `None` until the resolver has answered; empty until it has returned an address.
     known: ArcSwapOption<Vec<IpAddr>>,
     learned: Notify,
+    /// Its addresses accept no connection.
+    doubted: Notify,
 }
 
 impl ResolvedName {
     pub(super) fn new(host: &str) -> Self {
-        Self { host: host.into(), known: ArcSwapOption::empty(), learned: Notify::new() }
+        Self {
+            host: host.into(),
+            known: ArcSwapOption::empty(),
+            learned: Notify::new(),
+            doubted: Notify::new(),
+        }
     }
 
     async fn addresses(&self) -> Arc<Vec<IpAddr>> {
@@ -164,8 +181,15 @@ impl ResolvedName {
                 0 => REFRESH,
                 failures => RETRY.saturating_mul(1 << (failures - 1).min(5)).min(REFRESH),
             };
-            tokio::time::sleep(pause).await;
+            self.rest(pause).await;
         }
+    }
+
+    /// Waits until the next lookup.
+    async fn rest(&self, pause: Duration) {
+        sleep(pause.min(EARLIEST)).await;
+        // Over the time is the usual case.
+        drop(timeout(pause.saturating_sub(EARLIEST), self.doubted.notified()).await);
     }
 
     fn warn_of_change(&self, learned: &Result<(), io::Error>, failures: u32) {
@@ -233,6 +257,26 @@ mod tests {
             addresses(&[]),
             "then it is known that nothing is known"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_is_looked_up_soon_after_its_addresses_failed() {
+        let name = Arc::new(ResolvedName::new("a.test"));
+        let host_address = HostAddress::Name(Arc::clone(&name));
+        let begun = tokio::time::Instant::now();
+        name.rest(REFRESH).await;
+        assert_eq!(begun.elapsed(), REFRESH);
+        host_address.doubt();
+        host_address.doubt();
+        let begun = tokio::time::Instant::now();
+        name.rest(REFRESH).await;
+        assert_eq!(begun.elapsed(), EARLIEST, "many failures are one reason");
+        let begun = tokio::time::Instant::now();
+        tokio::join!(name.rest(REFRESH), async {
+            sleep(5 * EARLIEST).await;
+            host_address.doubt();
+        });
+        assert_eq!(begun.elapsed(), 5 * EARLIEST);
     }
 
     #[test]

@@ -79,6 +79,7 @@ fn every_metric_of_the_contract_has_its_name_kind_and_labels() {
         ("tollgate_max_connections", "gauge", vec![]),
         ("tollgate_request_body_bytes_total", "counter", vec!["route"]),
         ("tollgate_request_duration_seconds", "histogram", vec!["route"]),
+        ("tollgate_requests_in_flight", "gauge", vec!["route"]),
         ("tollgate_requests_total", "counter", vec!["code", "route"]),
         ("tollgate_response_body_bytes_total", "counter", vec!["route"]),
         ("tollgate_store_errors_total", "counter", vec![]),
