@@ -91,13 +91,13 @@ class Page(unittest.TestCase):
         self.assertEqual(browser.complaints, [], "nothing is wrong, and the policy holds")
 
     def test_an_outage_is_the_headline(self):
-        self.server.gateway.outage = "Backend `shop`: 97 % of answers are 5xx"
+        self.server.gateway.outage = "`shop` fails: 96 of 96 requests a second end in 5xx"
         browser = self.opened()
-        verdict = browser.until("document.querySelector('#verdict').innerText.startsWith('Backend shop: 97 % of answers are 5xx. ') && document.querySelector('#verdict').innerText", "the outage")
+        verdict = browser.until("document.querySelector('#verdict').innerText.startsWith('shop fails: 96 of 96 requests a second end in 5xx. ') && document.querySelector('#verdict').innerText", "the outage")
         self.assertNotIn("No request is refused", verdict)
         self.assertIn("per-client refuses", verdict, "what limits refuse follows")
         self.assertEqual(browser.run("document.querySelector('#sentence code').textContent"), "shop", "no backticks")
-        self.assertNotIn("97 %", browser.text("#concerns"), "it is said once")
+        self.assertNotIn("96 of 96", browser.text("#concerns"), "it is said once")
         self.assertTrue(browser.run("document.querySelector('#verdict').classList.contains('bad')"))
         told = browser.until("(row => row && row.title.includes('in the last minute') && row.innerText)([...document.querySelectorAll('#servers tbody tr')].find(row => row.cells[0].innerText === 'shop'))", "the upstream's row")
         self.assertIn("2 up", told)

@@ -44,12 +44,12 @@ pub(super) fn get(shared: &Shared) -> Value {
     let mut problems: Vec<Problem<'_>> = Vec::new();
     for upstream in &plan.upstreams {
         let down = down(shared, upstream);
-        let second = recent.get(&*upstream.name).copied().unwrap_or_default();
+        let of_upstream = recent.get(&*upstream.name).copied().unwrap_or_default();
         let is_away = down.as_ref().is_some_and(|problem| problem.severity == Severity::Bad);
         problems.extend(down);
-        problems.extend(errors(&upstream.name, &second));
+        problems.extend(errors(&upstream.name, &of_upstream));
         // That all servers are down is the same problem.
-        problems.extend(unanswered(&upstream.name, &second).filter(|_| !is_away));
+        problems.extend(unanswered(&upstream.name, &of_upstream).filter(|_| !is_away));
     }
     problems.sort_by_key(|problem| Reverse(problem.severity));
     problems.iter().take(MAX_PROBLEMS).map(Problem::json).collect()
@@ -98,25 +98,38 @@ fn down<'p>(shared: &Shared, upstream: &'p Upstream) -> Option<Problem<'p>> {
 }
 
 /// 5xx responses.
-fn errors<'p>(upstream: &'p str, second: &UpstreamSecond) -> Option<Problem<'p>> {
-    let (severity, share) = share(second.counts.class(StatusClass::ServerError), second.counts.responses())?;
-    let text = format!("Backend `{upstream}`: {share} of answers are 5xx");
-    Some(Problem { severity, kind: "errors", upstream, text })
+fn errors<'p>(upstream: &'p str, recent: &UpstreamSecond) -> Option<Problem<'p>> {
+    let (part, whole) = (recent.counts.class(StatusClass::ServerError), recent.counts.responses());
+    share(upstream, "errors", (part, whole), "requests", "end in 5xx")
 }
 
 /// Attempts without a response.
-fn unanswered<'p>(upstream: &'p str, second: &UpstreamSecond) -> Option<Problem<'p>> {
-    let (severity, share) = share(second.failed, second.answers + second.failed)?;
-    let text = format!("Backend `{upstream}`: {share} of attempts get no answer");
-    Some(Problem { severity, kind: "unanswered", upstream, text })
+fn unanswered<'p>(upstream: &'p str, recent: &UpstreamSecond) -> Option<Problem<'p>> {
+    let (part, whole) = (recent.failed, recent.answers + recent.failed);
+    share(upstream, "unanswered", (part, whole), "attempts", "get no answer")
 }
 
-/// The severity of a share, and its text; `None` if it is zero.
-fn share(part: u64, whole: u64) -> Option<(Severity, String)> {
+/// The problem that this part of the whole, in the last [`RECENT`] seconds, meets this end; `None` if it is zero.
+fn share<'p>(
+    upstream: &'p str,
+    kind: &'static str,
+    (part, whole): (u64, u64),
+    noun: &str,
+    end: &str,
+) -> Option<Problem<'p>> {
     let percent = (part * 100).checked_div(whole).filter(|_| part > 0)?;
-    let severity = if percent >= OUTAGE_PERCENT { Severity::Bad } else { Severity::Warn };
-    let words = if percent == 0 { "less than 1 %".to_owned() } else { format!("{percent} %") };
-    Some((severity, words))
+    let (severity, text) = if percent >= OUTAGE_PERCENT {
+        let seconds = RECENT as u64;
+        let amount = match part / seconds {
+            0 => format!("{part} of {whole} {noun} in {seconds} s"),
+            a_second => format!("{a_second} of {} {noun} a second", whole.div_ceil(seconds)),
+        };
+        (Severity::Bad, format!("`{upstream}` fails: {amount} {end}"))
+    } else {
+        let percent = if percent == 0 { "less than 1 %".to_owned() } else { format!("{percent} %") };
+        (Severity::Warn, format!("Backend `{upstream}`: {percent} of {noun} {end}"))
+    };
+    Some(Problem { severity, kind, upstream, text })
 }
 
 #[cfg(test)]
@@ -128,14 +141,15 @@ mod tests {
         for (part, whole, expected) in [
             (0, 0, None),
             (0, 9, None),
-            (1, 1_000, Some((Severity::Warn, "less than 1 %"))),
-            (4, 100, Some((Severity::Warn, "4 %"))),
-            (5, 100, Some((Severity::Bad, "5 %"))),
-            (999, 1_000, Some((Severity::Bad, "99 %"))),
-            (7, 7, Some((Severity::Bad, "100 %"))),
+            (1, 1_000, Some((Severity::Warn, "Backend `shop`: less than 1 % of requests end in 5xx"))),
+            (4, 100, Some((Severity::Warn, "Backend `shop`: 4 % of requests end in 5xx"))),
+            (5, 100, Some((Severity::Bad, "`shop` fails: 5 of 100 requests in 10 s end in 5xx"))),
+            (10, 19, Some((Severity::Bad, "`shop` fails: 1 of 2 requests a second end in 5xx"))),
+            (960, 960, Some((Severity::Bad, "`shop` fails: 96 of 96 requests a second end in 5xx"))),
         ] {
-            let expected = expected.map(|(severity, words)| (severity, words.to_owned()));
-            assert_eq!(share(part, whole), expected, "{part} of {whole}");
+            let problem = share("shop", "errors", (part, whole), "requests", "end in 5xx");
+            let told = problem.as_ref().map(|problem| (problem.severity, problem.text.as_str()));
+            assert_eq!(told, expected, "{part} of {whole}");
         }
     }
 }
