@@ -72,13 +72,13 @@ class Shop(BaseHTTPRequestHandler):
 class Gateway:
     """The real gateway, on its own ports, in front of a backend."""
 
-    def __init__(self):
+    def __init__(self, text=FILE):
         self.backend = ThreadingHTTPServer(("127.0.0.1", 0), Shop)
         self.backend.daemon_threads = True
         threading.Thread(target=self.backend.serve_forever, daemon=True).start()
         self.folder = tempfile.TemporaryDirectory()
         file = Path(self.folder.name) / "gateway.toml"
-        file.write_text(FILE.replace("BACKEND", str(self.backend.server_port)))
+        file.write_text(text.replace("BACKEND", str(self.backend.server_port)))
         self.process = subprocess.Popen([BINARY, "-c", file], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         lines = queue.Queue()
         threading.Thread(target=lambda: [lines.put(line) for line in self.process.stderr], daemon=True).start()

@@ -88,7 +88,9 @@ fn down<'p>(shared: &Shared, upstream: &'p Upstream) -> Option<Problem<'p>> {
         reasons += ", …";
     }
     let severity = if down.len() == all { Severity::Bad } else { Severity::Warn };
+    let is_open = peers.breaker_state().is_some_and(|(is_open, _)| is_open);
     let text = match down.len() {
+        _ if is_open => format!("Backend `{name}` is down, its breaker is open: {reasons}"),
         _ if all == 1 => format!("Backend `{name}` is down: {reasons}"),
         count if count == all => format!("Backend `{name}` is down, all {all} servers: {reasons}"),
         1 => format!("Backend `{name}`: 1 of {all} servers is down: {reasons}"),

@@ -26,6 +26,11 @@ fn the_night_story_in_a_browser() {
 }
 
 #[test]
+fn the_failure_of_a_backend_in_a_browser() {
+    plays("backends.py", &["--binary", binary()]);
+}
+
+#[test]
 fn settled_costs_in_a_browser() {
     plays("costs.py", &["Costs"]);
 }

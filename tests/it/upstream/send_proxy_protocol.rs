@@ -141,7 +141,7 @@ fn to(servers: &[&Server], version: &str, lines: &str, rest: &str) -> String {
 }
 
 #[test]
-fn each_connection_names_its_client() {
+fn connections_name_clients() {
     for version in ["v1", "v2"] {
         let server = Server::start();
         let gateway = Gateway::start(&to(&[&server], version, "", ""));
