@@ -56,9 +56,18 @@ impl ServerRegistry {
     /// request.
     pub fn states(&self, upstream: &Upstream) -> ServerStates {
         let mut servers = self.servers.lock();
+        // A server that a reload adds to others begins slowly, as one that is back.
+        let joins = servers.keys().any(|(name, _)| *name == upstream.name);
+        let fresh = || {
+            let server = ServerState::new(self.epoch);
+            if joins {
+                server.set_recovered(clock::now());
+            }
+            Arc::new(server)
+        };
         let mut fitness_of = |authority: &Arc<str>| {
             let name = (Arc::clone(&upstream.name), Arc::clone(authority));
-            Arc::clone(servers.entry(name).or_insert_with(|| Arc::new(ServerState::new(self.epoch))))
+            Arc::clone(servers.entry(name).or_insert_with(fresh))
         };
         ServerStates {
             servers: upstream.endpoints().iter().map(|server| fitness_of(&server.authority)).collect(),

@@ -170,9 +170,14 @@ impl ServerState {
     pub fn set_drained(&self, drained: bool, now: Instant) -> bool {
         let is_change = self.drained.swap(drained, Relaxed) != drained;
         if is_change && !drained {
-            self.recovered.store(self.micros(now).max(1), Relaxed);
+            self.set_recovered(now);
         }
         is_change
+    }
+
+    /// The server begins slowly from now on, as one that is back.
+    pub(super) fn set_recovered(&self, now: Instant) {
+        self.recovered.store(self.micros(now).max(1), Relaxed);
     }
 
     /// The result of the health checks.

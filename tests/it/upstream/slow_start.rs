@@ -52,3 +52,23 @@ fn a_server_that_is_back_gets_a_tenth_of_its_share_at_first() {
         }
     }
 }
+
+#[test]
+fn a_server_that_a_reload_adds_begins_slowly() {
+    let servers = [Backend::ok(), Backend::ok(), Backend::ok()];
+    let file = |servers: &[&Backend]| {
+        over(servers, "slow_start = \"1h\"").replace("[admin]", "[server]\nworkers = 1\n[admin]")
+    };
+    let gateway = Gateway::start(&file(&[&servers[0], &servers[1]]));
+    let mut client = Client::connect(gateway.addr());
+    let mut ask = |count: usize| (0..count).for_each(|_| drop(client.get("/", "").expect(200)));
+    ask(20);
+    assert_eq!(
+        servers.each_ref().map(asked),
+        [10, 10, 0],
+        "servers of the first plan have their share at once"
+    );
+    gateway.reload(&file(&[&servers[0], &servers[1], &servers[2]]), "reloaded:");
+    ask(210);
+    assert_eq!(servers.each_ref().map(asked), [110, 110, 10]);
+}
