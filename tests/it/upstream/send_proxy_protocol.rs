@@ -4,6 +4,11 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
+use proptest::prelude::*;
+use tollgate::plan::ProxyProtocolVersion;
+use tollgate::proxy::proxy_protocol::parse;
+use tollgate::upstream::proxy_protocol::client_header;
+
 use crate::harness::servers::ALONE;
 use crate::harness::{Client, Gateway, Http2, TIMEOUT, eventually};
 
@@ -283,4 +288,22 @@ fn a_reload_changes_the_version() {
         "the other version needs another connection"
     );
     assert_eq!(seen[0].ends, seen[1].ends);
+}
+
+/// An address without its form: an IPv4 address may be sent as one of IPv6.
+fn canonical(end: SocketAddr) -> SocketAddr {
+    SocketAddr::new(end.ip().to_canonical(), end.port())
+}
+
+proptest! {
+    /// The gateway's own reader, which accepts headers from other proxies, reads what its writer sends.
+    #[test]
+    fn the_reader_and_the_writer_agree(client: SocketAddr, local: SocketAddr) {
+        for version in [ProxyProtocolVersion::V1, ProxyProtocolVersion::V2] {
+            let header = client_header(version, client, Some(local));
+            let read = parse(&header).expect("a header").expect("a whole one");
+            let ends = read.ends.map(|(client, local)| (canonical(client), canonical(local)));
+            prop_assert_eq!((read.length, ends), (header.len(), Some((canonical(client), canonical(local)))));
+        }
+    }
 }
