@@ -42,7 +42,7 @@ fn requests_are_answered_at_once_while_the_only_server_fails() {
     assert_eq!(metric("tollgate_upstream_failures_total", &["error=\"breaker_open\""]), 30.0);
     let status = api(&gateway, "status");
     let text = status["problems"][0]["text"].as_str().expect("a problem").to_owned();
-    assert_eq!(text, "Backend `api` is down: 10 of 10 attempts in 10 s failed");
+    assert_eq!(text, "Backend `api` is down, its breaker is open: 10 of 10 attempts in 10 s failed");
     assert_eq!(status["problems"][0]["severity"], "bad");
 }
 
