@@ -1,7 +1,7 @@
 //! Connections to servers that serve one client only: they carry its login (NTLM, Negotiate), or a PROXY protocol header
 //! with its address. They are kept with that client's connection, never in a pool.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -16,7 +16,10 @@ const MAX_CONNECTIONS: usize = 4;
 
 /// One client's own unused connections to servers. Dropping it closes them.
 #[derive(Debug, Default)]
-pub struct PrivateConnections(RefCell<Vec<PrivateConnection>>);
+pub struct PrivateConnections {
+    /// Created by the first one: most clients have none, and each client connection has room for this.
+    kept: OnceCell<Box<RefCell<Vec<PrivateConnection>>>>,
+}
 
 #[derive(Debug)]
 struct PrivateConnection {
@@ -30,8 +33,7 @@ impl PrivateConnections {
     /// The index of the first of these servers with a connection that carries a login.
     #[inline]
     pub(super) fn index(&self, pools: &[Rc<EndpointPool>]) -> Option<usize> {
-        let own = self.0.borrow();
-        if own.is_empty() { None } else { Self::index_among(&own, pools) }
+        self.kept.get().and_then(|kept| Self::index_among(&kept.borrow(), pools))
     }
 
     #[cold]
@@ -49,16 +51,15 @@ impl PrivateConnections {
         pool: &Rc<EndpointPool>,
         proxy_header: Option<&[u8]>,
     ) -> Option<UpstreamConnection> {
-        if self.0.borrow().is_empty() { None } else { self.take_usable(pool, proxy_header) }
+        self.kept.get().and_then(|kept| Self::take_usable(&mut kept.borrow_mut(), pool, proxy_header))
     }
 
     #[cold]
     fn take_usable(
-        &self,
+        kept: &mut Vec<PrivateConnection>,
         pool: &Rc<EndpointPool>,
         proxy_header: Option<&[u8]>,
     ) -> Option<UpstreamConnection> {
-        let mut kept = self.0.borrow_mut();
         let found = kept.iter().position(|own| {
             Rc::ptr_eq(&own.connection.pool, pool) && own.proxy_header.as_deref() == proxy_header
         })?;
@@ -81,7 +82,7 @@ impl PrivateConnections {
     ) {
         let Some(expiry) = connection.expiry(now, span).filter(|_| !connection.is_counted()) else { return };
         connection.in_flight = None;
-        let mut kept = self.0.borrow_mut();
+        let mut kept = self.kept.get_or_init(Box::default).borrow_mut();
         if kept.len() >= MAX_CONNECTIONS {
             kept.remove(0);
         }
