@@ -15,6 +15,7 @@ use super::worker::Worker;
 use crate::boxed_cold::boxed_cold;
 use crate::net::Socket;
 use crate::telemetry::metrics::ConnectionRejectReason;
+use crate::upstream::proxy_protocol::SIGNATURE;
 
 /// The addresses to use as the connection's. `None`: the connection is to be closed.
 pub(crate) async fn peer(
@@ -82,8 +83,6 @@ async fn read(socket: &mut Socket) -> io::Result<ProxyHeader> {
     }
 }
 
-/// Version 2 begins with this.
-const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Version 1 begins with this.
 const WORD: &[u8; 6] = b"PROXY ";
 /// The longest line of version 1, with its line end.

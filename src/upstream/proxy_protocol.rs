@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::plan::ProxyProtocolVersion;
 
-/// Version 2 begins with this.
-const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
+/// A header of version 2 begins with this.
+pub const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Version 2: the header names a connection of a client.
 const PROXY: u8 = 0x21;
 /// Version 2: the connection is the gateway's own.
