@@ -43,7 +43,7 @@ use cause::{AbortReason, Cause};
 use exchange::{BodyFailed, Exchange, RequestBody, UpstreamRequest};
 use http2::{Http2Pool, MAX_HTTP2_CONNECTIONS};
 use pool::{EndpointPool, InFlight, UpstreamConnection};
-use private::PrivateConnections;
+use private::OwnConnections;
 use retry::RetryBudget;
 use server_registry::{ServerRegistry, ServerStates};
 use server_state::{FailedAttempt, ServerState};
@@ -277,7 +277,7 @@ impl UpstreamClient {
         let permit = self.permit(now)?;
         let keeps_body = self.upstream.retry.keeps_bodies();
         let mut tried = Tried::new();
-        let own = request.own.index(&self.pools).filter(|index| self.accepts(*index));
+        let own = request.own.kept.index(&self.pools).filter(|index| self.accepts(*index));
         let named = request.affinity.server.filter(|index| self.is_available(*index, now));
         let index = own.or(named).or_else(|| self.choose(request.affinity, &tried, now));
         let mut index = index.ok_or_else(|| Failed::untried(Failure::NoneHealthy))?;
@@ -287,8 +287,7 @@ impl UpstreamClient {
             let pool = &self.pools[index];
             let failed = |failure| Failed::at(pool, failure, attempts);
             let (affinity, begun) = (request.affinity, now);
-            let own = (request.own, request.proxy_header);
-            let connection = match self.connection(index, careful, fresh, own).await {
+            let connection = match self.connection(index, careful, fresh, request.own).await {
                 Ok(connection) => connection,
                 Err(Failure::Full) => return Err(failed(Failure::Full)),
                 Err(failure) => {
@@ -433,7 +432,7 @@ impl UpstreamClient {
         index: usize,
         careful: bool,
         fresh: bool,
-        (own, proxy_header): (&PrivateConnections, Option<&[u8]>),
+        OwnConnections { kept: own, proxy_header, .. }: OwnConnections<'_>,
     ) -> Result<UpstreamConnection, Failure> {
         let pool = &self.pools[index];
         let counted = self.upstream.balance == Balance::LeastRequests;

@@ -28,6 +28,7 @@ use crate::http1::response::{Framing, ResponseHead};
 use crate::http1::trailers::Trailers;
 use crate::plan::{Backend, Protocol, UpstreamIndex};
 use crate::upstream::exchange::{Exchange, UpstreamRequest};
+use crate::upstream::private::OwnConnections;
 use crate::upstream::{Failed, Failure};
 
 /// Forwards the request with the head in the message buffer, and relays the response.
@@ -56,16 +57,14 @@ pub(crate) async fn forward(
     let holds_place = ctx.places.is_some();
     let source = reader.source().clone();
     let announced = delivery.announce(ctx, peer, &source);
-    let (proxy_header, own) =
-        announced.as_ref().map_or((None, &*own), |(header, own)| (Some(&**header), *own));
+    let own = OwnConnections::new(own, announced.as_ref(), !client_http2);
     let mut upload = Upload::new(terms, delivery.route.max_body_bytes, reader, inbound);
     let &ForwardRequest { route, upstream, idempotent, affinity, private, since: asked, .. } = delivery;
     if ctx.form.http_11 {
         upload.pass_hints(&route.response_headers);
     }
     let (body, to_head) = (&mut upload, ctx.form.to_head);
-    let request =
-        UpstreamRequest { message, body, answer, idempotent, to_head, affinity, private, proxy_header, own };
+    let request = UpstreamRequest { message, body, answer, idempotent, to_head, affinity, private, own };
     let now = ctx.worker.shared.clock.instant(asked);
     let mut watch = DisconnectWatch::new(source, holds_place, now, watch_deadline);
     let sent = {

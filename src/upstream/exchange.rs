@@ -14,7 +14,7 @@ use super::Failure;
 use super::cause::AbortReason;
 use super::http2::NoAnswer;
 use super::pool::UpstreamConnection;
-use super::private::PrivateConnections;
+use super::private::OwnConnections;
 use crate::clock::{Deadline, now};
 use crate::http1::fields::{FieldSpan, Fields};
 use crate::http1::response::{Framing, HeadEnd, ResponseHead};
@@ -85,10 +85,8 @@ pub struct UpstreamRequest<'r, U> {
     pub affinity: Affinity,
     /// Whether the request carries a login that is bound to the connection (NTLM, Negotiate).
     pub private: bool,
-    /// The PROXY protocol header that the connection begins with.
-    pub proxy_header: Option<&'r [u8]>,
-    /// This client's connections that carry such logins or headers.
-    pub own: &'r PrivateConnections,
+    /// This client's connections that carry such logins, or a PROXY protocol header.
+    pub own: OwnConnections<'r>,
 }
 
 /// The received part of a response.
@@ -220,12 +218,8 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
         let received = whole.is_some_and(|whole| bytes.len() as u64 == whole);
         bytes.clear();
         let Self { request, connection, progress, .. } = self;
-        if let (true, true, Some(span)) = (
-            is_sent && received,
-            !connection.private && request.proxy_header.is_none(),
-            kept_for(head, idle_timeout),
-        ) {
-            connection.keep(progress, span);
+        if let (true, Some(span)) = (is_sent && received, kept_for(head, idle_timeout)) {
+            request.own.put(connection, progress, span);
         }
         request
     }
@@ -440,12 +434,7 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
     pub fn finish(self, head: &ResponseHead, idle_timeout: Duration) {
         let clean = self.is_sent() && !self.deaf && self.request.answer.bytes.is_empty();
         if let (Some(span), true) = (kept_for(head, idle_timeout), clean) {
-            let UpstreamRequest { own, proxy_header, .. } = self.request;
-            if self.connection.private || proxy_header.is_some() {
-                own.keep(self.connection, proxy_header, self.progress, span);
-            } else {
-                self.connection.keep(self.progress, span);
-            }
+            self.request.own.put(self.connection, self.progress, span);
         }
     }
 

@@ -29,6 +29,40 @@ struct PrivateConnection {
     proxy_header: Option<Box<[u8]>>,
 }
 
+/// The connections that a request may use as its client's own.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnConnections<'r> {
+    pub(super) kept: &'r PrivateConnections,
+    /// The PROXY protocol header that the request's connection begins with.
+    pub(super) proxy_header: Option<&'r [u8]>,
+    keeps_logins: bool,
+}
+
+impl<'r> OwnConnections<'r> {
+    /// Those of the client's session, or, with a header, those that began with one. `keeps_logins`: a connection with a
+    /// login is kept. The streams of a client that speaks HTTP/2 share connections with its header, but no login.
+    pub fn new(
+        session: &'r PrivateConnections,
+        announced: Option<&'r (Box<[u8]>, &'r PrivateConnections)>,
+        keeps_logins: bool,
+    ) -> Self {
+        match announced {
+            None => Self { kept: session, proxy_header: None, keeps_logins },
+            Some((header, kept)) => Self { kept, proxy_header: Some(header), keeps_logins },
+        }
+    }
+
+    /// Takes a connection that is not used any more: keeps it for `span` after `now`, here or in its server's pool, or
+    /// closes it.
+    pub(super) fn put(self, connection: UpstreamConnection, now: Instant, span: Duration) {
+        match (connection.private, self.proxy_header) {
+            (false, None) => connection.keep(now, span),
+            (true, _) if !self.keeps_logins => {}
+            (_, proxy_header) => self.kept.keep(connection, proxy_header, now, span),
+        }
+    }
+}
+
 impl PrivateConnections {
     /// The index of the first of these servers with a connection that carries a login.
     #[inline]
@@ -73,7 +107,7 @@ impl PrivateConnections {
     /// Keeps a connection for `span` after `now`. A connection that holds a permit of a connection limit is closed
     /// instead: other requests wait for that permit.
     #[cold]
-    pub(super) fn keep(
+    fn keep(
         &self,
         mut connection: UpstreamConnection,
         proxy_header: Option<&[u8]>,

@@ -150,6 +150,25 @@ fn it_is_closed_behind_a_client_that_speaks_http2() {
     }
 }
 
+/// Streams of a client share connections with its PROXY protocol header, but no login.
+#[test]
+fn it_is_closed_behind_http2_with_proxy_protocol_too() {
+    let backend = ntlm();
+    let (url, route) = (backend.url(), "[[routes]]\nname = \"all\"\npath = \"/*\"\nupstream = \"api\"\n");
+    let upstream = format!("[upstreams.api]\nservers = [\"{url}\"]\nsend_proxy_protocol = \"v1\"\n");
+    let gateway = Gateway::start(&format!("{ONE_WORKER}{upstream}{route}"));
+    let client = Http2::connect(gateway.addr());
+    for expected in 1..4 {
+        client.get("/").expect(401);
+        assert_eq!(backend.connections(), expected);
+    }
+    // Over HTTP/1.1 the login lasts, on the connection that began with the header.
+    let mut alice = Client::connect(gateway.addr());
+    let page = log_in(&mut alice, "alice");
+    assert_eq!(page, "alice on 3");
+    assert_eq!(alice.get("/", "").expect(200).text(), page);
+}
+
 /// It would hold a place that others wait for.
 #[test]
 fn it_is_closed_where_connections_are_bounded() {

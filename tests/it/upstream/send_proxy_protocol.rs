@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
@@ -26,6 +27,8 @@ struct Seen {
 struct Server {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
+    /// Connections that the gateway has closed.
+    ended: Arc<AtomicUsize>,
 }
 
 impl Server {
@@ -33,14 +36,18 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("bound");
         let seen = Arc::<Mutex<Vec<Seen>>>::default();
-        let shared = Arc::clone(&seen);
+        let (shared, ended) = (Arc::clone(&seen), Arc::<AtomicUsize>::default());
+        let counted = Arc::clone(&ended);
         std::thread::spawn(move || {
             for (connection, stream) in listener.incoming().flatten().enumerate() {
-                let shared = Arc::clone(&shared);
-                std::thread::spawn(move || serve(stream, connection, &shared));
+                let (shared, counted) = (Arc::clone(&shared), Arc::clone(&counted));
+                std::thread::spawn(move || {
+                    serve(stream, connection, &shared);
+                    counted.fetch_add(1, Ordering::SeqCst);
+                });
             }
         });
-        Self { address, seen }
+        Self { address, seen, ended }
     }
 
     fn url(&self) -> String {
@@ -256,6 +263,9 @@ fn connections_end_with_their_client() {
         client.get("/", "").expect(200);
         client.get("/", "").expect(200);
         assert_eq!(server.seen().last().expect("a request").connection, expected);
+        assert_eq!(server.ended.load(Ordering::SeqCst), expected, "it is kept as long as its client");
+        drop(client);
+        eventually("its end", || (server.ended.load(Ordering::SeqCst) == expected + 1).then_some(()));
     }
 }
 
