@@ -3,6 +3,7 @@
 //! The workers carry the traffic, one thread each. The main thread is the control thread: it handles signals, reloads
 //! the config file and serves the admin listener, on a small runtime of its own.
 
+mod announce;
 mod changes;
 mod descriptors;
 mod issuers;
@@ -31,11 +32,11 @@ use crate::admin::AdminListener;
 use crate::auth::password_lanes::PasswordLanes;
 use crate::auth::verification_pool::VerificationPool;
 use crate::clock::Clock;
-use crate::config::{self, NamedFile, Report, counted};
+use crate::config::{self, NamedFile, Report};
+use crate::plan::Plan;
 use crate::plan::admin::Admin;
 use crate::plan::log::Log;
 use crate::plan::loop_mark::LoopMark;
-use crate::plan::{Listener, Plan};
 use crate::proxy::{self, Listeners};
 use crate::route::key::KeySecret;
 use crate::shared::control::{ConfigStatus, Control};
@@ -49,6 +50,7 @@ use crate::telemetry::refusal_samples::RefusalSamples;
 use crate::telemetry::trace::Spans;
 use crate::telemetry::trace::exporter::Exporter;
 use crate::upstream::server_registry::ServerRegistry;
+use announce::announce;
 use reload::{Reloader, RestartOnlySettings, log_report};
 use shutdown::Shutdown;
 use signals::{Rotation, Signals};
@@ -415,24 +417,4 @@ fn addresses(listeners: &[Listeners], count: usize) -> Result<Vec<SocketAddr>, S
         .map(|(_, listener)| listener.local_addr())
         .collect::<io::Result<_>>()
         .map_err(|error| ServeError::System("ask for a listener's address", error))
-}
-
-/// Four lines, of which scripts may wait for the second: version and file, listeners, what the file holds, admin listener.
-fn announce(plan: &Plan, file: &str, admin: Option<&AdminListener>) {
-    tracing::info!("tollgate {} runs {file}", env!("CARGO_PKG_VERSION"));
-    let one = |listener: &Listener| match listener.tls {
-        true => format!("{} (TLS)", listener.address),
-        false => listener.address.to_string(),
-    };
-    let listeners: Vec<_> = plan.server.listen.iter().map(one).collect();
-    tracing::info!("listening on {}", listeners.join(", "));
-    tracing::info!(
-        "{}, {}, {}",
-        counted(plan.routes.len(), "route"),
-        counted(plan.limits.len(), "limit"),
-        counted(plan.upstreams.len(), "upstream"),
-    );
-    if let Some(admin) = admin {
-        tracing::info!("admin listening on http://{}/", admin.address());
-    }
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::harness::{Backend, Gateway, binary, eventually, everything_to};
+use crate::harness::{
+    Authority, Backend, Gateway, TerminalProgram, binary, eventually, everything_to, free_address,
+};
 
 /// A configuration whose answers tell which one it is.
 fn marked(backend: &Backend, mark: &str) -> String {
@@ -78,6 +80,38 @@ fn start_up_is_logged_in_four_lines() {
         assert!(line.contains(part), "{part}: {lines:?}");
     }
     assert!(lines.len() >= 4, "{lines:?}");
+    // Only a person at a terminal is told what to do next.
+    assert!(!gateway.stderr().contains("dashboard:"), "{}", gateway.stderr());
+}
+
+#[test]
+fn at_a_terminal_the_last_lines_name_the_dashboard_and_the_next_command() {
+    let authority = Authority::new();
+    authority.certify("cert", &["localhost"]);
+    let [admin, clients] = [free_address(), free_address()];
+    let listen = [
+        format!("{{ address = \"{clients}\", tls = false }}"),
+        format!("{{ address = \"0.0.0.0:{}\", tls = true }}", clients.port()),
+    ];
+    let commands = [
+        format!("try: curl -i http://{clients}/"),
+        format!("try: curl -ik https://localhost:{}/", clients.port()),
+    ];
+    for (listen, command) in listen.iter().zip(commands) {
+        let file = format!(
+            "[upstreams]\ndemo = \"builtin:echo\"\n[[routes]]\npath = \"/*\"\nupstream = \"demo\"\n\
+             [admin]\nlisten = \"{admin}\"\n[server]\nlisten = [{listen}]\nworkers = 1\n\
+             [[server.tls]]\ncert = \"cert.pem\"\nkey = \"cert.key\"\n"
+        );
+        std::fs::write(authority.path("gateway.toml"), file).expect("it can be written");
+        let path = authority.path("gateway.toml").display().to_string();
+        let terminal = TerminalProgram::start(&["run", "-c", &path], &[]);
+        terminal.wait_for(&command);
+        let screen = terminal.screen();
+        let last: Vec<_> = screen.lines().rev().take(2).collect();
+        let dashboard = format!("INFO dashboard: http://{admin}/");
+        assert!(last[0].ends_with(&command) && last[1].ends_with(&dashboard), "{screen}");
+    }
 }
 
 #[test]

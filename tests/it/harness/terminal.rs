@@ -1,4 +1,4 @@
-//! The real binary in a pseudo-terminal, whose screen is read as a terminal shows it.
+//! The real binary, or a command of a shell, in a pseudo-terminal, whose screen is read as a terminal shows it.
 
 use super::binary;
 use std::ffi::OsStr;
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
@@ -22,7 +22,7 @@ struct Shown {
     bytes: Vec<u8>,
 }
 
-/// A running `tollgate` whose controlling terminal the test holds. Killed when dropped.
+/// A running program whose controlling terminal the test holds. Killed with its children when dropped.
 pub(crate) struct TerminalProgram {
     child: Child,
     /// Dropping it closes the terminal.
@@ -31,32 +31,41 @@ pub(crate) struct TerminalProgram {
 }
 
 impl TerminalProgram {
-    /// Starts the binary with these arguments and variables, in a terminal of 120 by 40.
+    /// Starts the binary with these arguments and variables, in an empty directory.
     pub(crate) fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        Self::start_by(|setsid| {
+            setsid
+                .arg(binary())
+                .args(arguments)
+                .env_remove("NO_COLOR")
+                .env_remove("TOLLGATE_ADMIN_TOKEN")
+                .envs(environment.iter().copied())
+                .current_dir(folder.path());
+        })
+    }
+
+    /// Starts the program that `named` adds to the command, in a terminal of 120 by 40.
+    pub(crate) fn start_by(named: impl FnOnce(&mut Command)) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
         grantpt(&master).expect("granted");
         unlockpt(&master).expect("unlocked");
         let name = ptsname(&master, Vec::new()).expect("a name");
         let path = Path::new(OsStr::from_bytes(name.as_bytes()));
         let side = || File::options().read(true).write(true).open(path).expect("the other side");
-        let folder = tempfile::tempdir().expect("a temporary directory");
         let master = File::from(master);
         set_size(&master, 120, 40);
         // `setsid` makes the terminal the controlling one, which gets the program its signals.
-        let child = Command::new("setsid")
-            .arg("--ctty")
-            .arg(binary())
-            .args(arguments)
+        let mut command = Command::new("setsid");
+        command.arg("--ctty");
+        named(&mut command);
+        let child = command
             .env("TERM", "xterm-256color")
-            .env_remove("NO_COLOR")
-            .env_remove("TOLLGATE_ADMIN_TOKEN")
-            .envs(environment.iter().copied())
-            .current_dir(folder.path())
             .stdin(side())
             .stdout(side())
             .stderr(side())
             .spawn()
-            .expect("the binary starts");
+            .expect("the program starts");
         let shown = Arc::new(Mutex::new(Shown {
             screen: vt100::Parser::new(cells(40), cells(120), 0),
             bytes: Vec::new(),
@@ -152,8 +161,12 @@ impl TerminalProgram {
 
 impl Drop for TerminalProgram {
     fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
+        if matches!(self.child.try_wait(), Ok(None)) {
+            // `setsid` makes the program the leader of a group, in which its children are.
+            kill_process_group(Pid::from_child(&self.child), Signal::KILL).ok();
+            self.child.kill().ok();
+            self.child.wait().ok();
+        }
     }
 }
 

@@ -1,0 +1,55 @@
+//! What the program log says when the gateway serves, and the next steps for a person at a terminal.
+
+use std::io::{IsTerminal as _, stderr};
+use std::net::SocketAddr;
+
+use crate::admin::AdminListener;
+use crate::config::counted;
+use crate::plan::{Listener, Plan};
+
+/// Logs four lines, of which scripts may wait for the second: version and file, listeners, what the file holds, admin
+/// listener.
+pub(super) fn announce(plan: &Plan, file: &str, admin: Option<&AdminListener>) {
+    tracing::info!("tollgate {} runs {file}", env!("CARGO_PKG_VERSION"));
+    let one = |listener: &Listener| match listener.tls {
+        true => format!("{} (TLS)", listener.address),
+        false => listener.address.to_string(),
+    };
+    let listeners: Vec<_> = plan.server.listen.iter().map(one).collect();
+    tracing::info!("listening on {}", listeners.join(", "));
+    tracing::info!(
+        "{}, {}, {}",
+        counted(plan.routes.len(), "route"),
+        counted(plan.limits.len(), "limit"),
+        counted(plan.upstreams.len(), "upstream"),
+    );
+    if let Some(admin) = admin {
+        tracing::info!("admin listening on http://{}/", admin.address());
+    }
+    if stderr().is_terminal() {
+        next_steps(plan, admin);
+    }
+}
+
+/// Logs the page to open and the request to send. Only a person at a terminal needs them.
+fn next_steps(plan: &Plan, admin: Option<&AdminListener>) {
+    if let Some(admin) = admin {
+        tracing::info!("dashboard: http://{}/", reachable(admin.address()));
+    }
+    if let Some(listener) = plan.server.listen.first() {
+        let address = reachable(listener.address);
+        match listener.tls {
+            // The name of the certificate is rarely the address.
+            true => tracing::info!("try: curl -ik https://{address}/"),
+            false => tracing::info!("try: curl -i http://{address}/"),
+        }
+    }
+}
+
+/// The address by which a client on this machine reaches a listener: one on all addresses is on `localhost`, too.
+fn reachable(listener: SocketAddr) -> String {
+    match listener.ip().is_unspecified() {
+        true => format!("localhost:{}", listener.port()),
+        false => listener.to_string(),
+    }
+}
