@@ -3,9 +3,11 @@
 mod blocks;
 mod cost_picture;
 mod examples;
+mod first_pages;
 mod pages;
 mod program_log;
 mod project_pages;
+mod readme;
 mod recipes;
 mod security_page;
 mod traces;

@@ -36,6 +36,7 @@ pub(crate) mod in_flight;
 mod load;
 pub(crate) mod log_files;
 pub(crate) mod metered;
+pub(crate) mod newcomer;
 pub(crate) mod nginx_day;
 pub(crate) mod page_run;
 pub(crate) mod page_session;

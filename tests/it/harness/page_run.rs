@@ -221,7 +221,7 @@ impl Drop for PageRun {
 }
 
 /// The ports behind addresses of this machine.
-fn ports_in(text: &str) -> Vec<String> {
+pub(crate) fn ports_in(text: &str) -> Vec<String> {
     let hosts = ["127.0.0.1:", "localhost:", "0.0.0.0:"];
     let behind = hosts.iter().flat_map(|host| text.split(host).skip(1));
     let digits = |rest: &str| rest.chars().take_while(char::is_ascii_digit).collect::<String>();
@@ -229,7 +229,7 @@ fn ports_in(text: &str) -> Vec<String> {
 }
 
 /// The text with other ports.
-fn with_ports(text: &str, ports: &BTreeMap<String, u16>) -> String {
+pub(crate) fn with_ports(text: &str, ports: &BTreeMap<String, u16>) -> String {
     let mut replaced = String::new();
     let mut rest = text;
     while let Some(start) = rest.find(|char: char| char.is_ascii_digit()) {
