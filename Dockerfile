@@ -17,10 +17,9 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
 FROM scratch
 ARG VERSION=0.1.0
 ARG REVISION=unknown
+# The release workflow adds the labels `source` and `documentation`, which are addresses of the owner (packaging/owner).
 LABEL org.opencontainers.image.title="tollgate" \
       org.opencontainers.image.description="A rate-limiting reverse proxy" \
-      org.opencontainers.image.source="https://github.com/tollgate-rs/tollgate" \
-      org.opencontainers.image.documentation="https://github.com/tollgate-rs/tollgate/blob/main/docs/guide.md" \
       org.opencontainers.image.licenses="MIT OR Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"

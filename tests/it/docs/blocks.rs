@@ -54,7 +54,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ("docs/releasing.md", "sha256sum --check --ignore-missing SHA256SUMS", "needs a download"),
     (
         "docs/releasing.md",
-        "gh attestation verify tollgate-0.1.0-x86_64-unknown-linux-musl.tar.gz --repo tollgate-rs/tollgate",
+        "gh attestation verify tollgate-0.1.0-x86_64-unknown-linux-musl.tar.gz --repo OWNER/tollgate",
         "needs a download",
     ),
     ("docs/releasing.md", "grype sbom:tollgate-0.1.0.cdx.json", "needs a download"),

@@ -158,7 +158,7 @@ fn the_deployment_runs_the_image_with_few_rights() {
     let (container, pod) = (container(), pod()["spec"].clone());
     let manifest: toml::Table = read(&repository("Cargo.toml")).parse().expect("TOML");
     let version = manifest["package"]["version"].as_str().expect("text");
-    assert_eq!(container["image"].as_str(), Some(&*format!("ghcr.io/tollgate-rs/tollgate:{version}")));
+    assert_eq!(container["image"].as_str(), Some(&*format!("tollgate:{version}")));
     assert_eq!(container["args"][0].as_str(), Some(&*Dockerfile::of_the_repository().words("CMD")[0]));
     let mount = &container["volumeMounts"][0];
     assert_eq!(

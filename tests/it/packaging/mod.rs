@@ -4,4 +4,5 @@ mod crate_files;
 mod deb;
 mod image;
 mod kubernetes;
+mod owner;
 mod release;
