@@ -3,6 +3,7 @@
 mod blocks;
 mod cost_picture;
 mod examples;
+mod load;
 mod pages;
 mod program_log;
 mod project_pages;
