@@ -1,8 +1,10 @@
 //! What the documents say holds.
 
 mod blocks;
+mod claims;
 mod cost_picture;
 mod examples;
+mod figures;
 mod load;
 mod pages;
 mod program_log;
