@@ -38,6 +38,9 @@ const TRIGGERS: [&str; 20] = [
     "is no fault",
 ];
 
+/// Pages without rows here: README.md has a test of its own, and releases are not about the gateway.
+const ELSEWHERE: [&str; 2] = ["README.md", "docs/releasing.md"];
+
 /// The heading of the lists of the pages about other proxies.
 const NO_EQUIVALENT: &str = "What has no equivalent";
 
@@ -128,7 +131,7 @@ fn assert_none(faults: &[String]) {
 fn docs_sentences_about_what_is_lacking_have_rows() {
     let claims = rows().claim;
     let (mut found, mut faults) = (BTreeSet::new(), Vec::new());
-    for page in pages().iter().filter(|page| page.path != "README.md") {
+    for page in pages().iter().filter(|page| !ELSEWHERE.contains(&page.path.as_str())) {
         for sentence in sentences(page) {
             let lower = sentence.to_lowercase();
             if sentence.contains(NO_EQUIVALENT) || !TRIGGERS.iter().any(|words| lower.contains(words)) {
