@@ -7,7 +7,7 @@ RUN_TESTS := $(shell cargo nextest --version >/dev/null 2>&1 \
 	&& echo cargo nextest run --locked || echo cargo test --locked --lib --bins --tests)
 
 .DEFAULT_GOAL := help
-.PHONY: help run tools test fmt clippy units docs lint deny release release-test bench soak compare
+.PHONY: help run tools test fmt clippy units docs lint deny release release-test bench load soak compare
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,8 +53,11 @@ release: ## dist/: binaries, package, licences, list of crates, hashes (docs/rel
 release-test: ## a release made twice and compared, started, and tested by the tests that send requests (an hour)
 	packaging/release-test
 
-bench: ## all tables beside nginx and HAProxy, into docs/benchmarks.md and docs/benchmarks/ (30 minutes)
+bench: ## all tables beside nginx and HAProxy, into docs/benchmarks.md and docs/benchmarks/ (40 minutes)
 	benches/compare.sh all
+
+load: ## wrk and oha against the shipped gateway, or your own: make load URL=http://… (docs/load-testing.md)
+	@benches/load.sh $(if $(URL),'$(URL)')
 
 soak: ## ten minutes of mixed traffic while backends die, clients break off and the file is reloaded
 	benches/soak.py

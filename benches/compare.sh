@@ -2,7 +2,7 @@
 # Measures tollgate beside nginx and HAProxy, in turn and before the same nginx backend, and prints tables.
 #
 #   benches/compare.sh TABLE…    some of them
-#   benches/compare.sh all       all of them, written into docs/benchmarks.md and docs/benchmarks/*.md: about 30 minutes
+#   benches/compare.sh all       all of them, written into docs/benchmarks.md and docs/benchmarks/*.md: about 40 minutes
 #
 #   proxied       CPU a proxied request, without a limit and with one that never refuses
 #   keys          the same with a million keys
@@ -11,6 +11,9 @@
 #   large         CPU a response of 1 MB
 #   websocket     CPU a message over WebSocket connections
 #   churn         percentiles with many new connections beside many kept ones
+#   tls           CPU a request over kept TLS connections and with a handshake, and a response of 100 KB (needs h2load, openssl)
+#   http2         CPU a request over HTTP/2, with TLS and without (needs h2load and openssl)
+#   payload       CPU a POST of 16 KB, and a response of 100 KB (needs h2load)
 #   memory        memory of an idle kept connection: plain, TLS, HTTP/2 without TLS (needs openssl and python3)
 #   credentials   CPU a request with a credential of each kind (needs openssl)
 #   latency       percentiles at half of nginx's maximum rate
@@ -34,12 +37,14 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 for part in processes gateways tables document; do source "benches/compare/$part.sh"; done
 
-tables=(proxied keys refused close large websocket churn memory credentials latency flood slow shared syscalls allocations inside bodies)
+tables=(proxied keys refused close large websocket tls http2 payload churn memory credentials latency flood slow shared
+  syscalls allocations inside bodies)
 rounds=${ROUNDS:-5}
 seconds=${SECONDS_EACH:-4}
 connections=${CONNECTIONS:-64}
 many=${KEYS:-1000000}
 half_rate=${RATE:-}
+today=$(date -u +%Y-%m-%d)
 
 # load NAME OPTION…: loads the server of that name, which is watched.
 load() {
@@ -112,7 +117,8 @@ build() {
   fi
 }
 
-missing() { echo "compare.sh: \`$1\` is missing, so it is left out: apt-get install $1" >&2; }
+# missing PROGRAM [PACKAGE]
+missing() { echo "compare.sh: \`$1\` is missing, so it is left out: apt-get install ${2:-$1}" >&2; }
 
 # Sets `gateways`, those in every table, and `headers` and `others`, those in some tables.
 find_gateways() {
@@ -155,5 +161,8 @@ for name in "${wanted[@]}"; do
   "$name" >"$work/$name.md"
   printf '\n%s\n\n' "$(cat "$work/$name.md")"
 done
-targets_table
+printf '| traffic | to nginx | at most | to HAProxy | at most | measured | repeat |\n|---|---:|---:|---:|---:|---|---|\n'
+traffic_rows
+printf '\n| figure | measured | at most | reached | measured on | repeat |\n|---|---:|---:|---|---|---|\n'
+figure_rows
 if [ "$*" = all ]; then write_document; fi

@@ -14,13 +14,13 @@
 //!  shared                  state shared by workers, admin and control thread
 //!  telemetry               counters, access records, traces, key stats, top keys, history
 //!  upstream                the backends
-//!  plan                    the compiled, immutable plan; resolve; admission
-//!  auth                    credentials that have to be verified: tokens and their keys
+//!  plan                    the compiled plan; resolve; admission
+//!  auth                    credentials that have to be verified: tokens, passwords, sessions that a service knows
 //!  route · store · http2   routes and keys · counters · HTTP/2 frames and streams (`log_reader`: requests of access logs)
 //!  clock · net · counter   the clock (`time_zones`: calendars) · sockets and TLS · counters of one thread
 //!                          (`boxed_cold`: rare futures; `labels`: enums whose variants have a word each)
-//!  limit · http1 · measure the core: std only; no clock, no I/O, no async, no logging · HTTP/1.1 messages as bytes ·
-//!                          values of a body that streams past
+//!  limit · http1 · measure the core: only std; no clock, no I/O, no async, no logging · HTTP/1.1 messages as bytes ·
+//!                          values of a body that streams past (both with crates, and without I/O)
 //! ```
 
 pub mod admin;

@@ -1,4 +1,8 @@
-//! The compiled, immutable plan: the meaning of `gateway.toml`. `config` builds it, `proxy` runs it.
+//! The compiled plan: the meaning of `gateway.toml`. `config` builds it, `proxy` runs it.
+//!
+//! A reload replaces it as a whole, and no setting in it ever changes. Some of [`Plan::auths`] change inside, behind
+//! locks of their own: the credentials that were verified and are remembered, the keys that an issuer publishes, and the
+//! kept connections to a service.
 
 pub mod action;
 pub mod admin;

@@ -10,22 +10,30 @@
 #   slow       (tollgate) no limit, and room for many connections
 #   churn      no limit, and room for many connections
 #   websocket  no limit, and connections that become WebSocket
-#   plain, tls, h2c   no limit, room for many connections, and a listener of this kind
+#   plain, tls, tls-h2, h2c, h2c-both   no limit, room for many connections, and a listener of this kind: tls-h2 agrees on
+#              HTTP/2, and h2c-both has a backend of HTTP/2, too
 #   api-key, token, password, service, service-cached   no limit, and a credential of this kind
 #   flood      (tollgate) a limit by `x-api-key` whose keys stay live for a day, in a store of exactly that size
 
 start_backend() {
   find_free_port
   backend=$free
+  until find_free_port; [ "$free" != "$backend" ]; do :; done
+  backend_h2=$free
   # nginx as root reads files as another user.
   chmod 711 "$work"
   mkdir "$work/files"
   head -c 1000000 /dev/zero | tr '\0' x >"$work/files/large"
+  head -c 100000 /dev/zero | tr '\0' x >"$work/files/medium"
   nginx_http >"$work/backend.conf" <<CONF
   server { listen 127.0.0.1:$backend reuseport; default_type text/plain; root $work/files;
     location = /auth { return 204; }
     location / { return 200 "ok\n"; }
+    location = /medium { sendfile on; }
     location = /large { sendfile on; }
+  }
+  server { listen 127.0.0.1:$backend_h2 reuseport http2; default_type text/plain;
+    location / { return 200 "ok\n"; }
   }
 CONF
   run_server backend nginx -p "$work" -c "$work/backend.conf"
@@ -48,6 +56,7 @@ start() {
 
 tollgate_config() {
   local numbers='' use='' auth='' algorithm=token-bucket max_keys=1500000 max_connections=10000
+  local server="\"http://127.0.0.1:$backend\""
   case $1 in
     admitted) numbers='key = "ip"
 rate = "1000000/s"' ;;
@@ -61,7 +70,8 @@ rate = "1/day"' ;;
     password) auth=$'type = "basic"\nfile = "'$work$'/users"' ;;
     service) auth=$'type = "forward"\nurl = "http://127.0.0.1:'$backend$'/auth"' ;;
     service-cached) auth=$'type = "forward"\ncache = "1min"\nurl = "http://127.0.0.1:'$backend$'/auth"' ;;
-    slow | churn | plain | tls | h2c) max_connections=15000 ;;
+    slow | churn | plain | tls | tls-h2 | h2c) max_connections=15000 ;;
+    h2c-both) server=$'{ servers = ["http://127.0.0.1:'$backend_h2$'"], protocol = "http2" }' ;;
     flood) algorithm=fixed-window max_keys=$many numbers='key = "header:x-api-key"
 rate = "1000000000/day"
 align = "first-request"' ;;
@@ -80,7 +90,7 @@ listen = ["127.0.0.1:$free"]
 workers = 2
 max_connections = $max_connections
 ratelimit_headers = "${ratelimit_headers:-off}"
-$(if [ "$1" = tls ]; then printf '[[server.tls]]\ncert = "%s"\nkey = "%s"' "$work/tls/cert" "$work/tls/key"; fi)
+$(if [[ $1 = tls* ]]; then printf '[[server.tls]]\ncert = "%s"\nkey = "%s"' "$work/tls/cert" "$work/tls/key"; fi)
 [store]
 max_keys = $max_keys
 ${store:-}
@@ -88,7 +98,7 @@ ${store:-}
 access = "off"
 level = "error"
 [upstreams]
-api = "http://127.0.0.1:$backend"
+api = $server
 [[routes]]
 path = "/*"
 upstream = "api"
@@ -136,7 +146,7 @@ $(cat)
 CONF
 }
 nginx_config() {
-  local listen=reuseport connection='""'
+  local listen=reuseport connection='""' pass='proxy_pass http://api' to=$backend
   local zone='' limit=''
   case $1 in
     admitted)
@@ -151,26 +161,28 @@ nginx_config() {
     password) limit="auth_basic api; auth_basic_user_file $work/users;" ;;
     service) limit='auth_request /auth;' ;;
     tls) listen="reuseport ssl; ssl_certificate $work/tls/cert; ssl_certificate_key $work/tls/key" ;;
+    tls-h2) listen="reuseport ssl http2; ssl_certificate $work/tls/cert; ssl_certificate_key $work/tls/key" ;;
     h2c) listen='reuseport http2' ;;
+    h2c-both) listen='reuseport http2' pass='grpc_pass grpc://api' to=$backend_h2 ;;
     websocket) connection='upgrade; proxy_set_header Upgrade $http_upgrade' ;;
   esac
   nginx_http <<CONF
   limit_req_status 429;
   limit_req_log_level info;
   $zone
-  upstream api { server 127.0.0.1:$backend; keepalive 256; keepalive_requests 1000000000; }
+  upstream api { server 127.0.0.1:$to; keepalive 256; keepalive_requests 1000000000; }
   server {
     listen 127.0.0.1:$free $listen;
     location = /auth { internal; proxy_pass http://api; proxy_http_version 1.1; proxy_set_header Connection "";
       proxy_pass_request_body off; proxy_set_header Content-Length ""; }
-    location / { $limit proxy_pass http://api; proxy_http_version 1.1; proxy_set_header Connection $connection; }
+    location / { $limit $pass; proxy_http_version 1.1; proxy_set_header Connection $connection; }
   }
 CONF
 }
 nginx_run() { exec nginx -p "$work" -c "$1"; }
 
 haproxy_config() {
-  local limit='' bind=''
+  local limit='' bind='' to=$backend proto=''
   case $1 in
     admitted) limit='stick-table type ip size 1m expire 60s store http_req_rate(60s)
   http-request track-sc0 src
@@ -182,7 +194,9 @@ haproxy_config() {
   http-request track-sc0 src
   http-request deny deny_status 429 if { sc_http_req_rate(0) gt 1 }' ;;
     tls) bind="ssl crt $work/tls/both" ;;
+    tls-h2) bind="ssl crt $work/tls/both alpn h2" ;;
     h2c) bind='proto h2' ;;
+    h2c-both) bind='proto h2' to=$backend_h2 proto=' proto h2' ;;
   esac
   cat <<CONF
 global
@@ -201,7 +215,7 @@ frontend f
   $limit
   default_backend b
 backend b
-  server s 127.0.0.1:$backend
+  server s 127.0.0.1:$to$proto
 CONF
 }
 haproxy_run() { exec haproxy -db -f "$1"; }

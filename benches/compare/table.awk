@@ -69,7 +69,7 @@ END {
     for (r = 1; r <= refs; r++) {
       n = describe_ratio(at, gateway, reference_of[r], metric[1])
       put(row, many + 2 + r, n ? (gateway == reference_of[r] ? "1" : shown(2, 1)) : "")
-      if (n && ratios) printf "%s %s %s %.3f\n", at, gateway, reference_of[r], median >> ratios
+      if (n && ratios) printf "%s %s %s %.6f\n", at, gateway, reference_of[r], median >> ratios
     }
   }
   for (row = 0; row <= rows; row++) {

@@ -42,6 +42,65 @@ websocket() {
   cpu_table message
 }
 
+# Over TLS: kept connections, a connection for each request, responses of 100,000 bytes.
+tls() {
+  command -v h2load >/dev/null || { missing h2load nghttp2-client; return 0; }
+  make_certificate
+  by_h2load tls-kept tls https / --h1 -n 100000 -c "$connections"
+  # 400 new connections a second, a request on each; no session is resumed.
+  by_h2load handshake tls https / --h1 -n 2000 -c 2000 -r 400
+  by_h2load tls-100k tls https /medium --h1 -n 20000 -c 16
+  table 'cpu_us:CPU_µs/request:2 requests_per_second:requests/s:0' 'nginx haproxy'
+}
+
+# HTTP/2: over TLS before a backend of HTTP/1.1, and without TLS on both sides.
+http2() {
+  command -v h2load >/dev/null || { missing h2load nghttp2-client; return 0; }
+  make_certificate
+  by_h2load tls-h2 tls-h2 https / -n 100000 -c 16 -m 8
+  by_h2load h2c-both h2c-both http / -n 60000 -c 16 -m 8
+  table 'cpu_us:CPU_µs/request:2 requests_per_second:requests/s:0' 'nginx haproxy'
+}
+
+# Request bodies of 16 KB, and responses of 100,000 bytes, without TLS.
+payload() {
+  command -v h2load >/dev/null || { missing h2load nghttp2-client; return 0; }
+  head -c 16384 /dev/zero | tr '\0' x >"$work/body"
+  by_h2load post-16k unlimited http / --h1 -n 50000 -c "$connections" -d "$work/body"
+  by_h2load get-100k unlimited http /medium --h1 -n 20000 -c 16
+  table 'cpu_us:CPU_µs/request:2 requests_per_second:requests/s:0' 'nginx haproxy'
+}
+
+# by_h2load CASE CONFIGURATION SCHEME PATH OPTION…: as `fresh`, with h2load, which speaks TLS and HTTP/2. Its requests to a
+# gateway that was just started include the first ones, so there are many.
+by_h2load() {
+  local at=$1 configuration=$2 url=$3://127.0.0.1 path=$4 round name output began spent
+  shift 4
+  for round in $(seq "$rounds"); do
+    for name in $(in_turn "$round" "${gateways[@]}"); do
+      start "$name" "$configuration"
+      spent=$(nanoseconds "$name")
+      began=$(date +%s%N)
+      output=$(h2load "$@" "$url:${port[$name]}$path")
+      awk -v spent=$(($(nanoseconds "$name") - spent)) -v took=$(($(date +%s%N) - began)) '
+        /^requests:/ { total = $2; good = $8 }
+        /^status codes:/ { good = good < $3 ? good : $3 }
+        END {
+          printf "requests %d\nunanswered %d\nstatus_200 %d\n", total, total - good, good
+          if (good) printf "cpu_us %.3f\nrequests_per_second %.3f\n", spent / good / 1e3, good / took * 1e9
+        }' <<<"$output" | record "$at" "$name" "$round" 200
+      stop "$name"
+    done
+  done
+}
+
+# nanoseconds NAME: the processor time of the server's threads so far.
+nanoseconds() {
+  local thread
+  for thread in $(threads_of "${process[$1]}"); do cat "/proc/$thread/schedstat"; done |
+    awk '{ sum += $1 } END { printf "%.0f", sum }'
+}
+
 # 5,000 new connections a second, a request on each (churn), beside 10,000 kept connections with 1,000 requests a second
 # in all (kept). HAProxy counts two files for a connection, more than a process may have on many machines.
 churn() {
@@ -103,7 +162,7 @@ credentials() {
   fresh service 200 tollgate nginx
   load_options=()
   cpu_table
-  bench credentials
+  bench credentials credentials
 }
 
 # Sets `token`, signed with HS256 by the secret in TOLLGATE_BENCH_SECRET.
@@ -242,7 +301,7 @@ shared() {
   echo "\`at-a-rate\`: $rate requests/s, all admitted. \`refused\`: as many as the gateway answers."
   echo
   table 'p99_us:p99_µs:0 p50_us:p50_µs:0 cpu_us:CPU_µs/request:2 requests_per_second:requests/s:0' tollgate
-  bench shared
+  bench shared shared
 }
 
 # System calls a proxied request, of all threads, from before the first connection to the last answer.
@@ -316,25 +375,25 @@ threads_of() {
 }
 
 # Allocations a request, in the process.
-allocations() { bench allocations; }
+allocations() { bench allocations allocations; }
 
 # Decisions, the store, routes and keys, without a network.
 inside() {
-  bench decisions
-  bench routes
-  bench store
+  bench decisions inside
+  bench routes inside
+  bench store inside
 }
 
 # Values of bodies that stream past, and lines of logs.
 bodies() {
-  bench measure
-  bench replay
+  bench measure bodies
+  bench replay bodies
 }
 
-# bench NAME: the output of one benchmark. Its lines `must: FIGURE | BOUND | VALUE` go to the targets.
+# bench NAME TABLE: the output of one benchmark. Its lines `must: FIGURE | BOUND | VALUE` go to the figures of the table.
 bench() {
   echo "  cargo bench --bench $1" >&2
   cargo bench --locked --quiet --bench "$1" >"$work/bench" 2>"$work/bench.log" || fail "$(cat "$work/bench.log")"
-  sed -n 's/^must: //p' "$work/bench" >>"$work/musts"
+  sed -n "s/^must: \(.*\)/\1 | $2/p" "$work/bench" >>"$work/musts"
   printf '```text output of the benchmark\n%s\n```\n' "$(sed '/^must: /d' "$work/bench")"
 }

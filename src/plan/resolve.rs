@@ -1,5 +1,6 @@
-//! Resolves a request head to its route, client and charges, or to the response sent before any limit is checked. Pure,
-//! and used by all: the proxy, `explain`, the admin API and `replay`.
+//! Resolves a request head to its route, client and charges, or to the response sent before any limit is checked, for
+//! the proxy, `explain`, the admin API and `replay`. It does no I/O and reads no clock, but it is not pure: a split
+//! without a key draws the upstream at random, and a credential is looked up among those verified before.
 
 use std::borrow::Cow;
 use std::net::IpAddr;

@@ -1,9 +1,12 @@
 //! What the documents say holds.
 
 mod blocks;
+mod claims;
 mod cost_picture;
 mod examples;
 mod first_pages;
+mod figures;
+mod load;
 mod pages;
 mod program_log;
 mod project_pages;

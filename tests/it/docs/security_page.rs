@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use crate::harness::pages::test_exists;
+
 #[test]
 fn each_test_on_the_pages_exists() {
     each_test_exists("docs/security.md", 50);
@@ -15,16 +17,6 @@ fn each_test_exists(page: &str, least: usize) {
         text.split('`').filter(|word| word.contains("::") && !word.contains(' ')).collect();
     assert!(names.len() > least, "{page} names {} tests", names.len());
     for name in names.into_iter().filter(|name| *name != "room::file::test") {
-        let (file, test) = name.rsplit_once("::").expect("it has one");
-        let path = if file.starts_with("src/") {
-            file.to_owned()
-        } else {
-            format!("tests/it/{}.rs", file.replace("::", "/"))
-        };
-        let code = std::fs::read_to_string(root.join(&path))
-            .unwrap_or_else(|error| panic!("{name}: {path}: {error}"));
-        let is_there = code.contains(&format!("fn {test}("))
-            || file == "fuzz::parsers" && root.join(format!("fuzz/fuzz_targets/{test}.rs")).exists();
-        assert!(is_there, "{path} has no test `{test}`");
+        assert!(test_exists(name), "{page} names `{name}`, which is no test");
     }
 }

@@ -112,6 +112,19 @@ impl Page {
     }
 }
 
+/// Whether there is a test of this name: `room::file::test`, or `src/file.rs::test`.
+pub(crate) fn test_exists(name: &str) -> bool {
+    let Some((file, test)) = name.rsplit_once("::") else { return false };
+    let path = if file.starts_with("src/") {
+        file.to_owned()
+    } else {
+        format!("tests/it/{}.rs", file.replace("::", "/"))
+    };
+    let code = std::fs::read_to_string(root().join(&path)).unwrap_or_default();
+    code.contains(&format!("fn {test}("))
+        || file == "fuzz::parsers" && root().join(format!("fuzz/fuzz_targets/{test}.rs")).exists()
+}
+
 /// How a heading is linked to.
 fn anchor(heading: &str) -> String {
     let words = heading.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
