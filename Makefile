@@ -2,12 +2,20 @@
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
+# Most tests wait for something most of the time, so that more of them run at once than there are processors.
+JOBS ?= $(shell echo $$((4 * $$(nproc))))
 # nextest runs every test in a process of its own; without it, cargo's own runner does the same tests.
-RUN_TESTS := $(shell cargo nextest --version >/dev/null 2>&1 \
-	&& echo cargo nextest run --locked || echo cargo test --locked --lib --bins --tests)
+HAS_NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
+ifeq ($(HAS_NEXTEST),yes)
+RUN_TESTS := cargo nextest run --locked --jobs $(JOBS)
+RUN_PEERS := cargo nextest run --locked --profile peers
+else
+RUN_TESTS := cargo test --locked --lib --bins --tests -- --skip peers:: --test-threads $(JOBS)
+RUN_PEERS := cargo test --locked --test it peers::
+endif
 
 .DEFAULT_GOAL := help
-.PHONY: help run tools test fmt clippy units docs lint deny release release-test bench load soak compare
+.PHONY: help run tools test quick test-peers fmt clippy units lint deny release release-test bench load soak compare
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,12 +23,19 @@ help: ## this list
 run: ## start the gateway with gateway.toml; built quickly, without optimisation (with it: cargo run --release)
 	cargo run --locked --profile try --no-default-features --features ring -- run -c gateway.toml
 
-tools: ## install what the tests need beside Rust: a Redis server, gRPC, httpx and client libraries of APIs for Python, curl, jq, nghttp2, Node, Java, promtool, Chromium, systemd
+tools: ## install what the tests need beside Rust (.ci/tools lists it)
 	@.ci/tools
 
-test: tools fmt clippy units docs ## everything that must hold before a commit lands
+test: tools fmt clippy units ## everything that must hold before a commit lands
 	@echo
-	@echo "make test: formatting, lints, tests and documentation examples are all good"
+	@echo "make test: format, lints and tests are good; not run here: make test-peers"
+
+quick: fmt clippy ## format, lints, unit tests, and the rooms of tests/it that a change touches
+	@JOBS=$(JOBS) .ci/quick
+
+test-peers: ## tests beside programs of others: client libraries of APIs
+	@.ci/tools peers
+	$(RUN_PEERS)
 
 fmt:
 	cargo fmt --check
@@ -36,9 +51,6 @@ units:
 	if [ -n "$$without" ]; then echo "not tested here: $$without"; fi; \
 	$(RUN_TESTS); \
 	if [ -n "$$without" ]; then echo "not tested here: $$without"; fi
-
-docs:
-	cargo test --locked --doc
 
 lint: fmt clippy deny ## formatting, lints, and the dependencies' licences and advisories; the build of `make run`
 	cargo check --locked --no-default-features --features ring

@@ -33,6 +33,7 @@ mod measure;
 mod migrate;
 mod packaging;
 mod passwords;
+mod peers;
 mod proxy;
 mod redis;
 mod replay;

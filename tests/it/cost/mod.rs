@@ -3,7 +3,6 @@
 mod calendars;
 mod faults;
 mod http2;
-mod recipes;
 mod request;
 mod response;
 mod stores;

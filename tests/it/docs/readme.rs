@@ -1,7 +1,6 @@
 //! README's claims: what it says is lacking, `tollgate check` rejects; what it says works, `check` accepts; and figures
 //! are those of the benchmarks.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
@@ -255,17 +254,18 @@ fn figures_of_readme_are_those_of_the_benchmarks() {
     let (quoted, after) =
         rest.split_once("<!-- /from docs/benchmarks.md -->").expect("the end of the figures");
     let benchmarks = fs::read_to_string(root().join("docs/benchmarks.md")).expect("the page");
-    let measured: BTreeMap<&str, Vec<&str>> = rows(&benchmarks)
-        .into_iter()
-        .filter(|row| row.len() > 1)
-        .map(|row| (row[0], row[1..].to_vec()))
-        .collect();
-    let quoted: Vec<_> = rows(quoted).into_iter().skip(2).collect();
+    let benchmarks = rows(&benchmarks);
+    let quoted = rows(quoted);
+    let (titles, quoted) = quoted.split_first().expect("a table");
+    let all = benchmarks.iter().find(|row| row[0] == titles[0]).expect("the table of all traffic");
+    let column = |title: &&str| all.iter().position(|other| other == title).expect("the column");
+    let columns: Vec<usize> = titles.iter().map(column).collect();
     assert!(quoted.len() > 3, "{quoted:?}");
-    for row in quoted {
-        let figures =
-            measured.get(row[0]).unwrap_or_else(|| panic!("docs/benchmarks.md has no `{}`", row[0]));
-        assert!(figures.contains(&row[1]), "README: {row:?}, docs/benchmarks.md: {figures:?}");
+    for row in quoted.iter().skip(1) {
+        let measured = benchmarks.iter().find(|other| other[0] == row[0] && other.len() == all.len());
+        let measured = measured.unwrap_or_else(|| panic!("docs/benchmarks.md has no `{}`", row[0]));
+        let expected: Vec<&str> = columns.iter().map(|&column| measured[column]).collect();
+        assert_eq!(*row, expected);
     }
     // A ratio elsewhere on the page would be compared with nothing.
     let words = before.split_whitespace().chain(after.split_whitespace());
