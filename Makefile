@@ -7,7 +7,7 @@ RUN_TESTS := $(shell cargo nextest --version >/dev/null 2>&1 \
 	&& echo cargo nextest run --locked || echo cargo test --locked --lib --bins --tests)
 
 .DEFAULT_GOAL := help
-.PHONY: help run tools test fmt clippy units docs lint deny release release-test bench soak compare
+.PHONY: help run tools test fmt clippy units docs lint deny release release-test bench soak compare budget
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,3 +61,6 @@ soak: ## ten minutes of mixed traffic while backends die, clients break off and 
 
 compare: ## the shortest of them: CPU per proxied and per refused request
 	benches/compare.sh proxied refused
+
+budget: ## instructions and system calls a request beside those of commit d821edf: CONTRIBUTING.md says what may change
+	benches/budget
