@@ -15,7 +15,7 @@ RUN_PEERS := cargo test --locked --test it peers::
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help run tools test quick test-peers fmt clippy units lint deny release release-test bench load soak compare
+.PHONY: help run tools test quick test-peers fmt clippy units lint deny release release-test bench load soak compare budget
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,3 +76,6 @@ soak: ## ten minutes of mixed traffic while backends die, clients break off and 
 
 compare: ## the shortest of them: CPU per proxied and per refused request
 	benches/compare.sh proxied refused
+
+budget: ## instructions and system calls a request beside those of commit d821edf: CONTRIBUTING.md says what may change
+	benches/budget

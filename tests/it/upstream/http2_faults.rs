@@ -233,7 +233,7 @@ fn a_client_that_leaves_cancels_the_request() {
 #[test]
 fn two_thousand_clients_that_leave_end_no_connection() {
     let server = FrameServer::start();
-    let gateway = gateway(&server, "", "");
+    let gateway = gateway(&server, "", "timeout = \"10min\"");
     let (mut patient, mut frames) = (asking(&gateway, GET), server.accept());
     let (awaited, _) = frames.request();
     let mut streams = Vec::new();
