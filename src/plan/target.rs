@@ -281,7 +281,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2_000))]
+        #![proptest_config(ProptestConfig::with_cases(500))]
 
         /// A rewritten path is absolute and normal, and a part adds no parameter; a location stays on its host.
         #[test]

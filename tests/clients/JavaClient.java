@@ -20,7 +20,7 @@ import javax.net.ssl.TrustManagerFactory;
  * <p>Usage: java JavaClient.java BASE CA JOB... (CA: a file; JOB: PATH:SIZE:COUNT)
  */
 class JavaClient {
-    static final Duration TIMEOUT = Duration.ofSeconds(10);
+    static final Duration TIMEOUT = Duration.ofSeconds(40);
     /** A client that waits in vain so often is not asked further. */
     static final int MAX_TIMEOUTS = 4;
 

@@ -9,7 +9,7 @@ import sys
 import httpx
 
 PART = bytes(16384)
-TIMEOUT = 10
+TIMEOUT = 40
 # A client that waits in vain so often is not asked further.
 MAX_TIMEOUTS = 4
 

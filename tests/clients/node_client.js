@@ -7,7 +7,7 @@ const http2 = require('http2');
 const { Readable } = require('stream');
 
 const PART = Buffer.alloc(16384);
-const TIMEOUT = 10_000;
+const TIMEOUT = 40_000;
 // A client that waits in vain so often is not asked further.
 const MAX_TIMEOUTS = 4;
 

@@ -290,7 +290,8 @@ class Page(unittest.TestCase):
         browser.until("[...document.querySelectorAll('#concerns li')].some(e => /Trial of per-client \\(5 %\\) refused .* and would have refused .* more/.test(e.innerText))", "the concern")
         # The sentence has only what clients saw.
         sentence = browser.text("#verdict")
-        self.assertRegex(sentence, r"per-client refuses (0|1)(\.\d+)?/s")
+        # Columns that came since refuse more; those that were only counted would make it 20.
+        self.assertRegex(sentence, r"per-client refuses \d(\.\d+)?/s")
 
     def test_a_colour_has_one_meaning(self):
         browser = self.opened()

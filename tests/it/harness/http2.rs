@@ -132,6 +132,7 @@ impl Frame {
     pub(crate) const HEADERS: u8 = 1;
     pub(crate) const RESET: u8 = 3;
     pub(crate) const SETTINGS: u8 = 4;
+    pub(crate) const PING: u8 = 6;
     pub(crate) const GO_AWAY: u8 = 7;
     pub(crate) const END_STREAM: u8 = 1;
     pub(crate) const ACK: u8 = 1;
@@ -163,6 +164,10 @@ impl Frames {
             self.0.read_exact(&mut payload).ok()?;
             if kind == Frame::SETTINGS && flags & Frame::ACK == 0 {
                 self.send(Frame::SETTINGS, Frame::ACK, 0, b"");
+            }
+            // A connection that is read is alive.
+            if kind == Frame::PING && flags & Frame::ACK == 0 {
+                self.send(Frame::PING, Frame::ACK, 0, &payload);
             }
             if matches!(kind, Frame::DATA | Frame::HEADERS | Frame::RESET) {
                 return Some(Frame { kind, flags, stream: u32::from_be_bytes(stream), payload });

@@ -223,8 +223,9 @@ pub(crate) fn first_answer(child: &mut Child, address: SocketAddr) -> Option<Con
     while child.try_wait().expect("it can be asked").is_none() {
         if let Ok(mut connection) = Connection::open(address) {
             // Another test's server may stand at this port.
-            let told = connection.call(["INFO", "server"]).text();
-            if told.contains(&format!("process_id:{own}\r")) {
+            // It may be ending just now.
+            let told = connection.info();
+            if told.is_ok_and(|told| told.contains(&format!("process_id:{own}\r"))) {
                 return Some(connection);
             }
             let _ = child.kill();
@@ -303,6 +304,17 @@ impl Connection {
         }
         self.stream.get_mut().write_all(&bytes).expect("the server reads");
         self.answer()
+    }
+
+    /// What the server says of itself.
+    fn info(&mut self) -> std::io::Result<String> {
+        self.stream.get_mut().write_all(b"INFO server\r\n")?;
+        let mut length = String::new();
+        self.stream.read_line(&mut length)?;
+        let length = length.trim_start_matches('$').trim_end().parse().unwrap_or(0);
+        let mut text = vec![0; length];
+        self.stream.read_exact(&mut text)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     fn answer(&mut self) -> Answer {

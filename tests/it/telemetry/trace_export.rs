@@ -92,7 +92,8 @@ fn a_collector_that_hangs_holds_nothing_up_and_fills_no_memory() {
     for _ in 0..6_000 {
         client.get(&format!("/{long}?{long}"), &format!("tracestate: a={long}\r\n")).expect(200);
     }
-    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
+    // A request that waited for the collector would wait for its time-out.
+    assert!(started.elapsed() < Duration::from_secs(150), "{:?}", started.elapsed());
     // More than the queue holds was dropped at once; what is out was not.
     let dropped = gateway.metric(DROPPED, &[]);
     assert!((1_500.0..=6_300.0).contains(&dropped), "{dropped}");

@@ -126,9 +126,9 @@ fn years_may_lie_between_lines() {
 fn lines_of_almost_a_megabyte_are_read() {
     let path = "x".repeat(1_000_000);
     let long: String =
-        (0..40).map(|second| combined(second, 2000).replace("GET /", &format!("GET /{path}"))).collect();
-    let (report, _) = read([long, combined(50, 2000)].concat().as_bytes(), 0);
-    assert_eq!((&report["requests"], &report["skipped"]), (&41.into(), &0.into()));
+        (0..12).map(|second| combined(second, 2000).replace("GET /", &format!("GET /{path}"))).collect();
+    let (report, _) = read([long, combined(12, 2000)].concat().as_bytes(), 0);
+    assert_eq!((&report["requests"], &report["skipped"]), (&13.into(), &0.into()));
 }
 
 #[test]
