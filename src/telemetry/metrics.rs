@@ -37,6 +37,7 @@ use counters::{RouteCounters, ServerCounters};
 pub use delta::{
     Answered, Attempts, Decided, Delta, DeltaReader, ServerAttempts, ServerCounts, ServerName, SettledCounts,
 };
+pub use scrape::ProcessCounts;
 use series::{Named, Series};
 
 /// The `route` label of requests without a route. (A route of this name shares its series.)

@@ -25,9 +25,19 @@ struct AnswersTotal {
     sent: u64,
 }
 
+/// Counts of the process that no worker keeps.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProcessCounts {
+    /// Records that the access log lost.
+    pub access_log_dropped: u64,
+    /// Bytes held by requests that are not decided.
+    pub buffered_bytes: u64,
+    /// Requests refused because of `max_buffered`.
+    pub buffer_evictions: u64,
+}
+
 impl Metrics {
-    /// The page in Prometheus' text format 0.0.4. `access_log_dropped` is the number of records that the access log
-    /// lost; `spans` has the counts of spans, if requests are traced.
+    /// The page in Prometheus' text format 0.0.4. `spans` has the counts of spans, if requests are traced.
     ///
     /// Of routes, limits and upstreams, only those that were used have series.
     pub fn render(
@@ -35,7 +45,7 @@ impl Metrics {
         plan: &Plan,
         registry: &ServerRegistry,
         store: &Store,
-        access_log_dropped: u64,
+        counts: ProcessCounts,
         spans: Option<&SpanCounts>,
         now: Timestamp,
     ) -> String {
@@ -60,7 +70,11 @@ impl Metrics {
         limits::limits(&mut page, plan, store, now);
         self.configuration(&mut page, plan);
         let dropped = "Access records dropped because the queue was full or the output failed.";
-        page.single("tollgate_access_log_dropped_total", Kind::Counter, dropped, access_log_dropped);
+        page.single("tollgate_access_log_dropped_total", Kind::Counter, dropped, counts.access_log_dropped);
+        let held = "Bytes held by requests that are not decided yet.";
+        page.single("tollgate_buffered_bytes", Kind::Gauge, held, counts.buffered_bytes);
+        let evicted = "Undecided requests refused because all together held more than `max_buffered`.";
+        page.single("tollgate_buffer_evictions_total", Kind::Counter, evicted, counts.buffer_evictions);
         if let Some(counts) = spans {
             traces(&mut page, counts);
         }
