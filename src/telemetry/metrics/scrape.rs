@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::counters::RouteCounters;
 use super::exposition::{Exposition, Kind};
 use super::series::Series;
-use super::{AuthResult, ConnectionRejectReason, DecisionLabel, Metrics};
+use super::{AuthResult, ConnectionRejectReason, DecisionLabel, Metrics, ProcessCounts};
 use super::{limits, process, store, upstreams};
 use crate::counter::{HistogramTotal, RequestTime};
 use crate::limit::units::Timestamp;
@@ -23,17 +23,6 @@ struct AnswersTotal {
     duration: HistogramTotal<RequestTime>,
     received: u64,
     sent: u64,
-}
-
-/// Counts of the process that no worker keeps.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ProcessCounts {
-    /// Records that the access log lost.
-    pub access_log_dropped: u64,
-    /// Bytes held by requests that are not decided.
-    pub buffered_bytes: u64,
-    /// Requests refused because of `max_buffered`.
-    pub buffer_evictions: u64,
 }
 
 impl Metrics {

@@ -82,7 +82,7 @@ fn begin_streams(client: Client) -> Frames {
 #[test]
 fn a_flood_of_half_sent_bodies_stays_within_the_budget_and_honest_clients_lose_none() {
     let backend = Backend::ok();
-    let gateway = gateway(&backend, "max_buffered = \"32MiB\"");
+    let gateway = gateway(&backend, "max_buffered = \"16MiB\"");
     let (address, body) = (gateway.addr(), r#"{"user":"honest"}"#);
     let honest = || {
         let mut client = Client::connect_from([127, 0, 0, 9].into(), address);
@@ -115,8 +115,8 @@ fn a_flood_of_half_sent_bodies_stays_within_the_budget_and_honest_clients_lose_n
     });
     let (held, grown) = (gateway.metric("tollgate_buffered_bytes", &[]), gateway.resident_kib() - before);
     println!("{held} bytes held, {grown} KiB more");
-    assert!(held <= f64::from(32 << 20), "{held} bytes held");
-    assert!(grown < (32 + 32) << 10, "{grown} KiB more");
+    assert!(held <= f64::from(16 << 20), "{held} bytes held");
+    assert!(grown < (16 + 32) << 10, "{grown} KiB more");
     finish(waiting);
     finish(honest());
     drop(flood);
