@@ -37,6 +37,7 @@ use rustls::ServerConfig;
 use crate::labels::labels;
 use crate::limit::Algorithm;
 use crate::limit::units::{Micros, Timestamp};
+use crate::measure::JsonPointer;
 use crate::route::client::{AddressRules, ClientRule};
 use crate::route::exemptions::Exemptions;
 use crate::route::key::{Key, Part};
@@ -117,8 +118,14 @@ impl Plan {
     pub fn with_read_bodies(mut self) -> Self {
         let limits = &self.limits;
         for route in &mut self.routes {
-            let mut limits = route.limits.iter().filter_map(|used| limits.get(used.limit.0));
-            route.reads_body = limits.any(|limit| limit.key.reads_body());
+            let limits = route.limits.iter().filter_map(|used| limits.get(used.limit.0));
+            let keys: Vec<_> = limits.map(|limit| &limit.key).collect();
+            route.reads_body = keys.iter().any(|key| key.reads_body());
+            for pointer in keys.iter().flat_map(|key| key.json_pointers()) {
+                if !route.json_pointers.contains(pointer) {
+                    route.json_pointers.push(pointer.clone());
+                }
+            }
         }
         self
     }
@@ -172,6 +179,8 @@ pub struct Server {
     pub max_connections_per_client: Option<usize>,
     /// Maximum bytes of a request head.
     pub max_header_bytes: usize,
+    /// Maximum bytes that all requests hold which are not decided.
+    pub max_buffered: usize,
     /// From the first byte to the whole head.
     pub header_timeout: Duration,
     /// Maximum time without a byte of a request body.
@@ -381,6 +390,8 @@ pub struct Route {
     pub auth: Option<auth::RouteAuth>,
     /// Whether one of its limits counts by a value in the body.
     pub reads_body: bool,
+    /// The members of JSON bodies that they count by.
+    pub json_pointers: Vec<JsonPointer>,
 }
 
 /// A change of the path before a request is forwarded.

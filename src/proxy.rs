@@ -57,6 +57,7 @@ mod settlement;
 mod trace;
 mod tracer;
 mod tunnel;
+mod undecided;
 mod upstream_head;
 mod worker;
 

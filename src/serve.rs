@@ -361,6 +361,7 @@ fn share(
         connections: AtomicUsize::new(0),
         scarce_above: AtomicUsize::new(usize::MAX),
         client_connections: Arc::default(),
+        buffer_budget: Arc::default(),
         worker_commands: WorkerCommands::new(plan.server.workers),
         control,
         life,

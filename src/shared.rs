@@ -3,6 +3,7 @@
 //! On the request path nothing else is shared: the plan is read through a cached pointer, the store decides, and each
 //! worker has a set of counters.
 
+pub mod buffer_budget;
 pub mod client_connections;
 pub mod control;
 pub mod worker_commands;
@@ -28,6 +29,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::refusal_samples::RefusalSamples;
 use crate::telemetry::trace::Spans;
 use crate::upstream::server_registry::ServerRegistry;
+use buffer_budget::BufferBudget;
 use client_connections::ClientConnections;
 use control::Control;
 use worker_commands::WorkerCommands;
@@ -65,6 +67,8 @@ pub struct Shared {
     pub connections: AtomicUsize,
     /// The same by client; limited by `max_connections_per_client`.
     pub client_connections: Arc<ClientConnections>,
+    /// What requests hold that are not decided; limited by `max_buffered`.
+    pub buffer_budget: Arc<BufferBudget>,
     /// The number of client connections above which descriptors are scarce; `usize::MAX` if they are not.
     pub scarce_above: AtomicUsize,
     /// Commands of the admin listener to workers.

@@ -12,6 +12,7 @@ use super::{api, page};
 use crate::plan::admin::AdminRight;
 use crate::shared::{Life, Shared};
 use crate::store::OnError;
+use crate::telemetry::metrics::ProcessCounts;
 
 /// Answers one request.
 pub(super) async fn answer(
@@ -78,13 +79,18 @@ fn unready(detail: &str) -> AdminResponse {
 }
 
 fn metrics(shared: &Shared) -> AdminResponse {
-    let (plan, dropped) = (shared.plan.load(), shared.access_log.dropped());
+    let plan = shared.plan.load();
+    let counts = ProcessCounts {
+        access_log_dropped: shared.access_log.dropped(),
+        buffered_bytes: shared.buffer_budget.bytes() as u64,
+        buffer_evictions: shared.buffer_budget.evictions(),
+    };
     let traces = plan.trace.as_ref().map(|_| shared.spans.counts());
     let page = shared.metrics.render(
         &plan,
         &shared.server_registry,
         &shared.store,
-        dropped,
+        counts,
         traces,
         shared.clock.now(),
     );

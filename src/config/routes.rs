@@ -142,6 +142,7 @@ fn rest(
         addresses,
         auth,
         reads_body: false,
+        json_pointers: Vec::new(),
     }
 }
 

@@ -28,6 +28,9 @@ const MAX_REQUESTS: u64 = 1_000_000_000;
 /// A request head smaller than this holds no ordinary request, one larger is an attack.
 const HEADER_BYTES: (u64, u64) = (1 << 10, 1 << 20);
 
+/// A sixteenth holds a body by which a limit counts (64 KiB), and a machine has the rest.
+const BUFFERED_BYTES: (u64, u64) = (1 << 20, 64 << 30);
+
 const PATH_MATCHING: [(&str, PathMatching); 2] =
     [("lenient", PathMatching::Lenient), ("strict", PathMatching::Strict)];
 
@@ -61,6 +64,7 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> ServerDraft<'_> {
         max_connections_per_client: table
             .optional("max_connections_per_client", |value| positive(&value, MAX_CONNECTIONS)),
         max_header_bytes: table.or("max_header_bytes", 32 << 10, |value| header_bound(&value)),
+        max_buffered: table.or("max_buffered", 64 << 20, |value| buffer_bound(&value)),
         header_timeout: seconds(&mut table, "header_timeout", 10),
         body_timeout: seconds(&mut table, "body_timeout", 10),
         idle_timeout: seconds(&mut table, "idle_timeout", 60),
@@ -143,6 +147,11 @@ fn positive(value: &ConfigValue<'_>, max: u32) -> Option<usize> {
 
 fn header_bound(value: &ConfigValue<'_>) -> Option<usize> {
     let (min, max) = HEADER_BYTES;
+    usize::try_from(value.size(min, max)?).ok()
+}
+
+fn buffer_bound(value: &ConfigValue<'_>) -> Option<usize> {
+    let (min, max) = BUFFERED_BYTES;
     usize::try_from(value.size(min, max)?).ok()
 }
 

@@ -15,6 +15,9 @@ use size_line::{Padding, SizeLine};
 const MAX_CHUNK_LINE: usize = 1 << 10;
 /// Bytes of a trailer section, its empty line included.
 pub const MAX_TRAILERS: usize = 16 << 10;
+/// Bytes of framing that a request body may have beyond the number of its data bytes. Chunks of one byte with long
+/// extensions would cost a thousand times their data.
+const MAX_EXTRA_FRAMING: u64 = 16 << 10;
 
 /// A chunked body violates the grammar, or a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,6 +35,8 @@ pub struct ChunkDecoder {
     length: usize,
     /// The trailer lines so far, each with its CR LF.
     trailers: Vec<u8>,
+    /// Bytes of size lines and line ends that may still come; each byte of data adds one. `None`: no bound.
+    framing: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,19 +66,19 @@ enum ChunkState {
 }
 
 impl ChunkDecoder {
-    /// For a request body: parsed strictly.
+    /// For a request body: parsed strictly. Its framing may have 16 KiB more bytes than its data.
     pub fn of_request() -> Self {
-        Self::new(Padding::Refused)
+        Self::new(Padding::Refused, Some(MAX_EXTRA_FRAMING))
     }
 
     /// For a response body: blanks between a chunk's size and the end of its line are accepted.
     pub fn of_response() -> Self {
-        Self::new(Padding::Read)
+        Self::new(Padding::Read, None)
     }
 
-    const fn new(padding: Padding) -> Self {
+    const fn new(padding: Padding, framing: Option<u64>) -> Self {
         let state = ChunkState::SizeLine(SizeLine::START);
-        Self { state, padding, length: 0, trailers: Vec::new() }
+        Self { state, padding, length: 0, trailers: Vec::new(), framing }
     }
 
     /// Whether the body is complete.
@@ -96,6 +101,7 @@ impl ChunkDecoder {
             if let ChunkState::Data { left } = self.state {
                 let here = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len() - at);
                 let left = left - here as u64;
+                self.framing = self.framing.map(|framing| framing.saturating_add(here as u64));
                 self.state = if left == 0 { ChunkState::DataCr } else { ChunkState::Data { left } };
                 return Ok((at + here, &bytes[at..at + here]));
             }
@@ -129,6 +135,9 @@ impl ChunkDecoder {
         use ChunkState as S;
         self.length += 1;
         let in_trailers = matches!(self.state, S::TrailerStart | S::Trailer | S::TrailerLf | S::EndLf);
+        if let Some(framing) = self.framing.as_mut().filter(|_| !in_trailers) {
+            *framing = framing.checked_sub(1)?;
+        }
         if self.length > if in_trailers { MAX_TRAILERS } else { MAX_CHUNK_LINE } {
             return None;
         }

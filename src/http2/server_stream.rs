@@ -74,6 +74,11 @@ impl ServerStream {
         self.stream.trailers()
     }
 
+    /// See [`StreamHandle::poll_unread`].
+    pub fn poll_unread(&self, context: &Context<'_>) -> usize {
+        self.stream.poll_unread(context)
+    }
+
     /// Opens the client's window by `bytes`.
     pub fn release(&self, bytes: usize) {
         self.stream.release(bytes);

@@ -35,6 +35,11 @@ impl RejectReason {
         Self::new(503, "the limits of this route can not be looked up at the moment", "store")
     }
 
+    /// The reason where requests that are not decided hold more than `max_buffered`.
+    pub fn overloaded() -> Self {
+        Self::new(503, "the gateway holds too many undecided requests of this client", "overloaded")
+    }
+
     #[cold]
     pub(super) fn looped() -> Self {
         let detail = "the request has passed this gateway three times already: an upstream leads back to it";

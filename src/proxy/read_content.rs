@@ -1,40 +1,41 @@
 //! Request bodies that are read before the request is decided, because a limit counts by a value in them.
 //!
-//! The bytes stay as they came: the backend gets them as if they had not been read.
+//! Only their data are kept. They are framed anew for the backend, as if they had not been read.
 
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use bytes::BytesMut;
+use bytes::{Buf as _, BytesMut};
 
-use super::request_body::CONTINUE;
+use super::request_body::{BegunBody, CONTINUE, Rest};
 use super::request_reader::{BodyDeadlines, BodyFault, RequestReader, Source};
 use super::response_writer::SocketWriter;
-use crate::http1::chunks::ChunkDecoder;
+use super::undecided::HeldBytes;
 use crate::http1::request::{Body, RequestHead};
+use crate::measure::JsonPointer;
 use crate::route::content::{MAX_CONTENT, RequestContent, UnreadableBody};
 
-/// A body, or the begin of one that is too large.
+/// A body that was read, or the begin of one that is too large.
 #[derive(Debug)]
-pub(super) struct ReadBody {
-    /// All bytes received behind the head, with their framing; `None`: none was read.
-    pub(super) received: Option<BytesMut>,
-    /// How many of these bytes the client may send again.
-    pub(super) released: usize,
-    /// Its content.
-    pub(super) content: RequestContent,
+pub(super) struct ReadPart {
+    /// Its data.
+    pub(super) begun: BegunBody,
+    /// The bytes received after them, with their framing.
+    pub(super) received: BytesMut,
 }
 
-/// Reads the body of a request. `ahead`: the bytes received behind its head. A body with an unreadable type or a declared
+/// Reads the body of a request. `ahead`: the bytes received behind its head. `pointers`: see [`RequestContent::new`]. A body with an unreadable type or a declared
 /// length beyond the maximum is not read.
 pub(super) async fn read_content(
     reader: &mut RequestReader,
     head: &RequestHead<'_>,
     ahead: &[u8],
-) -> Result<ReadBody, BodyFault> {
-    let unread = |content| Ok(ReadBody { received: None, released: 0, content });
+    pointers: &[JsonPointer],
+    held: &HeldBytes,
+) -> Result<(RequestContent, Option<ReadPart>), BodyFault> {
+    let unread = |content| Ok((content, None));
     if head.body == Body::EMPTY {
         return unread(RequestContent::Empty);
     }
@@ -48,15 +49,22 @@ pub(super) async fn read_content(
         ask_for_body(reader).await?;
     }
     reader.turn_to_body(BodyDeadlines::Bytes);
-    let mut received = BytesMut::from(ahead);
-    let mut decoder = BodyDecoder::new(head.body, reader);
-    let end = poll_fn(|context| decoder.poll_end(context, reader, &mut received)).await?;
+    reader.release(ahead.len());
+    let rest = Rest::of(head.body, reader.source());
+    let mut reading = BodyReading { rest, data: BytesMut::new(), received: BytesMut::from(ahead) };
+    let end = poll_fn(|context| {
+        let end = reading.poll_end(context, reader);
+        held.set_body(reading.data.capacity() + reading.received.capacity());
+        end
+    })
+    .await?;
+    let BodyReading { rest, data, received } = reading;
+    let data = data.freeze();
     let content = match end {
-        BodyEnd::Whole => RequestContent::new(head.fields, decoder.data(&received)),
+        BodyEnd::Whole => RequestContent::new(head.fields, data.clone(), pointers),
         BodyEnd::TooLarge => RequestContent::Unreadable(UnreadableBody::TooLarge),
     };
-    let released = received.len() - ahead.len();
-    Ok(ReadBody { received: Some(received), released, content })
+    Ok((content, Some(ReadPart { begun: BegunBody { data, rest }, received })))
 }
 
 /// RFC 9110 §10.1.1: the client waits for `100 Continue`.
@@ -84,83 +92,73 @@ enum BodyEnd {
     TooLarge,
 }
 
-/// Finds the end of a body.
-enum BodyDecoder {
-    Length(usize),
-    Chunked {
-        decoder: ChunkDecoder,
-        /// Bytes decoded, with the framing.
-        at: usize,
-        data: Vec<u8>,
-    },
-    /// Bytes until the HTTP/2 stream ends.
-    Frames,
+/// A body being read.
+struct BodyReading {
+    /// The body, with the data that were read.
+    rest: Rest,
+    /// Its data so far.
+    data: BytesMut,
+    /// Bytes received and not decoded.
+    received: BytesMut,
 }
 
-impl BodyDecoder {
-    fn new(body: Body, reader: &RequestReader) -> Self {
-        match (body, reader.source()) {
-            // The caller has bounded it.
-            (Body::Length(length), _) => Self::Length(usize::try_from(length).unwrap_or(usize::MAX)),
-            (Body::Chunked, Source::Http1(_)) => {
-                Self::Chunked { decoder: ChunkDecoder::of_request(), at: 0, data: Vec::new() }
-            }
-            (Body::Chunked, Source::Http2(_)) => Self::Frames,
-        }
-    }
-
+impl BodyReading {
     fn poll_end(
         &mut self,
         context: &mut Context<'_>,
         reader: &mut RequestReader,
-        received: &mut BytesMut,
     ) -> Poll<Result<BodyEnd, BodyFault>> {
         loop {
-            if let Some(end) = self.end(reader, received)? {
+            if let Some(end) = self.decode(reader.source())? {
                 return Poll::Ready(Ok(end));
             }
-            let before = received.len();
-            ready!(reader.poll_body(context, received))?;
+            if self.received.is_empty() {
+                // The buffer is given back while the client is waited for.
+                self.received = BytesMut::new();
+            }
+            let before = self.received.len();
+            ready!(reader.poll_body(context, &mut self.received))?;
+            let read = self.received.len() - before;
             // Else the window of an HTTP/2 stream could be too small for the body.
-            reader.release(received.len() - before);
+            reader.release(read);
             // The stream has ended before the body.
-            if received.len() == before && self.end(reader, received)?.is_none() {
+            if read == 0 && self.decode(reader.source())?.is_none() {
                 return Poll::Ready(Err(BodyFault::Gone));
             }
         }
     }
 
-    /// `None`: the end was not received yet.
-    fn end(&mut self, reader: &RequestReader, received: &[u8]) -> Result<Option<BodyEnd>, BodyFault> {
-        Ok(match self {
-            Self::Length(length) => (received.len() >= *length).then_some(BodyEnd::Whole),
-            Self::Chunked { decoder, at, data } => {
-                while *at < received.len() && !decoder.is_done() && data.len() <= MAX_CONTENT {
-                    let (consumed, piece) =
-                        decoder.decode(&received[*at..]).map_err(|_| BodyFault::Malformed)?;
-                    data.extend_from_slice(piece);
-                    *at += consumed;
-                }
-                match decoder.is_done() {
-                    _ if data.len() > MAX_CONTENT => Some(BodyEnd::TooLarge),
-                    true => Some(BodyEnd::Whole),
-                    false => None,
-                }
+    /// Decodes the bytes received. `None`: the end of the body is not among them.
+    fn decode(&mut self, source: &Source) -> Result<Option<BodyEnd>, BodyFault> {
+        let Self { rest, data, received } = self;
+        let is_whole = match rest {
+            Rest::Nothing => true,
+            Rest::Length(length) => {
+                // The caller has bounded it.
+                let left = usize::try_from(*length).unwrap_or(usize::MAX).saturating_sub(data.len());
+                let here = left.min(received.len());
+                data.extend_from_slice(&received[..here]);
+                received.advance(here);
+                here == left
             }
-            Self::Frames if received.len() > MAX_CONTENT => Some(BodyEnd::TooLarge),
-            Self::Frames => match reader.source() {
-                Source::Http2(stream) => stream.trailers().map(|_| BodyEnd::Whole),
-                Source::Http1(_) => None,
-            },
+            Rest::Chunked(decoder) => {
+                while !received.is_empty() && !decoder.is_done() && data.len() <= MAX_CONTENT {
+                    let (consumed, piece) = decoder.decode(received).map_err(|_| BodyFault::Malformed)?;
+                    data.extend_from_slice(piece);
+                    received.advance(consumed);
+                }
+                decoder.is_done()
+            }
+            Rest::Frames => {
+                data.extend_from_slice(received);
+                received.clear();
+                matches!(source, Source::Http2(stream) if stream.trailers().is_some())
+            }
+        };
+        Ok(match is_whole {
+            _ if data.len() > MAX_CONTENT => Some(BodyEnd::TooLarge),
+            true => Some(BodyEnd::Whole),
+            false => None,
         })
-    }
-
-    /// The body without its framing.
-    fn data<'d>(&'d self, received: &'d [u8]) -> &'d [u8] {
-        match self {
-            Self::Length(length) => received.get(..*length).unwrap_or_default(),
-            Self::Chunked { data, .. } => data,
-            Self::Frames => received,
-        }
     }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf as _, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use http::StatusCode;
 
 use super::request_reader::{BodyDeadlines, BodyFault, RequestReader, Source};
@@ -33,18 +33,27 @@ pub(crate) struct BodyOptions {
     body: Body,
     /// The client waits for `100 Continue`.
     expects_continue: bool,
-    /// Bytes of it that were released already: see [`RequestReader::release`].
-    released: usize,
+    /// The part of it that was read before the request was decided.
+    begun: Option<Box<BegunBody>>,
     trailers: Trailers,
     wire: Wire,
     pace: BodyDeadlines,
+}
+
+/// The begin of a body, without its framing.
+#[derive(Debug)]
+pub(super) struct BegunBody {
+    /// Its bytes.
+    pub(super) data: Bytes,
+    /// The body, these bytes included.
+    pub(super) rest: Rest,
 }
 
 impl Default for BodyOptions {
     /// There is no body.
     fn default() -> Self {
         let (trailers, wire, pace) = (Trailers::NONE, Wire::Http1, BodyDeadlines::Bytes);
-        Self { body: Body::EMPTY, expects_continue: false, released: 0, trailers, wire, pace }
+        Self { body: Body::EMPTY, expects_continue: false, begun: None, trailers, wire, pace }
     }
 }
 
@@ -71,11 +80,10 @@ impl BodyOptions {
         }
     }
 
-    /// The body, or its begin, was received: the client was sent `100 Continue` if it waits for it, and `released` bytes
-    /// were released.
-    pub(crate) fn turn_to_received(&mut self, released: usize) {
+    /// The body, or its begin, was read: the client was sent `100 Continue` if it waits for it.
+    pub(super) fn turn_to_begun(&mut self, begun: BegunBody) {
         self.expects_continue = false;
-        self.released = released;
+        self.begun = Some(Box::new(begun));
     }
 
     /// The framing of the body.
@@ -97,14 +105,26 @@ impl BodyOptions {
     }
 }
 
-/// The part of a body that is still to come.
+/// The part of a body that is still to be forwarded.
 #[derive(Debug)]
-enum Rest {
+pub(super) enum Rest {
     Length(u64),
     Chunked(ChunkDecoder),
     /// Bytes until the HTTP/2 stream ends.
     Frames,
     Nothing,
+}
+
+impl Rest {
+    /// A whole body.
+    pub(super) fn of(body: Body, source: &Source) -> Self {
+        match (body, source) {
+            (Body::EMPTY, _) => Self::Nothing,
+            (Body::Length(length), _) => Self::Length(length),
+            (Body::Chunked, Source::Http1(_)) => Self::Chunked(ChunkDecoder::of_request()),
+            (Body::Chunked, Source::Http2(_)) => Self::Frames,
+        }
+    }
 }
 
 /// How a body is forwarded.
@@ -123,6 +143,8 @@ enum Wire {
 pub(crate) struct Upload<'c> {
     reader: &'c mut RequestReader,
     inbound: &'c mut BytesMut,
+    /// Bytes that were read before the request was decided, without framing. They precede `inbound`.
+    begun: Bytes,
     rest: Rest,
     wire: Wire,
     trailers: Trailers,
@@ -141,8 +163,6 @@ pub(crate) struct Upload<'c> {
     /// The header edits for interim responses; `None`: the client gets none.
     edits: Option<&'c HeaderEdits>,
     bytes: u64,
-    /// See [`BodyOptions::released`].
-    released: usize,
     touched: bool,
     fault: Option<BodyFault>,
 }
@@ -155,11 +175,9 @@ impl<'c> Upload<'c> {
         reader: &'c mut RequestReader,
         inbound: &'c mut BytesMut,
     ) -> Self {
-        let rest = match (terms.body, reader.source()) {
-            (Body::EMPTY, _) => Rest::Nothing,
-            (Body::Length(length), _) => Rest::Length(length),
-            (Body::Chunked, Source::Http1(_)) => Rest::Chunked(ChunkDecoder::of_request()),
-            (Body::Chunked, Source::Http2(_)) => Rest::Frames,
+        let (begun, rest) = match terms.begun {
+            Some(begun) => (begun.data, begun.rest),
+            None => (Bytes::new(), Rest::of(terms.body, reader.source())),
         };
         reader.turn_to_body(terms.pace);
         let interim = if terms.expects_continue { CONTINUE } else { b"" };
@@ -167,6 +185,7 @@ impl<'c> Upload<'c> {
         Self {
             reader,
             inbound,
+            begun,
             rest,
             wire: terms.wire,
             trailers,
@@ -178,7 +197,6 @@ impl<'c> Upload<'c> {
             writer: None,
             edits: None,
             bytes: 0,
-            released: terms.released,
             touched: false,
             fault: None,
         }
@@ -267,6 +285,9 @@ impl<'c> Upload<'c> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
+        if !self.begun.is_empty() {
+            self.take_begun(out);
+        }
         let before = self.inbound.len();
         let consumed = match self.rest {
             Rest::Nothing => Ok(()),
@@ -279,12 +300,28 @@ impl<'c> Upload<'c> {
         };
         let taken_bytes = before - self.inbound.len();
         self.touched |= taken_bytes > 0;
-        let due = taken_bytes.saturating_sub(self.released);
-        self.released -= taken_bytes - due;
-        self.reader.release(due);
+        self.reader.release(taken_bytes);
         let is_too_large = self.limit.is_some_and(|limit| self.bytes > limit);
         let consumed = if is_too_large { Err(BodyFault::TooLarge) } else { consumed };
         consumed.inspect_err(|&fault| self.fault = Some(fault))
+    }
+
+    /// Takes bytes that were read before the request was decided. They were released then.
+    #[cold]
+    fn take_begun(&mut self, out: &mut BytesMut) {
+        let part = std::mem::take(&mut self.begun);
+        self.touched = true;
+        self.bytes += part.len() as u64;
+        match &mut self.rest {
+            Rest::Length(left) => {
+                out.extend_from_slice(&part);
+                *left = left.saturating_sub(part.len() as u64);
+                if *left == 0 {
+                    self.rest = Rest::Nothing;
+                }
+            }
+            Rest::Chunked(_) | Rest::Frames | Rest::Nothing => self.wire.put(&part, out),
+        }
     }
 
     fn take_length(&mut self, left: u64, out: &mut BytesMut) {

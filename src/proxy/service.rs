@@ -1,6 +1,7 @@
 //! The steps of one request: route or 404 → keys and cost → clock → store → forward, wait then forward, or refuse.
 
 use std::cell::OnceCell;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,13 +16,14 @@ use super::forward_request::ForwardRequest;
 use super::local_response_writer::OverLimit;
 use super::noted_values::NotedValues;
 use super::peer::ConnectionPeer;
-use super::read_content::{ReadBody, read_content};
+use super::read_content::{ReadPart, read_content};
 use super::request_body::BodyOptions;
 use super::request_context::RequestContext;
 use super::request_reader::{RequestReader, upload_fault};
 use super::respond::{send, send_problem};
 use super::session::{NextAction, Session};
 use super::settlement::Settlement;
+use super::undecided::{HeldBytes, UndecidedRequest};
 use super::worker::WorkerPlan;
 use super::{cors, forward};
 use crate::auth::forward::ServiceAnswer;
@@ -34,6 +36,7 @@ use crate::plan::admission::{Admission, AdmissionDecision};
 use crate::plan::auth::{CredentialFault, VerifiedCredential};
 use crate::plan::reject_reason::RejectReason;
 use crate::plan::resolve::{self, EarlyResponse, Resolution, RoutedRequest, SeenRequest};
+use crate::route::content::RequestContent;
 use crate::store::Outcome;
 use crate::telemetry::metrics::RequestOutcome;
 
@@ -41,7 +44,7 @@ use crate::telemetry::metrics::RequestOutcome;
 pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction {
     let mut ctx = RequestContext::begin(&session.worker, &session.peer, now);
     let plan = Rc::clone(&ctx.plan);
-    let Session { reader, peer, buffers, may_keep, is_last, .. } = &mut *session;
+    let Session { worker, reader, peer, buffers, may_keep, is_last, .. } = &mut *session;
     let Buffers { inbound, spans, message, .. } = &mut **buffers.get_or_insert_default();
     // Parsed in place: it is large enough that moving it costs measurably.
     let parsed = RequestHead::parse(inbound, spans);
@@ -56,9 +59,21 @@ pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction 
     let verified = VerifiedCredential::unknown(now);
     let body = OnceCell::new();
     let ahead = inbound.get(length..).unwrap_or_default();
-    match judge(&mut ctx, &plan, head, peer, reader, &Findings { verified: &verified, body: &body, ahead })
-        .await
-    {
+    let held = HeldBytes::default();
+    let undecided = UndecidedRequest {
+        worker,
+        max_buffered: plan.server.max_buffered,
+        held: &held,
+        head: inbound.capacity(),
+        stream: UndecidedRequest::stream_of(reader.source()),
+        entry: None,
+    };
+    let findings = Findings { verified: &verified, body: &body, ahead, held: &held };
+    let action = {
+        let judging = pin!(judge(&mut ctx, &plan, head, peer, reader, &findings));
+        undecided.decide(judging).await
+    };
+    match action.unwrap_or_else(|| overloaded(&mut ctx)) {
         RequestAction::Forward(delivery, target) => {
             message.clear();
             delivery.write_head(&mut ctx, head, target, peer, message);
@@ -95,14 +110,32 @@ struct Findings<'p, 'r> {
     body: &'r OnceCell<Box<ReadBody>>,
     /// The bytes received behind its head.
     ahead: &'r [u8],
+    /// What it holds meanwhile.
+    held: &'r HeldBytes,
 }
 
-/// Removes the head, so that the body is at the front, also if it was read already.
+/// The body of a request, as keys see it.
+#[derive(Debug)]
+struct ReadBody {
+    content: RequestContent,
+    /// The bytes received after the part that was read; `None`: nothing was read.
+    received: Option<BytesMut>,
+}
+
+/// Removes the head, so that the body, or the part of it that was not read yet, is at the front.
 fn leave_body(inbound: &mut BytesMut, length: usize, body: OnceCell<Box<ReadBody>>) {
     inbound.advance(length);
     if let Some(received) = body.into_inner().and_then(|body| body.received) {
         *inbound = received;
     }
+}
+
+/// The request was evicted from the budget of undecided requests. A part of its body may have been read and dropped.
+#[cold]
+fn overloaded<'p, 'r>(ctx: &mut RequestContext) -> RequestAction<'p, 'r> {
+    ctx.terms = BodyOptions::default();
+    ctx.form.keep = false;
+    RequestAction::Early(EarlyResponse::Reject(RejectReason::overloaded()))
 }
 
 /// Finds the route, checks the limits, and decides the action.
@@ -212,8 +245,10 @@ async fn resolve_again<'p, 'r>(
             } if !verified.is_known() => {
                 verify(ctx, plan, (auth, route), &seen, reader, verified).await?;
             }
-            Unresolved { response: EarlyResponse::Unread, .. } if findings.body.get().is_none() => {
-                let read = read_body(ctx, head, reader, findings).await;
+            Unresolved { response: EarlyResponse::Unread, route: Some(route), .. }
+                if findings.body.get().is_none() =>
+            {
+                let read = read_body(ctx, route, head, reader, findings).await;
                 read.map_err(|reason| RequestAction::Early(EarlyResponse::Reject(reason)))?;
             }
             Unresolved {
@@ -242,16 +277,18 @@ async fn resolve_again<'p, 'r>(
 /// Reads the body of a request whose limits count by it.
 async fn read_body<'r>(
     ctx: &mut RequestContext,
+    route: &Route,
     head: &RequestHead<'r>,
     reader: &mut RequestReader,
     findings: &Findings<'_, 'r>,
 ) -> Result<(), RejectReason> {
-    match read_content(reader, head, findings.ahead).await {
-        Ok(body) => {
-            if body.received.is_some() {
-                ctx.terms.turn_to_received(body.released);
-            }
-            findings.body.get_or_init(|| Box::new(body));
+    match read_content(reader, head, findings.ahead, &route.json_pointers, findings.held).await {
+        Ok((content, part)) => {
+            let received = part.map(|ReadPart { begun, received }| {
+                ctx.terms.turn_to_begun(begun);
+                received
+            });
+            findings.body.get_or_init(|| Box::new(ReadBody { content, received }));
             Ok(())
         }
         Err(fault) => {
@@ -287,6 +324,7 @@ fn resolve<'p, 'r>(
     let Resolution { client, host, route, seen, outcome } = resolution;
     peer.check_client(client, &plan.server.client, head.fields);
     ctx.identify(client.address, &host);
+    findings.held.set_network(client.network);
     if let Some((index, route)) = route {
         ctx.on_route(index, route);
         match (&route.cors, &outcome) {

@@ -4,15 +4,16 @@
 //! compared without case, and those of forms in the way of PHP too. Several values that differ are
 //! [`BodyValue::Repeated`].
 
-use std::borrow::Cow;
-use std::fmt;
+mod json;
 
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use smallvec::SmallVec;
+use std::borrow::Cow;
+
+use bytes::Bytes;
 
 use super::query;
 use crate::http1::fields::Fields;
 use crate::measure::JsonPointer;
+pub use json::JsonMembers;
 
 /// The maximum size of a body that keys are read from, bytes.
 pub const MAX_CONTENT: usize = 64 << 10;
@@ -25,9 +26,9 @@ pub enum RequestContent {
     /// It has no bytes.
     Empty,
     /// `application/x-www-form-urlencoded`.
-    Form(Box<[u8]>),
+    Form(Bytes),
     /// `application/json`, or a type that ends with `+json`.
-    Json(Box<[u8]>),
+    Json(JsonMembers),
     /// It cannot be read.
     Unreadable(UnreadableBody),
 }
@@ -60,14 +61,14 @@ pub enum BodyValue<'b> {
 }
 
 impl RequestContent {
-    /// A whole body with these fields of its head.
-    pub fn new(fields: Fields<'_>, body: &[u8]) -> Self {
+    /// A whole body with these fields of its head. `pointers` are those by which the limits of its route count.
+    pub fn new(fields: Fields<'_>, body: Bytes, pointers: &[JsonPointer]) -> Self {
         if body.is_empty() {
             return Self::Empty;
         }
         match Kind::of(fields) {
-            Some(Kind::Form) => Self::Form(body.into()),
-            Some(Kind::Json) => Self::Json(body.into()),
+            Some(Kind::Form) => Self::Form(body),
+            Some(Kind::Json) => Self::Json(JsonMembers::read(&body, pointers)),
             None => Self::Unreadable(UnreadableBody::Type),
         }
     }
@@ -81,7 +82,7 @@ impl RequestContent {
     pub(super) fn member(&self, pointer: &JsonPointer) -> BodyValue<'_> {
         match self {
             Self::Unknown | Self::Empty => BodyValue::Missing,
-            Self::Json(body) => member(body, pointer),
+            Self::Json(members) => members.value(pointer),
             Self::Form(_) => BodyValue::Unreadable(UnreadableBody::Type),
             Self::Unreadable(fault) => BodyValue::Unreadable(*fault),
         }
@@ -146,13 +147,15 @@ impl Kind {
 struct Collected {
     first: Option<Vec<u8>>,
     differs: bool,
+    /// There is an object or a list instead of a value.
+    is_container: bool,
 }
 
 impl Collected {
-    fn add(&mut self, value: Vec<u8>) {
+    fn add(&mut self, value: &[u8]) {
         match &self.first {
-            None => self.first = Some(value),
-            Some(first) => self.differs |= *first != value,
+            None => self.first = Some(value.to_vec()),
+            Some(first) => self.differs |= first != value,
         }
     }
 
@@ -174,16 +177,16 @@ fn field<'b>(body: &'b [u8], name: &str) -> BodyValue<'b> {
         let (key, value) = key_and_value(pair);
         let is_it = php_name(&query::decoded(key)) == wanted;
         if is_it {
-            found.add(query::decoded(value).into_owned());
+            found.add(&query::decoded(value));
         }
         for part in pair.split(|byte| *byte == b';').skip(1) {
             let (key, other) = key_and_value(part);
             if php_name(&query::decoded(key)) == wanted {
-                found.add(query::decoded(other).into_owned());
+                found.add(&query::decoded(other));
                 // To such a backend, the first value ends before the `;`.
                 if is_it {
                     let end = memchr::memchr(b';', value).unwrap_or(value.len());
-                    found.add(query::decoded(&value[..end]).into_owned());
+                    found.add(&query::decoded(&value[..end]));
                 }
             }
         }
@@ -216,114 +219,13 @@ pub(super) fn folded(text: &[u8]) -> Vec<u8> {
     }
 }
 
-fn member<'b>(body: &'b [u8], pointer: &JsonPointer) -> BodyValue<'b> {
-    let broken = BodyValue::Unreadable(UnreadableBody::Broken);
-    let Ok(text) = std::str::from_utf8(body) else { return broken };
-    let mut found = Collected::default();
-    let tokens: SmallVec<[Cow<'_, str>; 4]> = pointer.keys().map(String::from_utf8_lossy).collect();
-    let mut reader = serde_json::Deserializer::from_str(text);
-    let walked = Walk { tokens: &tokens, found: &mut found }.deserialize(&mut reader);
-    match walked.and_then(|()| reader.end()) {
-        Ok(()) => found.value(),
-        Err(_) => broken,
-    }
-}
-
-/// Goes to the values that the tokens lead to.
-struct Walk<'w> {
-    tokens: &'w [Cow<'w, str>],
-    found: &'w mut Collected,
-}
-
-impl Walk<'_> {
-    /// A value where none is to be entered.
-    fn scalar(self, text: impl Into<Vec<u8>>) {
-        if self.tokens.is_empty() {
-            self.found.add(text.into());
-        }
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Walk<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Walk<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text, a number or a boolean")
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<(), E> {
-        self.scalar(text);
-        Ok(())
-    }
-
-    fn visit_u64<E>(self, number: u64) -> Result<(), E> {
-        self.scalar(number.to_string());
-        Ok(())
-    }
-
-    fn visit_i64<E>(self, number: i64) -> Result<(), E> {
-        self.scalar(number.to_string());
-        Ok(())
-    }
-
-    /// `1.0` and `1e0` are written as `1`: they are the same number.
-    fn visit_f64<E>(self, number: f64) -> Result<(), E> {
-        // `-0` is 0.
-        let number = if number == 0.0 { 0.0 } else { number };
-        self.scalar(number.to_string());
-        Ok(())
-    }
-
-    fn visit_bool<E>(self, truth: bool) -> Result<(), E> {
-        self.scalar(truth.to_string());
-        Ok(())
-    }
-
-    /// `null`.
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Some((token, rest)) = self.tokens.split_first() else {
-            return Err(A::Error::custom("the value is an object"));
-        };
-        let wanted = token.to_lowercase();
-        while let Some(key) = map.next_key::<Cow<'_, str>>()? {
-            if *key == **token || key.to_lowercase() == wanted {
-                map.next_value_seed(Walk { tokens: rest, found: self.found })?;
-            } else {
-                map.next_value::<IgnoredAny>()?;
-            }
-        }
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        let Some((token, rest)) = self.tokens.split_first() else {
-            return Err(A::Error::custom("the value is a list"));
-        };
-        // RFC 6901 §4: an index has no leading zero.
-        let wanted = token.parse().ok().filter(|wanted: &usize| wanted.to_string() == **token);
-        let mut index = 0_usize;
-        loop {
-            let more = if wanted == Some(index) {
-                list.next_element_seed(Walk { tokens: rest, found: self.found })?.is_some()
-            } else {
-                list.next_element::<IgnoredAny>()?.is_some()
-            };
-            if !more {
-                return Ok(());
-            }
-            index += 1;
+impl BodyValue<'_> {
+    fn borrowed(&self) -> BodyValue<'_> {
+        match self {
+            Self::Missing => BodyValue::Missing,
+            Self::Repeated => BodyValue::Repeated,
+            Self::Single(value) => BodyValue::Single(Cow::Borrowed(value)),
+            Self::Unreadable(fault) => BodyValue::Unreadable(*fault),
         }
     }
 }
@@ -336,9 +238,9 @@ mod tests {
     use super::*;
 
     fn json(text: &str, pointer: &str) -> BodyValue<'static> {
-        match RequestContent::Json(text.as_bytes().into())
-            .member(&JsonPointer::parse(pointer).expect("a pointer"))
-        {
+        let pointer = JsonPointer::parse(pointer).expect("a pointer");
+        let members = JsonMembers::read(text.as_bytes(), std::slice::from_ref(&pointer));
+        match RequestContent::Json(members).member(&pointer) {
             BodyValue::Single(value) => BodyValue::Single(Cow::Owned(value.into_owned())),
             BodyValue::Missing => BodyValue::Missing,
             BodyValue::Repeated => BodyValue::Repeated,
@@ -430,7 +332,7 @@ mod tests {
         #[test]
         fn no_bytes_bring_a_reader_down(body in prop::collection::vec(any::<u8>(), 0..200)) {
             let pointer = JsonPointer::parse("/a/0").expect("a pointer");
-            RequestContent::Json(body.clone().into()).member(&pointer);
+            RequestContent::Json(JsonMembers::read(&body, std::slice::from_ref(&pointer))).member(&pointer);
             RequestContent::Form(body.into()).field("a");
         }
     }

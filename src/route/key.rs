@@ -31,6 +31,7 @@ use super::part::PartValue;
 pub use super::part::{LACKS, Part, REPEATED, Repeated};
 pub use super::secret::KeySecret;
 use crate::limit::units::Fingerprint;
+use crate::measure::JsonPointer;
 pub use named::{EVERYONE, PathForm};
 
 /// A key: its parts in order. One part, or several for a composite. As text through `Display`: `per client address and
@@ -104,6 +105,11 @@ impl Key {
     /// Whether it counts by the body of requests.
     pub fn reads_body(&self) -> bool {
         self.parts.iter().any(Part::is_of_body)
+    }
+
+    /// The members of JSON bodies that it counts by.
+    pub fn json_pointers(&self) -> impl Iterator<Item = &JsonPointer> {
+        self.parts.iter().filter_map(Part::json_pointer)
     }
 
     /// Whether a request may lack a part of the key, so that [`Missing`] applies.

@@ -170,6 +170,14 @@ impl Part {
         matches!(self, Self::JsonMember(_) | Self::FormField(_))
     }
 
+    /// The member of JSON bodies that it is, if it is one.
+    pub fn json_pointer(&self) -> Option<&JsonPointer> {
+        match self {
+            Self::JsonMember(pointer) => Some(pointer),
+            _ => None,
+        }
+    }
+
     /// Whether it tells clients apart.
     pub fn is_of_client(&self) -> bool {
         !matches!(self, Self::Host | Self::Path | Self::Method | Self::Route | Self::Global)

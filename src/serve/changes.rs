@@ -143,6 +143,7 @@ fn server(subject: &mut Subject<'_>, last: &Server, next: &Server) {
     let per_client = |server: &Server| optional(server.max_connections_per_client);
     subject.shown("max_connections_per_client", per_client(last), per_client(next));
     subject.shown("max_header_bytes", last.max_header_bytes, next.max_header_bytes);
+    subject.shown("max_buffered", last.max_buffered, next.max_buffered);
     for (setting, of) in TIMEOUTS {
         subject.written(setting, of(last), of(next));
     }

@@ -39,6 +39,17 @@ pub use delta::{
 };
 use series::{Named, Series};
 
+/// Counts of the process that no worker keeps.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProcessCounts {
+    /// Records that the access log lost.
+    pub access_log_dropped: u64,
+    /// Bytes held by requests that are not decided.
+    pub buffered_bytes: u64,
+    /// Requests refused because of `max_buffered`.
+    pub buffer_evictions: u64,
+}
+
 /// The `route` label of requests without a route. (A route of this name shares its series.)
 pub const NO_ROUTE: &str = "none";
 

@@ -111,3 +111,24 @@ proptest! {
         prop_assert_eq!(whole(&body), Ok((parts.concat(), b"x: y\r\n".to_vec(), 3)));
     }
 }
+
+/// `count` chunks of one byte, each with an extension of `extension` bytes.
+fn small_chunks(count: usize, extension: usize) -> Vec<u8> {
+    let chunk = format!("1;{}\r\nx\r\n", "e".repeat(extension));
+    [chunk.repeat(count).into_bytes(), b"0\r\n\r\n".to_vec()].concat()
+}
+
+#[test]
+fn a_request_body_has_at_most_16_kib_more_framing_than_data() {
+    // Each chunk has 7 bytes of framing and its extension; each byte of data allows for one more.
+    let extension = 1_000;
+    let allowed = (16 << 10) / (extension + 6);
+    assert!(whole(&small_chunks(allowed, extension)).is_ok());
+    assert!(whole(&small_chunks(allowed + 1, extension)).is_err());
+    let response = decode(ChunkDecoder::of_response(), &[&small_chunks(allowed + 1, extension)]);
+    assert!(response.is_ok(), "a backend is trusted with that");
+    let mut long = BytesMut::new();
+    (0..1_000).for_each(|_| encode(&[b'x'; 100], &mut long));
+    encode_end(b"", &mut long);
+    assert!(whole(&long).is_ok(), "ordinary chunks have no bound");
+}

@@ -112,6 +112,17 @@ impl StreamHandle {
         }
     }
 
+    /// The capacity of the buffer with received bytes of the body that are not read. The present task is woken when more
+    /// are received.
+    pub fn poll_unread(&self, context: &Context<'_>) -> usize {
+        self.with(0, |state, id| {
+            state.streams.get_mut(id).map_or(0, |stream| {
+                stream.wait_to_read(context);
+                stream.received.capacity()
+            })
+        })
+    }
+
     /// Drops received bytes of the body, and opens the window by as much. Returns whether no more will come, and how
     /// many bytes were dropped.
     pub fn discard(&self, context: &Context<'_>) -> (bool, usize) {

@@ -98,6 +98,8 @@ async fn serve(request: ReceivedRequest, seat: StreamGuard) {
         Session::new(Source::Http2(Rc::clone(&stream)), Rc::clone(&streams.peer), worker, seat.opened());
     if let Ok(head) = request.head {
         buffers.inbound.extend_from_slice(&head.text);
+        // The head is held once.
+        drop(head);
         session.buffers = Some(buffers);
         let now = session.worker.shared.clock.now();
         service::answer(&mut session, now).await;
@@ -109,6 +111,16 @@ async fn serve(request: ReceivedRequest, seat: StreamGuard) {
     drop(session);
     match stream.finish() {
         ResponseOutcome::Unanswered => seat.client_reset(),
-        ResponseOutcome::Told => linger_stream(&stream, &streams.worker).await,
+        ResponseOutcome::Told => {
+            if !poll_fn(|context| Poll::Ready(stream.discard(context).0)).await {
+                drop(tokio::task::spawn_local(linger(stream, seat)));
+            }
+        }
     }
+}
+
+/// Lingers in a task of its own: that of the request is larger by kilobytes, which thousands of refused uploads would
+/// hold.
+async fn linger(stream: Rc<ServerStream>, seat: StreamGuard) {
+    linger_stream(&stream, &seat.streams().worker).await;
 }

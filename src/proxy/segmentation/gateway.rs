@@ -141,6 +141,7 @@ fn route() -> Route {
         addresses: AddressRules::default(),
         auth: None,
         reads_body: false,
+        json_pointers: Vec::new(),
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::counters::RouteCounters;
 use super::exposition::{Exposition, Kind};
 use super::series::Series;
-use super::{AuthResult, ConnectionRejectReason, DecisionLabel, Metrics};
+use super::{AuthResult, ConnectionRejectReason, DecisionLabel, Metrics, ProcessCounts};
 use super::{limits, process, store, upstreams};
 use crate::counter::{HistogramTotal, RequestTime};
 use crate::limit::units::Timestamp;
@@ -26,8 +26,7 @@ struct AnswersTotal {
 }
 
 impl Metrics {
-    /// The page in Prometheus' text format 0.0.4. `access_log_dropped` is the number of records that the access log
-    /// lost; `spans` has the counts of spans, if requests are traced.
+    /// The page in Prometheus' text format 0.0.4. `spans` has the counts of spans, if requests are traced.
     ///
     /// Of routes, limits and upstreams, only those that were used have series.
     pub fn render(
@@ -35,7 +34,7 @@ impl Metrics {
         plan: &Plan,
         registry: &ServerRegistry,
         store: &Store,
-        access_log_dropped: u64,
+        counts: ProcessCounts,
         spans: Option<&SpanCounts>,
         now: Timestamp,
     ) -> String {
@@ -60,7 +59,11 @@ impl Metrics {
         limits::limits(&mut page, plan, store, now);
         self.configuration(&mut page, plan);
         let dropped = "Access records dropped because the queue was full or the output failed.";
-        page.single("tollgate_access_log_dropped_total", Kind::Counter, dropped, access_log_dropped);
+        page.single("tollgate_access_log_dropped_total", Kind::Counter, dropped, counts.access_log_dropped);
+        let held = "Bytes held by requests that are not decided yet.";
+        page.single("tollgate_buffered_bytes", Kind::Gauge, held, counts.buffered_bytes);
+        let evicted = "Undecided requests refused because all together held more than `max_buffered`.";
+        page.single("tollgate_buffer_evictions_total", Kind::Counter, evicted, counts.buffer_evictions);
         if let Some(counts) = spans {
             traces(&mut page, counts);
         }

@@ -127,7 +127,10 @@ fn a_flood_of_one_off_keys_drives_no_ban_out() {
     // Ten are named each second, and the others counted in one line.
     let seconds = usize::try_from(started.elapsed().as_secs()).expect("few");
     let lines = gateway.stderr_lines().len();
-    assert!(lines < 50 + 11 * seconds, "the log names a few bans and counts the others: {lines} in {seconds} s");
+    assert!(
+        lines < 50 + 11 * seconds,
+        "the log names a few bans and counts the others: {lines} in {seconds} s"
+    );
     // Keys that are never refused leave no trace.
     let request = |number| format!("GET / HTTP/1.1\r\nhost: test\r\nx-client: once-{number}\r\n\r\n");
     let statuses = Load { requests: 4_000, concurrency: 8 }.run(gateway.addr(), request);

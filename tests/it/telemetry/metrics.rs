@@ -10,7 +10,7 @@ use tollgate::plan::{Plan, UpstreamIndex};
 use tollgate::route::RouteIndex;
 use tollgate::store::Store;
 use tollgate::telemetry::metrics::{
-    ConnectionRejectReason, DecisionLabel, Metrics, NO_ROUTE, RequestOutcome, WorkerMetrics,
+    ConnectionRejectReason, DecisionLabel, Metrics, NO_ROUTE, ProcessCounts, RequestOutcome, WorkerMetrics,
 };
 use tollgate::upstream::server_registry::ServerRegistry;
 use tollgate::upstream::{Failure, RetryReason};
@@ -40,7 +40,7 @@ fn scrape(metrics: &Metrics, plan: &Plan) -> Page {
         plan,
         &ServerRegistry::default(),
         &Store::new(10, None).unwrap(),
-        7,
+        ProcessCounts { access_log_dropped: 7, ..ProcessCounts::default() },
         None,
         Timestamp(0),
     ))
@@ -69,6 +69,8 @@ fn every_metric_of_the_contract_has_its_name_kind_and_labels() {
         ("process_resident_memory_bytes", "gauge", vec![]),
         ("process_start_time_seconds", "gauge", vec![]),
         ("tollgate_access_log_dropped_total", "counter", vec![]),
+        ("tollgate_buffer_evictions_total", "counter", vec![]),
+        ("tollgate_buffered_bytes", "gauge", vec![]),
         ("tollgate_build_info", "gauge", vec!["version"]),
         ("tollgate_config_last_reload_successful", "gauge", vec![]),
         ("tollgate_config_reloads_total", "counter", vec!["result"]),
@@ -250,7 +252,7 @@ fn names_that_go_take_their_series_along() {
         &last,
         &ServerRegistry::default(),
         &Store::new(1, None).unwrap(),
-        0,
+        ProcessCounts::default(),
         None,
         Timestamp(0),
     );

@@ -1,0 +1,178 @@
+//! Members of JSON documents that limits count by.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use smallvec::SmallVec;
+
+use super::{BodyValue, Collected, UnreadableBody};
+use crate::measure::JsonPointer;
+
+/// The values of a JSON document that limits count by. The document is read once, however many they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JsonMembers(Vec<(JsonPointer, BodyValue<'static>)>);
+
+impl JsonMembers {
+    /// The values at these pointers.
+    pub fn read(body: &[u8], pointers: &[JsonPointer]) -> Self {
+        let tokens: Vec<Vec<Token>> = pointers.iter().map(Token::all_of).collect();
+        let mut found: Vec<Collected> = pointers.iter().map(|_| Collected::default()).collect();
+        let at = tokens.iter().enumerate().map(|(pointer, tokens)| (pointer, &tokens[..])).collect();
+        let is_whole = std::str::from_utf8(body).is_ok_and(|text| {
+            let mut reader = serde_json::Deserializer::from_str(text);
+            let walked = Walk { at, found: &mut found }.deserialize(&mut reader);
+            walked.and_then(|()| reader.end()).is_ok()
+        });
+        let value = |found: Collected| match is_whole && !found.is_container {
+            true => found.value(),
+            false => BodyValue::Unreadable(UnreadableBody::Broken),
+        };
+        Self(pointers.iter().cloned().zip(found.into_iter().map(value)).collect())
+    }
+
+    /// The value at one of these pointers.
+    pub(super) fn value(&self, pointer: &JsonPointer) -> BodyValue<'_> {
+        let known = self.0.iter().find(|(known, _)| known == pointer);
+        known.map_or(BodyValue::Unreadable(UnreadableBody::Broken), |(_, value)| value.borrowed())
+    }
+}
+
+/// A token of a pointer, and the same in lower case.
+#[derive(Debug)]
+struct Token {
+    exact: String,
+    folded: String,
+    /// As the index of an array: RFC 6901 §4 allows no leading zero.
+    index: Option<usize>,
+}
+
+impl Token {
+    /// The tokens of a pointer.
+    fn all_of(pointer: &JsonPointer) -> Vec<Self> {
+        let token = |key| {
+            let exact = String::from_utf8_lossy(key).into_owned();
+            let index = exact.parse().ok().filter(|index: &usize| index.to_string() == exact);
+            Self { folded: exact.to_lowercase(), exact, index }
+        };
+        pointer.keys().map(token).collect()
+    }
+}
+
+/// Pointers that lead to a value or into it: the index of each, and its further tokens.
+type Leads<'t> = SmallVec<[(usize, &'t [Token]); 4]>;
+
+/// Goes to the values that pointers lead to.
+struct Walk<'t, 'w> {
+    /// Those of the present value.
+    at: Leads<'t>,
+    found: &'w mut [Collected],
+}
+
+impl<'t> Walk<'t, '_> {
+    /// A value that has no members.
+    fn scalar(self, text: impl AsRef<[u8]>) {
+        for (pointer, tokens) in self.at {
+            if tokens.is_empty() {
+                self.found[pointer].add(text.as_ref());
+            }
+        }
+    }
+
+    /// Enters an object or a list: a pointer that ends here leads to no value that a limit can count by.
+    fn enter(&mut self) {
+        let found = &mut *self.found;
+        self.at.retain(|(pointer, tokens)| {
+            found[*pointer].is_container |= tokens.is_empty();
+            !tokens.is_empty()
+        });
+    }
+
+    /// The pointers that lead into a member.
+    fn below(&self, leads: impl Fn(&Token) -> bool) -> Leads<'t> {
+        let next = |(pointer, tokens): &(usize, &'t [Token])| {
+            let (token, rest) = tokens.split_first()?;
+            leads(token).then_some((*pointer, rest))
+        };
+        self.at.iter().filter_map(next).collect()
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Walk<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Walk<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.scalar(text);
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<(), E> {
+        self.scalar(number.to_string());
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<(), E> {
+        self.scalar(number.to_string());
+        Ok(())
+    }
+
+    /// `1.0` and `1e0` are written as `1`: they are the same number.
+    fn visit_f64<E>(self, number: f64) -> Result<(), E> {
+        // `-0` is 0.
+        let number = if number == 0.0 { 0.0 } else { number };
+        self.scalar(number.to_string());
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, truth: bool) -> Result<(), E> {
+        self.scalar(truth.to_string());
+        Ok(())
+    }
+
+    /// `null`.
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        self.enter();
+        while let Some(key) = map.next_key::<Cow<'_, str>>()? {
+            let folded = key.to_lowercase();
+            let at = self.below(|token| token.exact == *key || token.folded == folded);
+            if at.is_empty() {
+                map.next_value::<IgnoredAny>()?;
+            } else {
+                map.next_value_seed(Walk { at, found: self.found })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
+        self.enter();
+        for index in 0.. {
+            let at = self.below(|token| token.index == Some(index));
+            let more = if at.is_empty() {
+                list.next_element::<IgnoredAny>()?.is_some()
+            } else {
+                list.next_element_seed(Walk { at, found: self.found })?.is_some()
+            };
+            if !more {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
