@@ -139,6 +139,8 @@ pub struct Applied {
     pub missing: Option<Missing>,
     /// Each policy as text.
     pub policies: Vec<String>,
+    /// Whether automatic bans neither begin for the key nor refuse it.
+    pub by_hand_only: bool,
     /// Its ban as text.
     pub ban: Option<String>,
 }
@@ -434,6 +436,7 @@ impl Applied {
                 .iter()
                 .map(|policy| description::policy(policy, stands.cost()))
                 .collect(),
+            by_hand_only: stands.by_hand_only(),
             ban: limit.ban.as_ref().map(|ban| ban.algorithm.to_string()),
         }
     }

@@ -401,7 +401,7 @@ impl SeenRequest<'_> {
             path: self.head.target.path,
             query: self.head.target.query,
             fields: self.head.fields,
-            client: self.client.address,
+            client: self.client.identified.then_some(self.client.address),
             secure: self.secure,
             now,
         }

@@ -99,7 +99,8 @@ impl<'e> LimitOutcome<'e> {
         let now = shared.clock.now();
         let limit = plan.limit(applied.index);
         let charged = applied.owner.filter(|_| state.is_some());
-        let ban = charged.and_then(|owner| limit.refusing_ban(shared.store.bans(), owner, applied.mode, now));
+        let ban = charged
+            .and_then(|owner| limit.refusing_ban(shared.store.bans(), owner, applied.by_hand_only, now));
         Ok(Self { applied, state, banned: ban.map(|ban| (ban.until, ban.until.since(now))) })
     }
 
