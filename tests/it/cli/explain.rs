@@ -48,6 +48,13 @@ fn it_tells_the_route_the_keys_and_why_not_the_others() {
     assert!(stdout.lines().any(|line| line.starts_with("route") && line.contains("`rest`")), "{stdout}");
 }
 
+#[test]
+fn it_tells_that_get_includes_head() {
+    let output = explain(&["HEAD", "http://api.example.com/search/a"]);
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(stdout.contains("`GET` includes `HEAD`"), "{stdout}");
+}
+
 /// A client that a trusted proxy names unreadably may be any of those that `deny` names.
 #[test]
 fn it_tells_that_a_client_is_not_identified() {
