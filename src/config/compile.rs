@@ -190,7 +190,8 @@ fn reachable(draft: &FileDraft, reader: &Diagnostics<'_>) -> RouteTable {
         );
         reader.fault(hidden.span, message, "give one of the two other conditions, or leave this route out");
     }
-    if !is_unknown {
+    // A route that is left out may take the requests.
+    if !is_unknown && sound.len() == draft.routes.len() {
         other_methods::check(&sound, &table, matching, &draft.limits, reader);
     }
     table
