@@ -1,3 +1,4 @@
 //! Passwords: `[auth]` with `type = "basic"`, through the real binary.
 
 mod checks;
+mod explain;
