@@ -1,55 +1,15 @@
 //! Good, wrong, changed and floods of passwords.
 
-use std::path::Path;
 use std::process::{Command, Output};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use rustix::process::Signal;
 
-use crate::harness::{Backend, Client, Gateway, Response, binary, everything_to, get_with};
+use super::{Folder, basic, line};
+use crate::harness::{Backend, Client, Gateway, Response, binary, get_with};
 
 const CHALLENGE: &str = "Basic realm=\"people\", charset=\"UTF-8\"";
-
-/// `name:hash`, the hash by another tool's format: `$2y$`, as Apache's `htpasswd` writes it.
-pub(super) fn line(name: &str, password: &str, cost: u32) -> String {
-    let hash = bcrypt::hash(password, cost).expect("a hash");
-    format!("{name}:{}\n", hash.replace("$2b$", "$2y$"))
-}
-
-pub(super) struct Folder(tempfile::TempDir);
-
-impl Folder {
-    pub(super) fn new(users: &str) -> Self {
-        let folder = Self(tempfile::tempdir().expect("a temporary directory"));
-        folder.write(users);
-        folder
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn write(&self, users: &str) {
-        std::fs::write(self.path().join("users.htpasswd"), users).expect("the file can be written");
-    }
-
-    /// `[auth.people]` with these further lines.
-    pub(super) fn auth(&self, rest: &str) -> String {
-        let file = self.path().join("users.htpasswd");
-        format!("[auth.people]\ntype = \"basic\"\nfile = \"{}\"\n{rest}\n", file.display())
-    }
-
-    fn gateway(&self, backend: &Backend, rest: &str) -> Gateway {
-        Gateway::start(&everything_to(backend, &format!("auth = \"people\"\n{}", self.auth(rest))))
-    }
-}
-
-pub(super) fn basic(credential: impl AsRef<[u8]>) -> String {
-    format!("authorization: Basic {}\r\n", STANDARD.encode(credential))
-}
 
 fn ask(gateway: &Gateway, credential: &str) -> Response {
     get_with(gateway.addr(), "/", &basic(credential))

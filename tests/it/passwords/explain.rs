@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use super::checks::{Folder, basic, line};
+use super::{Folder, basic, line};
 use crate::harness::api::{ask_with, good};
 use crate::harness::{Gateway, binary, get_with};
 
