@@ -32,6 +32,7 @@ mod log;
 mod name;
 mod named_file;
 mod networks;
+mod other_methods;
 mod peek;
 mod policy;
 mod rated;

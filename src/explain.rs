@@ -2,9 +2,11 @@
 
 mod description;
 pub(crate) mod json;
+mod live;
 mod request;
 pub(crate) mod text;
 
+pub use live::{LiveCredential, PendingCredential, Running, explain_live, pending_credential};
 pub use request::{ExplainFault, ExplainRequest};
 
 use http::StatusCode;
@@ -14,7 +16,7 @@ use crate::http1::request::{RequestError, RequestHead};
 use crate::limit::units::{Cost, Fingerprint};
 use crate::plan::action::{ResponseContent, RouteAction};
 use crate::plan::admission::{self, LimitCheck};
-use crate::plan::auth::{NamedConsumer, VerifiedCredential};
+use crate::plan::auth::{AuthMethod, NamedConsumer, VerifiedCredential};
 use crate::plan::loop_mark::LoopMark;
 use crate::plan::resolve::{EarlyResponse, Peer, Resolution, RoutedRequest, resolve};
 use crate::plan::trial::Trial;
@@ -27,6 +29,8 @@ use crate::route::key::{KeySecret, Missing};
 use crate::route::mask::{Masking, ShortIds};
 use crate::route::{self, Conditions, Match, RouteIndex};
 
+/// Why a credential is not verified without a running gateway.
+const OFFLINE: &str = "only a running gateway verifies passwords and tokens (`--live`)";
 /// Of more routes than this only those with the request's path are listed, and no more than this.
 const MAX_TOLD: usize = 20;
 
@@ -43,6 +47,8 @@ pub struct Explanation {
     pub consumer: Option<ExplainedConsumer>,
     /// The response before any limit is checked; `None`: the limits decide.
     pub answer: Option<ExplainedAnswer>,
+    /// Why its credential is not verified, if it is not: then nothing is known of what comes after.
+    pub unverified: Option<&'static str>,
     /// The route, if it has one.
     pub route: Option<Taken>,
     /// Other routes by name, with the reason why each does not match; of more than 20 routes only those with the
@@ -139,6 +145,8 @@ pub struct Applied {
     pub missing: Option<Missing>,
     /// Each policy as text.
     pub policies: Vec<String>,
+    /// Whether automatic bans neither begin for the key nor refuse it.
+    pub by_hand_only: bool,
     /// Its ban as text.
     pub ban: Option<String>,
 }
@@ -169,60 +177,33 @@ pub struct ExplainedAnswer {
     pub reason: String,
 }
 
-/// Data of a running gateway. With its `secret`, owners are those of its counters. With its `ids`, masked values have
-/// the short ids of its other views. With its `loop_mark`, forwarding loops are detected.
-#[derive(Clone, Copy, Debug)]
-pub struct Running<'a> {
-    /// Keys the fingerprints of clients' keys.
-    pub secret: &'a KeySecret,
-    /// Keys the short ids of masked values.
-    pub ids: &'a ShortIds,
-    /// Shows the process that a request has passed it before.
-    pub loop_mark: &'a LoopMark,
-}
-
-/// Explains what the gateway would do with the request. Pure: no counter is read or charged.
+/// Explains what the gateway would do with the request. Pure: no counter is read or charged, and no password or token is
+/// verified.
 pub fn explain(plan: &Plan, request: &ExplainRequest) -> Explanation {
-    // Owners are not used without a running gateway, so any secret will do.
-    explain_with(plan, request, &KeySecret::Process([0; 16]), None)
-}
-
-/// The same for a running gateway.
-pub fn explain_live(plan: &Plan, request: &ExplainRequest, running: Running<'_>) -> Explanation {
-    explain_with(plan, request, running.secret, Some(running))
-}
-
-fn explain_with(
-    plan: &Plan,
-    request: &ExplainRequest,
-    secret: &KeySecret,
-    running: Option<Running<'_>>,
-) -> Explanation {
     let mut spans = Vec::new();
-    let head = match request.head(&mut spans) {
-        Ok(head) => head,
-        Err(fault) => return Explanation::refused(plan, request, fault),
-    };
+    match request.head(&mut spans) {
+        Ok(head) => {
+            // Owners are not used without a running gateway, so any secret will do.
+            let secret = KeySecret::Process([0; 16]);
+            let verified = VerifiedCredential::unknown(Clock::system().now());
+            let resolution = resolved(plan, request, &head, (&secret, None), &verified);
+            Explanation::of(plan, request, &head, &resolution, None, OFFLINE)
+        }
+        Err(fault) => Explanation::refused(plan, request, fault),
+    }
+}
+
+/// The request as the gateway resolves it.
+fn resolved<'p, 'r>(
+    plan: &'p Plan,
+    request: &ExplainRequest,
+    head: &'r RequestHead<'r>,
+    (secret, loop_mark): (&KeySecret, Option<&LoopMark>),
+    verified: &'p VerifiedCredential,
+) -> Resolution<'p, 'r> {
     // With TLS, so that the route behind a redirect is explained too.
     let peer = Peer { address: request.peer, secure: true, subject: None };
-    let loop_mark = running.map(|running| running.loop_mark);
-    let now = Clock::system().now();
-    let verified = VerifiedCredential::unknown(now);
-    let resolve = || resolve(plan, secret, loop_mark, &head, peer, &verified, Some(&RequestContent::Unknown));
-    let mut resolution = resolve();
-    if let (Err(EarlyResponse::Unverified(auth)), Some(seen)) = (&resolution.outcome, &resolution.seen)
-        && let Some(verification) = plan.verification(*auth, &seen.request(), now)
-        && let Some(result) = verification.run()
-    {
-        verified.set(*auth, result);
-        resolution = resolve();
-    }
-    let ids = running.map(|running| running.ids);
-    let mut explanation = Explanation::of(plan, request, &head, &resolution, ids);
-    if let (Some(answer), Some(fault)) = (&mut explanation.answer, verified.fault()) {
-        answer.reason = fault.to_string();
-    }
-    explanation
+    resolve(plan, secret, loop_mark, head, peer, verified, Some(&RequestContent::Unknown))
 }
 
 impl Explanation {
@@ -236,6 +217,7 @@ impl Explanation {
             identified: "the peer itself: the request cannot be read".into(),
             consumer: None,
             answer: Some(answer),
+            unverified: None,
             route: None,
             others: Vec::new(),
             untold: 0,
@@ -248,8 +230,17 @@ impl Explanation {
         head: &RequestHead<'_>,
         resolution: &Resolution<'_, '_>,
         ids: Option<&ShortIds>,
+        reason: &'static str,
     ) -> Self {
         let Resolution { client, host, route, seen, outcome } = resolution;
+        let early = outcome.as_ref().err();
+        let unverified = match early {
+            Some(EarlyResponse::Unverified(auth)) => Some(match plan.auth(*auth).method {
+                AuthMethod::Forward(_) => "a service decides about the request, and is not asked here",
+                _ => reason,
+            }),
+            _ => None,
+        };
         let routed = outcome.as_ref().ok();
         let request = routed.map(RoutedRequest::request).or_else(|| seen.as_ref().map(|seen| seen.request()));
         let (others, untold) =
@@ -268,7 +259,8 @@ impl Explanation {
             consumer: routed
                 .and_then(|routed| routed.consumer)
                 .map(|named| ExplainedConsumer::of(plan, named)),
-            answer: outcome.as_ref().err().map(|response| ExplainedAnswer::of(plan, response)),
+            answer: early.filter(|_| unverified.is_none()).map(|early| ExplainedAnswer::of(plan, early)),
+            unverified,
             route: route_taken,
             others,
             untold,
@@ -295,9 +287,7 @@ impl ExplainedAnswer {
                 rule.map_or_else(|| reason.detail.to_string(), |rule| rule.words().to_owned())
             }
             EarlyResponse::Unauthenticated(failure) => failure.fault.detail().into(),
-            EarlyResponse::Unverified(_) => {
-                "the credential can not be verified here: it takes the keys of an issuer, or a service".into()
-            }
+            EarlyResponse::Unverified(_) => "the credential is not verified".into(),
             EarlyResponse::Unread => "the body is not known".into(),
             EarlyResponse::Redirect(location) => format!("to `{}`", without_credentials(plan, location)),
             EarlyResponse::Preflight => "a browser's preflight".into(),
@@ -434,6 +424,7 @@ impl Applied {
                 .iter()
                 .map(|policy| description::policy(policy, stands.cost()))
                 .collect(),
+            by_hand_only: stands.by_hand_only(),
             ban: limit.ban.as_ref().map(|ban| ban.algorithm.to_string()),
         }
     }

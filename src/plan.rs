@@ -41,7 +41,7 @@ use crate::measure::JsonPointer;
 use crate::route::client::{AddressRules, ClientRule};
 use crate::route::exemptions::Exemptions;
 use crate::route::key::{Key, Part};
-use crate::route::path::PathMatching;
+use crate::route::path::{EncodedDots, PathMatching};
 use crate::route::{Conditions, RouteIndex, RouteTable};
 use crate::store::redis::settings as redis;
 use crate::store::{OnError, ParamsId, SharedKeyInfo};
@@ -173,6 +173,8 @@ pub struct Server {
     pub client: ClientRule,
     /// How the paths of routes are compared with those of requests.
     pub path_matching: PathMatching,
+    /// What is done with encoded dot segments.
+    pub encoded_dots: EncodedDots,
     /// Maximum number of connections, all workers together.
     pub max_connections: usize,
     /// Maximum number of connections of one client, except trusted proxies; `None`: no limit.

@@ -8,6 +8,7 @@ pub mod content;
 pub mod cookie;
 pub mod credential;
 pub mod exemptions;
+mod folding;
 pub mod identity;
 pub mod key;
 pub mod mask;
@@ -82,7 +83,8 @@ pub struct Conditions {
     pub hosts: Vec<HostPattern>,
     /// The path.
     pub path: PathMatcher,
-    /// Any of these, as written: GET does not include HEAD. Empty: any method.
+    /// Any of these, as written; GET includes HEAD unless a route that fits the same request names HEAD. Empty: any
+    /// method.
     pub methods: Vec<Method>,
     /// All of these; empty: any.
     pub values: Vec<Condition>,
@@ -206,9 +208,9 @@ impl Conditions {
         })
     }
 
-    /// Whether method and values satisfy their conditions.
-    fn accepts(&self, request: &RouteRequest<'_>) -> bool {
-        self.takes(request.method) && self.values.iter().all(|condition| condition.holds(request))
+    /// Whether the conditions on values hold.
+    fn has_values_of(&self, request: &RouteRequest<'_>) -> bool {
+        self.values.iter().all(|condition| condition.holds(request))
     }
 
     /// Whether the method is among the route's.

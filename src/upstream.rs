@@ -147,9 +147,8 @@ pub struct Pools {
 /// An upstream's name and `host:port`.
 type ServerName = (Arc<str>, Arc<str>);
 
-/// The maximum number of stale connections for one request: a kept connection, and those that it shares, may all end at
-/// about the same time.
-const MAX_STALE: u32 = 2;
+/// A request whose kept connection was stale is sent once more, even if it has one attempt only.
+const WITH_STALE: u32 = 2;
 
 /// The indices of servers that failed a request, in order. More than these few are rarely tried.
 type Tried = SmallVec<[usize; 4]>;
@@ -259,8 +258,9 @@ impl UpstreamClient {
     /// lead to one, too.
     ///
     /// A kept-alive connection that the server closed in the meantime is no failure of the server: the request is sent
-    /// on a fresh connection to the same server. `timeout` runs from the moment the request is sent completely; `now`
-    /// is the present time.
+    /// once more, on a new connection to the same server. That counts as an attempt, so that no request is sent more
+    /// often than the rule says. `timeout` runs from the moment the request is sent completely; `now` is the present
+    /// time.
     pub async fn send<'r, U: RequestBody>(
         &self,
         mut request: UpstreamRequest<'r, U>,
@@ -270,7 +270,7 @@ impl UpstreamClient {
     ) -> Result<(Exchange<'r, U>, ResponseHead), Failed> {
         self.budget.borrow_mut().request(now);
         // A request that cannot be retried is sent on a connection that was checked just now.
-        let careful = !(request.idempotent && request.body.is_done());
+        let mut careful = !(request.idempotent && request.body.is_done());
         if let Err(BodyFailed) = request.body.take_ready(request.message) {
             return Err(Failed::untried(Failure::Upload));
         }
@@ -281,7 +281,7 @@ impl UpstreamClient {
         let named = request.affinity.server.filter(|index| self.is_available(*index, now));
         let index = own.or(named).or_else(|| self.choose(request.affinity, &tried, now));
         let mut index = index.ok_or_else(|| Failed::untried(Failure::NoneHealthy))?;
-        let (mut fresh, mut stales, mut attempts) = (false, 0, 0);
+        let (mut fresh, mut was_stale, mut attempts) = (None, false, 0);
         loop {
             attempts += 1;
             let pool = &self.pools[index];
@@ -293,10 +293,10 @@ impl UpstreamClient {
                 Err(failure) => {
                     now = clock::now();
                     self.report_failure(index, failure, begun, now, &permit);
-                    let other = self.retry_server(&mut tried, index, affinity, now);
+                    let other = self.retry_server(&mut tried, index, attempts, affinity, now);
                     let other = other.ok_or_else(|| failed(failure))?;
                     self.note_retry(index, RetryReason::Failed(failure));
-                    index = other;
+                    (index, fresh, careful) = (other, None, true);
                     continue;
                 }
             };
@@ -311,7 +311,7 @@ impl UpstreamClient {
                         return Ok((exchange, head));
                     };
                     request = exchange.into_repeated(&head, self.upstream.idle_timeout);
-                    (index, fresh, now) = (other, false, clock::now());
+                    (index, fresh, careful, now) = (other, None, true, clock::now());
                     continue;
                 }
                 Err(failure) => failure,
@@ -320,21 +320,23 @@ impl UpstreamClient {
             if exchange.is_server_failure(failure) {
                 self.report_failure(index, failure, begun, now, &permit);
             }
-            let (stale, ending) = (exchange.is_stale() && stales < MAX_STALE, exchange.ending());
+            let may_be_stale = !was_stale && attempts < self.upstream.retry.attempts.max(WITH_STALE);
+            let (stale, ending) = (may_be_stale && exchange.is_stale(), exchange.ending());
             let late = failure == Failure::Timeout && self.upstream.retry.timeout;
             let broken = late || matches!(failure, Failure::Reset | Failure::Tls);
             let unspent = if broken { exchange.into_retryable() } else { None };
             request = unspent.ok_or_else(|| failed(failure))?;
             request.answer.bytes.clear();
             if !stale {
-                let other = self.retry_server(&mut tried, index, affinity, now);
-                let same = || self.retry_busy(&tried, index, ending, now);
+                let other = self.retry_server(&mut tried, index, attempts, affinity, now);
+                let same = || self.retry_busy(attempts, index, ending, now);
                 let next = other.or_else(same).ok_or_else(|| failed(failure))?;
                 self.note_retry(index, RetryReason::Failed(failure));
                 index = next;
             }
-            fresh = stale;
-            stales += u32::from(stale);
+            // Other kept connections may have been closed, too.
+            (fresh, careful) = (stale.then_some(now), true);
+            was_stale |= stale;
         }
     }
 
@@ -426,19 +428,20 @@ impl UpstreamClient {
         self.retries.borrow_mut().push((index, reason));
     }
 
-    /// A kept connection to the server at this index, preferably the client's own, or a new one.
+    /// A kept connection to the server at this index, preferably the client's own, or a new one. `fresh`: one that is
+    /// opened after this moment.
     async fn connection(
         &self,
         index: usize,
         careful: bool,
-        fresh: bool,
+        fresh: Option<Instant>,
         OwnConnections { kept: own, proxy_header, .. }: OwnConnections<'_>,
     ) -> Result<UpstreamConnection, Failure> {
         let pool = &self.pools[index];
         let counted = self.upstream.balance == Balance::LeastRequests;
         let in_flight = InFlight::begin(pool, self.peers.get(index).filter(|_| counted));
         let shared = || if proxy_header.is_none() { pool.idle_connection(careful) } else { None };
-        let kept = if fresh { None } else { own.take(pool, proxy_header).or_else(shared) };
+        let kept = if fresh.is_some() { None } else { own.take(pool, proxy_header).or_else(shared) };
         let mut connection = match kept {
             Some(kept) => kept,
             // Boxed: otherwise the whole state of the wait for a connection would be moved with each request.
@@ -451,8 +454,8 @@ impl UpstreamClient {
     }
 
     /// Whether to try a server with too many requests again, since there is no other.
-    fn retry_busy(&self, tried: &Tried, index: usize, ending: AbortReason, now: Instant) -> Option<usize> {
-        let left = tried.len() < self.upstream.retry.attempts as usize;
+    fn retry_busy(&self, attempts: u32, index: usize, ending: AbortReason, now: Instant) -> Option<usize> {
+        let left = attempts < self.upstream.retry.attempts;
         (ending == AbortReason::Busy && left && self.budget.borrow_mut().spend(now)).then_some(index)
     }
 
@@ -468,22 +471,24 @@ impl UpstreamClient {
         if !self.upstream.retry.statuses.contains(status) || !exchange.is_repeatable() {
             return None;
         }
-        let other = self.retry_server(tried, exchange.index(), affinity, clock::now())?;
+        let other =
+            self.retry_server(tried, exchange.index(), exchange.attempts(), affinity, clock::now())?;
         self.note_retry(exchange.index(), RetryReason::Status);
         Some(other)
     }
 
-    /// The index of the server for another attempt: another server, within the maximum of attempts and the retry
-    /// budget.
+    /// The index of the server for another attempt after this many: another server, within the maximum of attempts and
+    /// the retry budget.
     fn retry_server(
         &self,
         tried: &mut Tried,
         failed: usize,
+        attempts: u32,
         affinity: Affinity,
         now: Instant,
     ) -> Option<usize> {
         tried.push(failed);
-        if self.pools.len() < 2 || tried.len() >= self.upstream.retry.attempts as usize {
+        if self.pools.len() < 2 || attempts >= self.upstream.retry.attempts {
             return None;
         }
         let other = self.choose(affinity, tried, now)?;

@@ -189,7 +189,7 @@ impl<'p> Endpoint<'p> {
             Self::Limits => good(limits::tell(asked.shared).await),
             Self::Keys(limit) => top_keys::get(asked.shared, limit, asked.query).await.and_then(good),
             Self::Refusals => refusals::get(asked.shared, asked.query).and_then(good),
-            Self::Explain => explain::explain(asked.shared, &asked.body).await.and_then(good),
+            Self::Explain => explain::explain(asked).await.and_then(good),
             Self::Reload => control::reload(asked).await,
             Self::Drain => Ok(control::drain(asked)),
             Self::Key(limit, key) => {

@@ -23,6 +23,11 @@ impl Guard {
         Self { listen }
     }
 
+    /// Its address: `::ffff:127.0.0.1` is `127.0.0.1`.
+    fn address(&self) -> IpAddr {
+        self.listen.ip().to_canonical()
+    }
+
     pub(super) fn listen(&self) -> SocketAddr {
         self.listen
     }
@@ -31,7 +36,7 @@ impl Guard {
     /// loopback (by a foreign page, or by a name that an attacker resolves to 127.0.0.1), but then `Origin` or `Host`
     /// show it. For other addresses only the token decides: the names that lead there are unknown.
     pub(super) fn is_local(&self, uri: &Uri, headers: &HeaderMap) -> bool {
-        if !self.listen.ip().is_loopback() {
+        if !self.address().is_loopback() {
             return true;
         }
         let hosts = headers
@@ -83,9 +88,9 @@ impl Guard {
     /// `host` may be in brackets; the port does not matter.
     fn is_own(&self, host: &str) -> bool {
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        let address = bare.parse::<IpAddr>();
+        let address = bare.parse::<IpAddr>().map(|address| address.to_canonical());
         host.eq_ignore_ascii_case("localhost")
-            || address.is_ok_and(|address| address.is_loopback() || address == self.listen.ip())
+            || address.is_ok_and(|address| address.is_loopback() || address == self.address())
     }
 }
 
@@ -142,6 +147,14 @@ mod tests {
             assert!(!is_local("127.0.0.1:9900", &[(HOST, host)]), "{host}");
         }
         assert!(is_local("10.0.0.1:9900", &[(HOST, "example.com")]), "elsewhere the token decides");
+        assert!(is_local("[::ffff:10.0.0.1]:9900", &[(HOST, "example.com")]));
+        let mapped = "[::ffff:127.0.0.1]:9900";
+        assert!(
+            !is_local(mapped, &[(HOST, "example.com")]) && !is_local(mapped, &[(ORIGIN, "http://a.test")])
+        );
+        for host in ["localhost", "127.0.0.1:9900", mapped, "[::1]"] {
+            assert!(is_local(mapped, &[(HOST, host)]) && is_local("127.0.0.1:1", &[(HOST, host)]), "{host}");
+        }
     }
 
     #[test]

@@ -100,8 +100,8 @@ pub struct ForwardQuestion<'r> {
     pub query: Option<&'r str>,
     /// Its fields.
     pub fields: Fields<'r>,
-    /// Its client.
-    pub client: IpAddr,
+    /// Its client; `None`: it is not identified.
+    pub client: Option<IpAddr>,
     /// Whether the client uses TLS.
     pub secure: bool,
     /// When it came.
@@ -277,19 +277,21 @@ impl ForwardAuth {
             None => question.path.to_owned(),
         };
         let url = format!("{scheme}://{}{uri}", question.host);
-        let client = question.client.to_string();
         for (name, value) in [
             ("x-forwarded-method", question.method.as_str()),
             ("x-forwarded-proto", scheme),
             ("x-forwarded-host", question.host),
             ("x-forwarded-uri", &uri),
-            ("x-forwarded-for", &client),
-            ("x-real-ip", &client),
             ("x-original-method", question.method.as_str()),
             ("x-original-uri", &uri),
             ("x-original-url", &url),
         ] {
             fields.insert(name, HeaderValue::from_str(value)?);
+        }
+        if let Some(client) = question.client {
+            let client = HeaderValue::from_str(&client.to_string())?;
+            fields.insert("x-forwarded-for", client.clone());
+            fields.insert("x-real-ip", client);
         }
         Ok(request)
     }

@@ -103,6 +103,7 @@ fn verdict(explanation: &Value) -> String {
         }
         "refused" if wait.is_empty() && !by.is_empty() => format!("refused{by}{status}; no wait helps"),
         "no_route" => format!("no route{status}"),
+        "not_verified" => format!("not verified: {}", word(explanation, "reason")),
         "answered" => {
             format!(
                 "answered {}: {}",

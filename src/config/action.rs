@@ -144,7 +144,9 @@ fn rewrite_target(text: &str, path: &PathMatcher) -> Result<TargetTemplate, Synt
     let target = target(text, path)?;
     // Names are letters, so a segment stays one.
     let plain = alone.replace(['{', '}', '*'], "x");
-    if Path::parse(&plain, PathMatching::Strict).is_ok_and(|normal| normal.form(false) == plain) {
+    if Path::parse(&plain, PathMatching::Strict)
+        .is_ok_and(|normal| normal.form(false) == plain && !normal.has_encoded_dots())
+    {
         return Ok(target);
     }
     let help = "leave out dot segments, and decode letters that need no escape";

@@ -10,7 +10,7 @@ use super::file::FileDraft;
 use super::report::{SourceSpan, quoted};
 use super::route_limits::RouteLimit;
 use super::routes;
-use super::{consumer_rules as consumers, limits, server, sticky, upstreams};
+use super::{consumer_rules as consumers, limits, other_methods, server, sticky, upstreams};
 use crate::limit::Algorithm;
 use crate::plan::cost::CostRule;
 use crate::plan::{Endpoint, Limit, Mode, Plan, Policy, Protocol, Server, Upstream};
@@ -26,7 +26,7 @@ pub(super) fn compile(draft: FileDraft, reader: &Diagnostics<'_>) -> Option<Plan
     let is_unknown = |key| reader.is_uncertain(server::TITLE, key);
     let known_routes = || draft.routes.iter().filter(|route| reader.is_known(route.route.is_some()));
     duplicate_names(known_routes(), reader);
-    let table = reachable(&draft.routes, draft.server.path_matching, reader);
+    let table = reachable(&draft, reader);
     let cluster =
         draft.store.shared.as_ref().is_some_and(|shared| matches!(shared.servers, RedisServers::Cluster(_)));
     let server = &draft.server;
@@ -168,8 +168,10 @@ fn duplicate_names<'d>(routes: impl Iterator<Item = &'d routes::RouteDraft>, rea
 }
 
 /// The table of all routes with valid conditions; of them, those that no request can reach are errors.
-fn reachable(routes: &[routes::RouteDraft], matching: PathMatching, reader: &Diagnostics<'_>) -> RouteTable {
-    let sound: Vec<_> = routes.iter().filter_map(|route| Some((route, route.conditions.clone()?))).collect();
+fn reachable(draft: &FileDraft, reader: &Diagnostics<'_>) -> RouteTable {
+    let matching = draft.server.path_matching;
+    let sound: Vec<_> =
+        draft.routes.iter().filter_map(|route| Some((route, route.conditions.clone()?))).collect();
     let (sound, conditions): (Vec<_>, Vec<_>) = sound.into_iter().unzip();
     let is_unknown = reader.is_uncertain(server::TITLE, "path_matching");
     if matching == PathMatching::Lenient && !is_unknown {
@@ -187,6 +189,10 @@ fn reachable(routes: &[routes::RouteDraft], matching: PathMatching, reader: &Dia
             quoted(&taker.name)
         );
         reader.fault(hidden.span, message, "give one of the two other conditions, or leave this route out");
+    }
+    // A route that is left out may take the requests.
+    if !is_unknown && sound.len() == draft.routes.len() {
+        other_methods::check(&sound, &table, matching, &draft.limits, reader);
     }
     table
 }

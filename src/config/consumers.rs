@@ -8,7 +8,7 @@ use csv::{Reader, ReaderBuilder, StringRecord};
 use foldhash::HashMap;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use memchr::{memchr, memchr_iter, memmem};
+use memchr::{memchr, memchr_iter};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::named_file::MAX_TABLE_BYTES;
@@ -96,7 +96,7 @@ impl CsvFile<'_, '_> {
             self.fault(1, "the system has no random numbers", "look at `/dev/urandom`");
             return None;
         }
-        let digests = memmem::find(bytes, KeyForm::DIGEST.as_bytes()).is_some();
+        let digests = KeyForm::may_have_digests(bytes);
         let (name, tier) = (after_key(columns.name), columns.tier.map(after_key));
         let mut consumers = Consumers::new(names.collect(), name, tier, digests, secret);
         // A row has a comma or a line feed behind each value, a key and a name.

@@ -103,7 +103,7 @@ fn public(jwks: &ConfigValue<'_>, algorithms: Option<&ConfigValue<'_>>) -> Optio
 
 fn is_loopback(server: &Endpoint) -> bool {
     let address = server.host.parse::<std::net::IpAddr>();
-    server.host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    server.host == "localhost" || address.is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 fn algorithm(value: &ConfigValue<'_>) -> Option<SignatureAlgorithm> {

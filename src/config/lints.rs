@@ -9,7 +9,7 @@ use super::{limits, server, store};
 use crate::plan::cost::CostRule;
 use crate::plan::{Limit, LimitIndex, Mode};
 use crate::route::key::{Missing, Part};
-use crate::route::path::PathMatching;
+use crate::route::path::{EncodedDots, Path, PathMatching};
 
 /// A shared log of more events may block the server for some ten milliseconds after a lull, when all of them expire at
 /// once.
@@ -34,6 +34,7 @@ pub(super) fn advise(draft: &FileDraft, reader: &Diagnostics<'_>) {
     for route in draft.routes.iter().filter(|route| reader.is_known(route.route.is_some())) {
         idle_limits(route, reader);
         uncompared_parameters(route, draft, reader);
+        refused_path(route, draft, reader);
         endless_redirect(route, draft, reader);
     }
 }
@@ -48,6 +49,22 @@ fn uncompared_parameters(route: &routes::RouteDraft, draft: &FileDraft, reader: 
         let message =
             format!("`;` and what follows it in a segment are not compared: {} has them", quoted(&path));
         let help = "leave them out, or write `path_matching = \"strict\"` in [server]";
+        reader.warn(route.span, message, help);
+    }
+}
+
+/// Requests for a path with encoded dot segments are refused before any route is looked for.
+fn refused_path(route: &routes::RouteDraft, draft: &FileDraft, reader: &Diagnostics<'_>) {
+    let Some(conditions) = &route.conditions else { return };
+    let is_unknown = reader.is_uncertain(server::TITLE, "encoded_dots");
+    let is_refused = draft.server.encoded_dots == EncodedDots::Reject && !conditions.path.is_regex();
+    let path = conditions.path.to_string();
+    let has_dots =
+        Path::parse(&path, PathMatching::Strict).is_ok_and(|normalised| normalised.has_encoded_dots());
+    if !is_unknown && is_refused && has_dots {
+        let message =
+            format!("requests for {} are answered with 400: it has an encoded dot segment", quoted(&path));
+        let help = "write the path that the backend serves, or `encoded_dots = \"pass\"` in [server]";
         reader.warn(route.span, message, help);
     }
 }

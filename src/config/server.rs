@@ -13,7 +13,7 @@ use super::value::ConfigValue;
 use super::{networks, remedies, tls};
 use crate::plan::{Listener, RatelimitHeaders, RatelimitPolicies, RequestIds, Server};
 use crate::route::client::{ClientRule, ClientSource};
-use crate::route::path::PathMatching;
+use crate::route::path::{EncodedDots, PathMatching};
 
 /// The name of the section in messages.
 pub(super) const TITLE: &str = "`[server]`";
@@ -33,6 +33,8 @@ const BUFFERED_BYTES: (u64, u64) = (1 << 20, 64 << 30);
 
 const PATH_MATCHING: [(&str, PathMatching); 2] =
     [("lenient", PathMatching::Lenient), ("strict", PathMatching::Strict)];
+
+const ENCODED_DOTS: [(&str, EncodedDots); 2] = [("reject", EncodedDots::Reject), ("pass", EncodedDots::Pass)];
 
 const REQUEST_IDS: [(&str, RequestIds); 3] =
     [("own", RequestIds::Own), ("all", RequestIds::All), ("off", RequestIds::Off)];
@@ -60,6 +62,7 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> ServerDraft<'_> {
         client: client_rule(&mut table),
         path_matching: table
             .or("path_matching", PathMatching::default(), |value| value.choice(&PATH_MATCHING)),
+        encoded_dots: table.or("encoded_dots", EncodedDots::default(), |value| value.choice(&ENCODED_DOTS)),
         max_connections: table.or("max_connections", 10_000, |value| positive(&value, MAX_CONNECTIONS)),
         max_connections_per_client: table
             .optional("max_connections_per_client", |value| positive(&value, MAX_CONNECTIONS)),

@@ -68,6 +68,9 @@ pub(super) fn why(conditions: &Conditions, request: &route::RouteRequest<'_>) ->
     ];
     reasons.push(match conditions.methods.as_slice() {
         [] => ("method", "any".into()),
+        methods if !methods.contains(request.method) => {
+            ("method", format!("`GET` includes `{}`, which no route that fits names", request.method))
+        }
         methods => ("method", format!("`{}` is {}", request.method, one_of(methods))),
     });
     reasons.extend(conditions.values.iter().map(|condition| match condition {

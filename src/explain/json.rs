@@ -34,7 +34,7 @@ pub(crate) fn object(plan: &Plan, explanation: &Explanation) -> Value {
         "tier": consumer.and_then(|consumer| consumer.tier.as_ref()),
         "auth": consumer.map(|consumer| &consumer.auth),
         "verdict": null, "status": null,
-        "reason": explanation.answer.as_ref().map(|answer| &answer.reason),
+        "reason": explanation.answer.as_ref().map(|answer| &*answer.reason).or(explanation.unverified),
         "limit": null, "wait_ms": null, "until": null,
         "route": explanation.route.as_ref().map(route),
         "limits": limits.map(|applied| limit(plan, applied)).collect::<Vec<_>>(),
@@ -110,19 +110,22 @@ fn lacking(applied: &Applied, how: &str) -> String {
     is(how).or_else(|| is(REPEATED)).unwrap_or_else(|| format!("a part of the key {how}"))
 }
 
-/// The decision before any limit is checked, as a word, and the status of the gateway's own response; `None`: the
-/// limits decide.
-pub(crate) fn early_outcome(explanation: &Explanation) -> Option<(&'static str, u16)> {
+/// The decision before any limit is checked, as a word, and the status of the gateway's own response, if it is known;
+/// `None`: the limits decide.
+pub(crate) fn early_outcome(explanation: &Explanation) -> Option<(&'static str, Option<u16>)> {
+    if explanation.unverified.is_some() {
+        return Some(("not_verified", None));
+    }
     let answer = explanation.answer.as_ref().map(|answer| answer.status);
     let Some(route) = &explanation.route else {
         let unrouted = answer.is_none_or(|status| status == StatusCode::NOT_FOUND);
         let verdict = if unrouted { "no_route" } else { "answered" };
-        return Some((verdict, answer.unwrap_or(StatusCode::NOT_FOUND).as_u16()));
+        return Some((verdict, Some(answer.unwrap_or(StatusCode::NOT_FOUND).as_u16())));
     };
     if let Some(status) = answer {
-        return Some(("answered", status.as_u16()));
+        return Some(("answered", Some(status.as_u16())));
     }
-    route.redirect.is_some().then_some(("redirected", StatusCode::PERMANENT_REDIRECT.as_u16()))
+    route.redirect.is_some().then_some(("redirected", Some(StatusCode::PERMANENT_REDIRECT.as_u16())))
 }
 
 /// The decision as far as it needs no counters: its word, the status, and the limit that refuses.
@@ -131,7 +134,7 @@ fn known_outcome<'e>(
     explanation: &'e Explanation,
 ) -> (Option<&'static str>, Option<u16>, Option<&'e str>) {
     if let Some((verdict, status)) = early_outcome(explanation) {
-        return (Some(verdict), Some(status), None);
+        return (Some(verdict), status, None);
     }
     let Some(route) = &explanation.route else { return (None, None, None) };
     let lacks_key =

@@ -23,12 +23,15 @@ impl Display for Explanation {
         match &self.route {
             Some(route) => {
                 route.fmt(f)?;
-                if route.limits.is_empty() && self.answer.is_none() {
+                if route.limits.is_empty() && self.answer.is_none() && self.unverified.is_none() {
                     line(f, "limits", "none: every request passes")?;
                 }
             }
             None if self.is_unrouted() => line(f, "route", "none matches: answered 404")?,
             None => {}
+        }
+        if let Some(reason) = self.unverified {
+            line(f, "credential", format_args!("not verified: {reason}"))?;
         }
         if let Some(ExplainedAnswer { status, reason }) = self.answer.as_ref().filter(|_| !self.is_unrouted())
         {

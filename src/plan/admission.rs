@@ -38,6 +38,9 @@ pub struct LimitCheck<'a> {
     pub mode: Mode,
     /// Whether and how the limit applies.
     pub applicability: Applicability,
+    /// The key holds the address of a proxy in place of that of a client that is not identified. It begins no automatic
+    /// ban, and none refuses it: others share the address.
+    pub shares_address: bool,
 }
 
 /// Whether and how a limit applies to a request.
@@ -151,9 +154,10 @@ impl<'a> RequestCharges<'a> {
             let limit = plan.limit(limit_use.limit);
             let tier = limit.tier(request.consumer.and_then(|consumer| consumer.tier()));
             let mode = limit.mode_of(request, &route.name, route.conditions.merge_slashes);
-            let mut check = LimitCheck { limit, tier, mode, applicability: Applicability::Free };
+            let mut check =
+                LimitCheck { limit, tier, mode, applicability: Applicability::Free, shares_address: false };
             let cost = limit_use.cost.on_admission(request);
-            check.applicability = assessment.check(index, check, cost, route, request, secret);
+            check.applicability = assessment.check(index, &mut check, cost, route, request, secret);
             assessment.checks.push(check);
         }
         assessment
@@ -168,8 +172,9 @@ impl<'a> RequestCharges<'a> {
     ) -> Self {
         let mut charges = Self::default();
         let mode = limit.mode_of(request, &route.name, route.conditions.merge_slashes);
-        let mut check = LimitCheck { limit, tier: None, mode, applicability: Applicability::Free };
-        check.applicability = charges.check(0, check, Some(Cost::ONE), route, request, secret);
+        let mut check =
+            LimitCheck { limit, tier: None, mode, applicability: Applicability::Free, shares_address: false };
+        check.applicability = charges.check(0, &mut check, Some(Cost::ONE), route, request, secret);
         charges.checks.push(check);
         charges
     }
@@ -178,7 +183,7 @@ impl<'a> RequestCharges<'a> {
     fn check(
         &mut self,
         index: usize,
-        check: LimitCheck<'a>,
+        check: &mut LimitCheck<'a>,
         cost: Option<Cost>,
         route: &Route,
         request: &RouteRequest<'_>,
@@ -203,7 +208,9 @@ impl<'a> RequestCharges<'a> {
             KeyResult::Unreadable(fault) => return Applicability::Unreadable(fault),
         };
         self.charges.extend(charges(check.policies(), owner, cost, group));
-        self.may_ban |= limit.ban.is_some();
+        check.shares_address = !request.client.identified
+            && limit.key.holds_address(request, &route.name, route.conditions.merge_slashes);
+        self.may_ban |= limit.ban.is_some() && !check.shares_address;
         self.takes_places |= limit.is_concurrency();
         Applicability::Charged(cost, first)
     }
@@ -223,7 +230,7 @@ impl<'a> RequestCharges<'a> {
     /// The charges of the bans: each counts a refusal by its limit.
     pub fn bans(&self) -> SmallVec<[Charge<'a>; 1]> {
         let mut bans = SmallVec::new();
-        for used in self.checks.iter().filter(|_| self.may_ban) {
+        for used in self.checks.iter().filter(|used| self.may_ban && !used.shares_address) {
             let (Some(ban), Some(owner)) = (&used.limit.ban, self.owner(used)) else { continue };
             let indices = used.indices();
             // `config` allows a request far fewer than 256 charges.
@@ -268,7 +275,7 @@ impl<'a> RequestCharges<'a> {
     #[cold]
     #[inline(never)]
     pub fn banned(&self, bans: &Bans, now: Timestamp) -> Option<BanRefusal<'a>> {
-        self.refused_by(|used, owner| used.limit.refusing_ban(bans, owner, used.mode, now), now)
+        self.refused_by(|used, owner| used.limit.refusing_ban(bans, owner, used.by_hand_only(), now), now)
     }
 
     /// The refusal for a ban that the store has told of, and that this process does not know any more: its table was
@@ -429,6 +436,11 @@ impl<'a> LimitCheck<'a> {
     #[inline]
     pub fn policies(&self) -> &'a [Policy] {
         self.limit.policies_of(self.tier)
+    }
+
+    /// Whether automatic bans neither begin for the key nor refuse it.
+    pub fn by_hand_only(&self) -> bool {
+        self.mode == Mode::Shadow || self.shares_address
     }
 
     /// What it is charged, if it is.

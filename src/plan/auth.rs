@@ -130,6 +130,8 @@ pub struct RouteAuth {
 pub struct VerifiedCredential {
     /// When the request came.
     now: Timestamp,
+    /// No credential is looked up or verified.
+    is_withheld: bool,
     /// Empty until it is known.
     result: OnceCell<(AuthIndex, Result<Arc<Identity>, VerificationFault>)>,
     /// The client's next password is checked once this one was charged.
@@ -161,23 +163,15 @@ pub enum CredentialVerification {
     Password(PasswordCheck),
 }
 
-impl CredentialVerification {
-    /// Verifies it in this thread, which may take seconds. `None`: the keys of the issuer were never fetched, or a service
-    /// would have to be asked.
-    pub fn run(&self) -> Option<Result<Arc<Identity>, VerificationFault>> {
-        match self {
-            Self::Forward(_) => None,
-            Self::Token(token) if token.lacks_keys() => None,
-            Self::Token(token) => Some(token.run().map_err(VerificationFault::Token)),
-            Self::Password(password) => Some(password.run().map_err(VerificationFault::from)),
-        }
-    }
-}
-
 impl VerifiedCredential {
     /// Nothing is known of the credential of a request that came at `now`.
     pub fn unknown(now: Timestamp) -> Self {
-        Self { now, result: OnceCell::new(), turn: RefCell::default() }
+        Self { now, is_withheld: false, result: OnceCell::new(), turn: RefCell::default() }
+    }
+
+    /// Nothing may become known of the credential, not even whether an API key is known.
+    pub fn withheld(now: Timestamp) -> Self {
+        Self { is_withheld: true, ..Self::unknown(now) }
     }
 
     /// When the request came.
@@ -374,6 +368,9 @@ impl Plan {
             };
             if self.is_for_another(route, index, &credential) {
                 continue;
+            }
+            if verified.is_withheld {
+                return Err(Unauthenticated::Unverified(index));
             }
             let consumer = match &auth.method {
                 AuthMethod::ApiKeys(keys) => keys.consumers.find(&credential),

@@ -1,6 +1,6 @@
 //! What a limit is asked: its kind, its tiers, its bans.
 
-use super::{Limit, LimitBan, Mode, Policy, TierIndex};
+use super::{Limit, LimitBan, Policy, TierIndex};
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
 use crate::route::key::Part;
 use crate::store::bans::{ActiveBan, BanCause, Banned, Bans};
@@ -37,16 +37,15 @@ impl Limit {
         Banned { limit: self.identity(), owner }
     }
 
-    /// The ban that refuses requests of this key at `now`, if there is one. An automatic ban refuses none in shadow, which
-    /// `mode` says for this key.
+    /// The ban that refuses requests of this key at `now`, if there is one; `by_hand_only` leaves automatic ones out.
     pub fn refusing_ban(
         &self,
         bans: &Bans,
         owner: Fingerprint,
-        mode: Mode,
+        by_hand_only: bool,
         now: Timestamp,
     ) -> Option<ActiveBan> {
-        bans.refusing(self.banned(owner), mode == Mode::Shadow, now)
+        bans.refusing(self.banned(owner), by_hand_only, now)
     }
 
     /// The limit's identity for bans: its first policy's

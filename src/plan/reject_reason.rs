@@ -7,6 +7,7 @@ use http::StatusCode;
 use super::Limit;
 use crate::route::client::AddressRefusal;
 use crate::route::content::UnreadableBody;
+use crate::route::path::PathFault;
 
 /// Why a request is refused before any limit is checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +81,14 @@ impl RejectReason {
 
     pub(super) fn ambiguous_target() -> Self {
         Self::new(400, "the parts of this path can not be put together again", "malformed_path")
+    }
+
+    pub(super) fn malformed_path(fault: PathFault) -> Self {
+        Self::new(400, fault.to_string(), "malformed_path")
+    }
+
+    pub(super) fn encoded_dots() -> Self {
+        Self::new(400, "the path contains an encoded dot segment, such as `..%2F` or `..;`", "malformed_path")
     }
 
     pub(super) fn no_route() -> Self {

@@ -278,8 +278,7 @@ impl<'p, 'r> Input<'p, 'r, '_> {
         if head.target.path == "*" {
             return Err(EarlyResponse::Options);
         }
-        let path = Path::parse(head.target.path, plan.server.path_matching)
-            .map_err(|fault| RejectReason::new(400, fault.to_string(), "malformed_path"))?;
+        let path = plan.server.path(head.target.path)?;
         let content = self.content.unwrap_or(&RequestContent::Unknown);
         Ok(SeenRequest {
             head,
@@ -403,7 +402,7 @@ impl SeenRequest<'_> {
             path: self.head.target.path,
             query: self.head.target.query,
             fields: self.head.fields,
-            client: self.client.address,
+            client: self.client.identified.then_some(self.client.address),
             secure: self.secure,
             now,
         }

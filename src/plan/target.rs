@@ -5,10 +5,11 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-use super::{PathEdit, Plan, Route, UpstreamIndex};
+use super::reject_reason::RejectReason;
+use super::{PathEdit, Plan, Route, Server, UpstreamIndex};
 use crate::http1::request::RequestHead;
 use crate::route::credential::without_credentials;
-use crate::route::path::{Path, PathMatching};
+use crate::route::path::{EncodedDots, Path, PathMatching};
 use crate::route::pattern::PathMatcher;
 
 /// A target with parts of the request's path.
@@ -108,7 +109,8 @@ impl TargetTemplate {
     ///
     /// # Errors
     ///
-    /// The path is not normal: parts that are harmless apart can form `..` together.
+    /// The path is not normal, or has an encoded dot segment that the request's path has not: parts that are harmless
+    /// apart can form `..` together.
     pub fn rewrite(
         &self,
         matcher: &PathMatcher,
@@ -118,7 +120,7 @@ impl TargetTemplate {
         let target = self.expand(matcher, path, merge_slashes);
         let alone = target.split('?').next().unwrap_or_default();
         let normal = Path::parse(alone, PathMatching::Strict).map_err(|_| AmbiguousTarget)?;
-        if normal.form(false) != alone {
+        if normal.form(false) != alone || normal.has_encoded_dots() && !path.has_encoded_dots() {
             return Err(AmbiguousTarget);
         }
         Ok((target, self.has_query))
@@ -155,6 +157,21 @@ fn push_query_value(text: &str, query: &mut String) {
             ';' => query.push_str("%3B"),
             '?' => query.push_str("%3F"),
             other => query.push(other),
+        }
+    }
+}
+
+impl Server {
+    /// The normalised path of a request.
+    ///
+    /// # Errors
+    ///
+    /// The path is malformed, or has encoded dot segments that `encoded_dots` refuses.
+    pub(super) fn path<'r>(&self, raw: &'r str) -> Result<Path<'r>, RejectReason> {
+        let path = Path::parse(raw, self.path_matching).map_err(RejectReason::malformed_path)?;
+        match path.has_encoded_dots() && self.encoded_dots == EncodedDots::Reject {
+            true => Err(RejectReason::encoded_dots()),
+            false => Ok(path),
         }
     }
 }
@@ -307,6 +324,7 @@ mod tests {
                     let alone = target.split('?').next().unwrap_or_default();
                     let normal = Path::parse(alone, PathMatching::Strict).unwrap();
                     prop_assert!(target.starts_with('/') && normal.form(false) == alone, "{}", target);
+                    prop_assert!(!normal.has_encoded_dots() || path.has_encoded_dots(), "{}", target);
                     prop_assert_eq!(separators(query_of(&target)), separators(query_of(&text)), "{}", target);
                 }
             }

@@ -267,7 +267,7 @@ impl RequestContext {
     /// Whether an automatic ban of a shadow limit is in force: it is only counted.
     fn is_banned_in_shadow(&self, assessment: &RequestCharges<'_>, used: &LimitCheck<'_>) -> bool {
         let bans = self.worker.shared.store.bans();
-        if used.mode != Mode::Shadow || used.limit.ban.is_none() || bans.is_empty() {
+        if used.mode != Mode::Shadow || used.limit.ban.is_none() || used.shares_address || bans.is_empty() {
             return false;
         }
         let owner = assessment.owner(used);

@@ -25,7 +25,7 @@ use crate::plan::{
 use crate::route::RouteTable;
 use crate::route::client::ClientRule;
 use crate::route::key::KeySecret;
-use crate::route::path::PathMatching;
+use crate::route::path::{EncodedDots, PathMatching};
 use crate::shared::control::{ConfigStatus, Control};
 use crate::shared::worker_commands::WorkerCommands;
 use crate::shared::{Life, Shared};
@@ -45,6 +45,7 @@ pub(super) fn server() -> Server {
         workers: 1,
         client: ClientRule::default(),
         path_matching: PathMatching::default(),
+        encoded_dots: EncodedDots::default(),
         max_connections: 10,
         max_connections_per_client: None,
         max_header_bytes: 32 << 10,

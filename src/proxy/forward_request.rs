@@ -1,6 +1,7 @@
 //! An admitted request to be forwarded: its destination, and the properties that its response depends on.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +54,8 @@ pub(crate) struct ForwardRequest<'p> {
     pub(super) affinity: Affinity,
     /// The client uses TLS.
     secure: bool,
+    /// The client is identified.
+    identified: bool,
     /// The request carries a login that is bound to the backend connection.
     pub(super) private: bool,
     /// When the request was admitted, after any delay.
@@ -80,6 +83,7 @@ impl<'p> ForwardRequest<'p> {
             trailers: head.http_11 && head.fields.all_known(Name::Te).any(takes_trailers),
             affinity: routed.affinity,
             secure: routed.is_secure(),
+            identified: routed.request().client.identified,
             private: head.fields.all_known(Name::Authorization).any(binds_connection),
             since,
         }
@@ -100,6 +104,7 @@ impl<'p> ForwardRequest<'p> {
         if ctx.trace.is_some() {
             ctx.trace_way(self.upstream, &target, self.since);
         }
+        let client = self.client(ctx);
         let settlement = ctx.settlement.as_mut().map(|settlement| {
             settlement.forward(self.since);
             &**settlement
@@ -111,7 +116,7 @@ impl<'p> ForwardRequest<'p> {
             scheme: peer.scheme,
             trusted,
             source: &server.client.source,
-            client: ctx.client,
+            client,
             request_id: &ctx.request_id,
             loop_mark: &ctx.worker.shared.loop_mark,
             upgrade: self.upgrade.as_deref(),
@@ -169,7 +174,12 @@ impl<'p> ForwardRequest<'p> {
         source: &Source,
     ) -> Option<(Box<[u8]>, &'c PrivateConnections)> {
         let version = self.upstream_of(ctx).send_proxy_protocol?;
-        Some(peer.proxy_header(version, ctx.client, source))
+        Some(peer.proxy_header(version, self.client(ctx), source))
+    }
+
+    /// The client's address, if it is identified.
+    fn client(&self, ctx: &RequestContext) -> Option<IpAddr> {
+        ctx.client.filter(|_| self.identified)
     }
 
     /// The maximum number of bytes of a request body; `None`: no limit.

@@ -10,7 +10,7 @@ use crate::net::Stream;
 use crate::plan::{ProxyProtocolVersion, resolve};
 use crate::route::client::{ClientAddress, ClientRule};
 use crate::upstream::private::PrivateConnections;
-use crate::upstream::proxy_protocol::client_header;
+use crate::upstream::proxy_protocol::{client_header, own_header};
 
 /// Whether the log has already warned of a trusted proxy that names clients in another header than the configured one.
 static OVERLOOKED: AtomicBool = AtomicBool::new(false);
@@ -97,8 +97,8 @@ impl ConnectionPeer {
     }
 
     /// The PROXY protocol header for a request of `client`, and the connections that began with such headers. `client` is
-    /// another one than the peer if that is a trusted proxy; its port is not known then. `source` is where the request
-    /// came from.
+    /// another one than the peer if that is a trusted proxy; its port is not known then. `None`: it is not identified,
+    /// and the header names no address. `source` is where the request came from.
     pub(crate) fn proxy_header(
         &self,
         version: ProxyProtocolVersion,
@@ -111,9 +111,13 @@ impl ConnectionPeer {
                 Source::Http2(_) => None,
             })
         });
-        let client = client.unwrap_or(self.address);
-        let port = if client == self.address { self.port } else { 0 };
-        let header = client_header(version, SocketAddr::new(client, port), announced.local);
+        let header = match client {
+            Some(client) => {
+                let port = if client == self.address { self.port } else { 0 };
+                client_header(version, SocketAddr::new(client, port), announced.local)
+            }
+            None => own_header(version),
+        };
         (header, &announced.connections)
     }
 

@@ -72,7 +72,7 @@ pub(crate) struct UpstreamRequestHead<'a> {
     pub(crate) trusted: bool,
     /// The header in which trusted proxies name the client.
     pub(crate) source: &'a ClientSource,
-    /// The client's address, if known.
+    /// The client's address; `None`: it is not identified.
     pub(crate) client: Option<IpAddr>,
     /// `x-request-id`.
     pub(crate) request_id: &'a [u8],
@@ -243,9 +243,13 @@ impl UpstreamRequestHead<'_> {
         }
     }
 
-    /// Writes the client's address and `end`; nothing if the peer is the client.
+    /// Writes the client's address, or `unknown` (RFC 7239 §6.2), and `end`; nothing if the peer is the client.
     fn put_client(&self, end: &[u8], out: &mut BytesMut) -> bool {
-        let Some(client) = self.client else { return false };
+        let Some(client) = self.client else {
+            out.extend_from_slice(b"unknown");
+            out.extend_from_slice(end);
+            return true;
+        };
         let before = out.len();
         let is_other = write!(out, "{client}").is_ok() && out.get(before..) != Some(self.peer);
         if is_other {

@@ -30,7 +30,8 @@ pub struct ClientAddress {
     /// The address with all bits below the configured prefix cleared: one client per network prefix.
     pub network: IpAddr,
     /// Whether the address is certainly the client's. If not, a trusted proxy named a client that cannot be read:
-    /// `address` is the last trusted hop that can, is shared by many clients, and gets no exemptions by address.
+    /// `address` is the last trusted hop that can, and is shared by many clients. So it gets no exemptions by address and
+    /// no automatic bans, no route with a `deny` admits it, and servers and services are not told of it.
     pub identified: bool,
 }
 
@@ -42,7 +43,7 @@ pub enum ClientSource {
     XForwardedFor,
     /// The list in Forwarded (RFC 7239).
     Forwarded,
-    /// The one address in this header.
+    /// The one address in this header; of several lines the last counts.
     Header(HeaderName),
     /// None: the peer is the client.
     Peer,
@@ -103,11 +104,11 @@ impl ClientRule {
                 self.walk(peer, items.map(forwarded_for))
             }
             ClientSource::Header(name) => {
-                let mut values = headers.all(name).iter();
-                match (values.next().map(hop), values.next()) {
-                    (None, _) => (peer, true),
-                    (Some(Hop::Address(address)), None) => (address, true),
-                    _ => (peer, false),
+                // The trusted proxy adds its line after those of the client.
+                match headers.all(name).iter().next_back().map(hop) {
+                    None => (peer, true),
+                    Some(Hop::Address(address)) => (address, true),
+                    Some(Hop::Empty | Hop::Garbage) => (peer, false),
                 }
             }
         };
@@ -291,7 +292,7 @@ pub struct AddressRules {
 /// Why a client is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressRefusal {
-    /// `deny` names its network.
+    /// `deny` names its network, or the client is not identified.
     Denied,
     /// `allow` does not name its network, or the client is not identified.
     NotAllowed,
@@ -309,7 +310,7 @@ impl AddressRefusal {
     /// For operators. Clients are not told which rule refuses them.
     pub fn words(self) -> &'static str {
         match self {
-            Self::Denied => "`deny` names the client's network",
+            Self::Denied => "`deny` names the client's network, or the client is not identified",
             Self::NotAllowed => "`allow` does not name the client's network, or the client is not identified",
         }
     }
@@ -321,15 +322,15 @@ impl AddressRules {
         self.allow.is_none() && self.deny.is_none()
     }
 
-    /// Checks a client. `deny` wins. A client that is not identified is in no network of `allow`, since its address is
-    /// that of a proxy, which many clients share.
+    /// Checks a client. `deny` wins. A client that is not identified is in no network of `allow`, and may be in one of
+    /// `deny`: its address is that of a proxy, which many clients share.
     ///
     /// # Errors
     ///
     /// The rule that refuses it.
     #[inline]
     pub fn check(&self, client: ClientAddress) -> Result<(), AddressRefusal> {
-        if self.deny.as_ref().is_some_and(|deny| deny.contain(client.address)) {
+        if self.deny.as_ref().is_some_and(|deny| !client.identified || deny.contain(client.address)) {
             return Err(AddressRefusal::Denied);
         }
         match &self.allow {

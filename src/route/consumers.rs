@@ -77,12 +77,25 @@ pub enum KeyForm<'k> {
 }
 
 impl<'k> KeyForm<'k> {
-    /// The prefix of a digest in the file.
-    pub const DIGEST: &'static str = "sha256:";
+    /// The prefix of a digest in the file, in any case.
+    const DIGEST: &'static str = "sha256:";
 
-    /// The key in a file: text, or `sha256:` and 64 hexadecimal digits. `None`: the digits are malformed.
+    /// Whether a key of this file may be a digest.
+    pub fn may_have_digests(file: &[u8]) -> bool {
+        let is_prefix = |colon: usize| {
+            let start = (colon + 1).checked_sub(Self::DIGEST.len());
+            let text = start.and_then(|start| file.get(start..=colon));
+            text.is_some_and(|text| text.eq_ignore_ascii_case(Self::DIGEST.as_bytes()))
+        };
+        memchr::memchr_iter(b':', file).any(is_prefix)
+    }
+
+    /// The key in a file: text, or `sha256:` in any case and 64 hexadecimal digits. `None`: the digits are malformed.
     pub fn parse(text: &'k str) -> Option<Self> {
-        let Some(digits) = text.strip_prefix(Self::DIGEST) else { return Some(Self::Plain(text.as_bytes())) };
+        let split = text.split_at_checked(Self::DIGEST.len());
+        let Some((_, digits)) = split.filter(|(prefix, _)| prefix.eq_ignore_ascii_case(Self::DIGEST)) else {
+            return Some(Self::Plain(text.as_bytes()));
+        };
         let mut digest = [0; 32];
         if digits.len() != 64 {
             return None;
@@ -359,6 +372,12 @@ mod tests {
         assert_eq!(table.find(b"secret").unwrap().name(), "hashed");
         assert_eq!(table.find(b"open").unwrap().name(), "plain");
         assert!(table.find(digest.as_bytes()).is_none(), "the digest itself is no key");
+        for prefix in ["SHA256:", "Sha256:"] {
+            let text = digest.replace("sha256:", prefix);
+            assert!(matches!(KeyForm::parse(&text), Some(KeyForm::Digest(_))), "{text}");
+            assert!(KeyForm::may_have_digests(format!("key,name\n{text},a\n").as_bytes()), "{text}");
+        }
+        assert!(!KeyForm::may_have_digests(b":,a256:,sha256"));
         assert!(table.find(&[0; 32]).is_none());
     }
 
@@ -379,6 +398,7 @@ mod tests {
         ] {
             assert!(KeyForm::parse(text).is_none(), "{text}");
         }
-        assert!(matches!(KeyForm::parse("SHA256:00"), Some(KeyForm::Plain(_))));
+        assert!(KeyForm::parse("SHA256:00").is_none());
+        assert!(matches!(KeyForm::parse("sha256"), Some(KeyForm::Plain(_))));
     }
 }

@@ -212,7 +212,7 @@ fn php_name(name: &[u8]) -> Vec<u8> {
 }
 
 /// In lower case: by Unicode, or ASCII if it is not UTF-8.
-pub(super) fn folded(text: &[u8]) -> Vec<u8> {
+fn folded(text: &[u8]) -> Vec<u8> {
     match std::str::from_utf8(text) {
         Ok(text) => text.to_lowercase().into_bytes(),
         Err(_) => text.to_ascii_lowercase(),

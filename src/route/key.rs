@@ -160,6 +160,15 @@ impl Key {
         lacking.unwrap_or_else(|| KeyResult::Key(text.fingerprint()))
     }
 
+    /// Whether the request's key holds its client's address, as a part or in place of a missing one.
+    pub fn holds_address(&self, request: &RouteRequest<'_>, route: &str, merge_slashes: bool) -> bool {
+        let stands_in = |part: &Part| {
+            let found = self.find(part, request, route, merge_slashes);
+            matches!(found, PartValue::Missing | PartValue::Repeated)
+        };
+        self.parts.iter().any(|part| part.is_address() || self.missing == Missing::Ip && stands_in(part))
+    }
+
     fn find<'r>(
         &self,
         part: &'r Part,

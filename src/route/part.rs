@@ -9,7 +9,7 @@ use http::HeaderName;
 use super::content::{BodyValue, UnreadableBody};
 use super::mask::Masking;
 use super::network_prefixes::NetworkPrefixes;
-use super::{RouteRequest, content, cookie, query};
+use super::{RouteRequest, cookie, folding, query};
 use crate::http1::fields::Values;
 use crate::measure::JsonPointer;
 
@@ -352,16 +352,20 @@ impl<'r> PartValue<'r> {
         }
     }
 
-    /// The same in lower case.
+    /// The same [folded](folding). A value of blanks alone counts as absent, as an empty one does.
     pub(super) fn folded(self) -> Self {
+        let single = |value: &[u8], of: fn(Cow<'r, [u8]>) -> Self| {
+            let value = folding::folded(value);
+            if value.is_empty() { Self::Missing } else { of(Cow::Owned(value)) }
+        };
         match self {
-            Self::Bytes(bytes) => Self::Bytes(Cow::Owned(content::folded(&bytes))),
-            Self::Value(value) => Self::Value(Cow::Owned(content::folded(&value))),
+            Self::Bytes(bytes) => single(&bytes, Self::Bytes),
+            Self::Value(value) => single(&value, Self::Value),
             Self::Values(values) => {
-                Self::Several(values.iter().map(|value| Cow::Owned(content::folded(value))).collect())
+                Self::Several(values.iter().map(|value| Cow::Owned(folding::folded(value))).collect())
             }
             Self::Several(values) => {
-                Self::Several(values.iter().map(|value| Cow::Owned(content::folded(value))).collect())
+                Self::Several(values.iter().map(|value| Cow::Owned(folding::folded(value))).collect())
             }
             other => other,
         }

@@ -27,9 +27,15 @@
 //! | `/login;x/a;y=1` | `/login/a` | `;` begins the parameters of a segment (RFC 3986 §3.3) |
 //! | `/a/;x/b` | `/a/b` | the remaining empty segment is removed where duplicate slashes are merged |
 //! | `/login%3Bx` | `/login%3bx` | an escaped `;` belongs to the name |
-//! | `/a/..;/b` | a fault | a backend that drops parameters first reads `/b`, another one `/a/..;/b` |
+//! | `/a/..;x/b` | `/a/..;x/b` | a dot segment with parameters keeps them: folding makes no dot segment |
 //!
 //! Only comparisons are folded: a path is forwarded as it is spelled.
+//!
+//! # Encoded dot segments
+//!
+//! Some backends make dot segments of what is none in a URI: they decode `%2F` before they resolve `..`, take `\` for a
+//! separator, or drop parameters first. For them `/public/..%2Fadmin`, `/public/..%5Cadmin` and `/public/..;/admin` are
+//! `/admin`. [`Path::has_encoded_dots`] finds such paths; [`EncodedDots`] says whether they are refused.
 
 use std::borrow::Cow;
 
@@ -41,6 +47,7 @@ pub struct Path<'a> {
     /// With duplicate slashes kept, where that differs.
     kept: Option<Form<'a>>,
     matching: PathMatching,
+    has_encoded_dots: bool,
 }
 
 /// A path as spelled and as compared.
@@ -69,15 +76,6 @@ pub enum PathFault {
     /// More `..` than there are segments before it.
     #[error("the path leads above the root with `..`")]
     AboveRoot,
-    /// `.;x` or `..;x`, which some backends read as a dot segment (lenient matching only).
-    #[error("the path contains a dot segment with parameters, such as `..;`")]
-    DotParameters,
-}
-
-impl From<DotParameters> for PathFault {
-    fn from(_: DotParameters) -> Self {
-        Self::DotParameters
-    }
 }
 
 impl<'a> Path<'a> {
@@ -86,28 +84,38 @@ impl<'a> Path<'a> {
     ///
     /// # Errors
     ///
-    /// A [`PathFault`] for any path that a backend might read differently from the gateway.
+    /// A [`PathFault`] for a path that a backend might read differently from the gateway.
     pub fn parse(raw: &'a str, matching: PathMatching) -> Result<Self, PathFault> {
         let scan = scan(raw)?;
-        let form = |spelled: Cow<'a, str>, merge_slashes| match matching {
-            PathMatching::Lenient => {
-                Ok::<_, PathFault>(Form { folded: fold(&spelled, merge_slashes)?, spelled })
-            }
-            PathMatching::Strict => Ok(Form { folded: None, spelled }),
+        let form = |spelled: Cow<'a, str>, merge_slashes| Form {
+            folded: match matching {
+                PathMatching::Lenient => fold(&spelled, merge_slashes),
+                PathMatching::Strict => None,
+            },
+            spelled,
         };
-        if scan.is_normal {
+        let (merged, kept, has_encoded_dots) = if scan.is_normal {
             let spelled = Cow::Borrowed(raw);
-            if scan.is_folded || matching == PathMatching::Strict {
-                return Ok(Self { merged: Form { spelled, folded: None }, kept: None, matching });
+            if scan.is_folded {
+                let merged = Form { spelled, folded: None };
+                return Ok(Self { merged, kept: None, matching, has_encoded_dots: false });
             }
-            let (merged, kept) = (form(spelled.clone(), true)?, form(spelled, false)?);
-            return Ok(Self { kept: (kept != merged).then_some(kept), merged, matching });
-        }
-        let decoded = decode_unreserved(raw)?;
-        let form =
-            |merge_slashes| form(borrow_if_same(raw, resolve(&decoded, merge_slashes)?), merge_slashes);
-        let (merged, kept) = (form(true)?, form(false)?);
-        Ok(Self { kept: (kept != merged).then_some(kept), merged, matching })
+            (form(spelled.clone(), true), form(spelled, false), has_encoded_dots(raw))
+        } else {
+            let decoded = decode_unreserved(raw)?;
+            let form = |merge_slashes| {
+                let spelled = borrow_if_same(raw, resolve(&decoded, merge_slashes)?);
+                Ok::<_, PathFault>(form(spelled, merge_slashes))
+            };
+            (form(true)?, form(false)?, has_encoded_dots(&decoded))
+        };
+        Ok(Self { kept: (kept != merged).then_some(kept), merged, matching, has_encoded_dots })
+    }
+
+    /// Whether a segment is a dot segment for backends that decode separators or drop parameters before they resolve
+    /// dot segments: `..;x`, `..%2Fa`, `a%5C..`.
+    pub fn has_encoded_dots(&self) -> bool {
+        self.has_encoded_dots
     }
 
     /// The path in the form that a route with this `merge_slashes` forwards.
@@ -294,25 +302,25 @@ pub enum PathMatching {
     Strict,
 }
 
-/// A segment is `.` or `..` without its parameters, such as `..;x`.
-struct DotParameters;
+/// What is done with a path that [has encoded dot segments](Path::has_encoded_dots).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EncodedDots {
+    /// It is refused with 400.
+    #[default]
+    Reject,
+    /// It is matched and forwarded as it is spelled.
+    Pass,
+}
 
 /// A normalised path, folded. `None`: it equals its folded form, as most paths do.
-///
-/// # Errors
-///
-/// [`DotParameters`]
-fn fold(path: &str, merge_slashes: bool) -> Result<Option<String>, DotParameters> {
+fn fold(path: &str, merge_slashes: bool) -> Option<String> {
     let ends_with_slash = path.len() > 1 && path.ends_with('/');
     if !ends_with_slash && !path.bytes().any(|byte| byte.is_ascii_uppercase() || byte == b';') {
-        return Ok(None);
+        return None;
     }
     let mut folded = String::with_capacity(path.len()); // each segment with its slash in front
     for segment in path.split('/').skip(1) {
         let name = without_parameters(segment);
-        if name.len() < segment.len() && matches!(name, "." | "..") {
-            return Err(DotParameters);
-        }
         if name.is_empty() && merge_slashes {
             continue;
         }
@@ -326,10 +334,30 @@ fn fold(path: &str, merge_slashes: bool) -> Result<Option<String>, DotParameters
         folded.push('/');
     }
     folded.make_ascii_lowercase();
-    Ok(Some(folded))
+    Some(folded)
 }
 
-/// A segment without the parameters that `;` begins.
+/// A segment without the parameters that `;` begins. A dot segment keeps them, since it would become another one.
 pub(super) fn without_parameters(segment: &str) -> &str {
-    memchr::memchr(b';', segment.as_bytes()).map_or(segment, |at| &segment[..at])
+    let name = memchr::memchr(b';', segment.as_bytes()).map_or(segment, |at| &segment[..at]);
+    if is_dots(name) { segment } else { name }
+}
+
+fn is_dots(name: &str) -> bool {
+    matches!(name, "." | "..")
+}
+
+/// Whether a path whose escapes are in normal form has a segment that is no dot segment as it stands, and is one once
+/// `%2F` and `%5C` separate and `;` (or `%3B`, which some gateways decode on the way) begins parameters.
+fn has_encoded_dots(path: &str) -> bool {
+    let is_encoded = |segment: &str| !is_dots(segment) && pieces(segment).any(is_dots);
+    path.contains(['%', ';']) && path.split('/').any(is_encoded)
+}
+
+/// The names between the separators that a segment hides.
+fn pieces(segment: &str) -> impl Iterator<Item = &str> {
+    let separated = segment.split("%2F").flat_map(|piece| piece.split("%5C"));
+    separated
+        .map(|piece| piece.split("%3B").next().unwrap_or(piece))
+        .map(|piece| piece.split(';').next().unwrap_or(piece))
 }

@@ -5,6 +5,7 @@ use std::iter;
 
 // Only names in the config file are ever inserted, so that no client can make the keys collide.
 use foldhash::{HashMap, HashMapExt as _};
+use http::Method;
 
 use super::candidates::{Candidates, Rank};
 use super::path::Path;
@@ -37,6 +38,8 @@ pub struct RouteTable {
     any: Tries,
     /// Routes that differ only in the spelling of their paths.
     spellings: Vec<Candidates>,
+    /// Whether a route names HEAD.
+    names_head: bool,
 }
 
 /// A route, with its conditions in normal form.
@@ -75,7 +78,9 @@ impl RouteTable {
             longest_wildcard: 0,
             any: Tries::default(),
             spellings: Vec::new(),
+            names_head: false,
         };
+        table.names_head = table.ranked.iter().any(|route| route.conditions.methods.contains(&Method::HEAD));
         table.ranked.sort_by(|one, other| one.conditions.specificity(&other.conditions)); // stable: file order
         table.ranks = vec![0; table.ranked.len()];
         for rank in 0..table.ranked.len() {
@@ -93,19 +98,48 @@ impl RouteTable {
     /// segment from the left, literal before parameter), then methods given, then more conditions on headers, query and
     /// clients, then the one with a path spelled as the request's, then file order.
     ///
-    /// Paths are compared by kind first: `/{x}/b` beats `/a/*` for `/a/b`. Methods are compared as written: a route for
-    /// GET does not match HEAD. Allocates only to decode a query, or to leave
+    /// Paths are compared by kind first: `/{x}/b` beats `/a/*` for `/a/b`. Methods are compared as written, except that
+    /// GET includes HEAD: [`Self::as_matched`]. Allocates only to decode a query, or to leave
     /// out what does not count in a path for regular expressions; bounded as described at [`RouteTable`] and [its trie](super::trie).
     pub fn find(&self, request: &RouteRequest<'_>) -> Option<RouteIndex> {
-        let wider = self.wildcards_of(request.host).chain(iter::once(&self.any));
-        let mut hosts = self.exact.get(request.host).into_iter().chain(wider);
-        let rank = hosts.find_map(|tries| self.min_rank(tries, request))?;
+        match request.method == Method::HEAD {
+            true => self.search(&self.as_matched(*request)),
+            false => self.search(request),
+        }
+    }
+
+    /// The request with the method that routes compare: GET in place of HEAD, unless a route that fits names HEAD.
+    /// Otherwise a route for GET would leave HEAD, which backends answer alike, to a wider route without its protection.
+    pub fn as_matched<'r>(&self, request: RouteRequest<'r>) -> RouteRequest<'r> {
+        let is_head = request.method == Method::HEAD;
+        match is_head && !(self.names_head && self.is_named(&request)) {
+            true => RouteRequest { method: &Method::GET, ..request },
+            false => request,
+        }
+    }
+
+    /// Whether a route that fits names the method.
+    fn is_named(&self, request: &RouteRequest<'_>) -> bool {
+        let names = |conditions: &Conditions| conditions.methods.contains(request.method);
+        self.hosts_for(request.host).any(|tries| self.min_rank(tries, request, names).is_some())
+    }
+
+    fn search(&self, request: &RouteRequest<'_>) -> Option<RouteIndex> {
+        let takes = |conditions: &Conditions| conditions.takes(request.method);
+        let rank = self.hosts_for(request.host).find_map(|tries| self.min_rank(tries, request, takes))?;
         Some(self.ranked[self.spelled_as(rank, request)].index)
+    }
+
+    /// The routes of all hosts that match, the most specific host first.
+    fn hosts_for<'t>(&'t self, host: &'t str) -> impl Iterator<Item = &'t Tries> {
+        let wider = self.wildcards_of(host).chain(iter::once(&self.any));
+        self.exact.get(host).into_iter().chain(wider)
     }
 
     /// For every route in file order: why it did or did not match.
     pub fn explain(&self, request: &RouteRequest<'_>) -> Vec<Match> {
-        let chosen = self.find(request);
+        let request = &self.as_matched(*request);
+        let chosen = self.search(request);
         let verdict = |(index, &rank): (usize, &Rank)| {
             let route = &self.ranked[rank].conditions;
             match (route.mismatch(request), chosen) {
@@ -269,13 +303,19 @@ impl RouteTable {
         dots.filter_map(|dot| self.wildcards.get(&host[dot..]))
     }
 
-    fn min_rank(&self, tries: &Tries, request: &RouteRequest<'_>) -> Option<Rank> {
-        let accepts = |rank: Rank| self.ranked[rank].conditions.takes(request.method);
+    /// The first route of these that fits and whose methods `takes` accepts.
+    fn min_rank(
+        &self,
+        tries: &Tries,
+        request: &RouteRequest<'_>,
+        takes: impl Fn(&Conditions) -> bool,
+    ) -> Option<Rank> {
+        let accepts = |rank: Rank| takes(&self.ranked[rank].conditions);
         let first = |candidates: &Candidates, bound| candidates.first(bound, request, &accepts);
         let merged = tries.merged.min_rank(request.path.folded(true), Rank::MAX, first);
         let kept = tries.kept.min_rank(request.path.folded(false), merged.unwrap_or(Rank::MAX), first);
         let best = kept.or(merged);
-        let accepts = |rank: Rank| self.ranked[rank].conditions.accepts(request);
+        let accepts = |rank: Rank| accepts(rank) && self.ranked[rank].conditions.has_values_of(request);
         tries.min_regex_rank(request.path, best.unwrap_or(Rank::MAX), &accepts).or(best)
     }
 }

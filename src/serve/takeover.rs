@@ -4,7 +4,7 @@
 //! The running process waits at one Unix socket for each of its addresses, in the abstract namespace (which has the
 //! same scope as that of its ports, and leaves no files behind). Any user of the machine may have taken a name before:
 //! then the running process waits under the same name with random digits appended. The new process tries all such names
-//! that exist, and skips those of other users. After the new process has connected:
+//! that exist, and skips those of other users and other mount namespaces. After the new process has connected:
 //!
 //! 1. running: [`HELLO`], the number of its sockets, and the sockets, [`BATCH`] at a time;
 //! 2. new: [`SERVING`], when its workers accept connections;
@@ -62,9 +62,25 @@ fn name(user: impl Display, address: SocketAddr) -> String {
     format!("tollgate/{user}/{address}")
 }
 
-/// Whether to trust a process of this user: the own user, or root.
-fn is_trusted(user: u32) -> bool {
-    user == 0 || user == rustix::process::geteuid().as_raw()
+/// Whether to trust a process: one of the own user or of root, in the same mount namespace. A container that shares the
+/// network has the same names, and may have the same user ids or root: it is another system all the same.
+fn is_trusted(user: u32, process: i32) -> bool {
+    let is_own = user == 0 || user == rustix::process::geteuid().as_raw();
+    is_own && root_mount(process).is_some_and(|root| Some(root) == root_mount(own_process()))
+}
+
+fn own_process() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
+/// The id of the mount that is the root of a process: each mount namespace has one of its own. The link in
+/// `/proc/PID/ns` says the same, but an unprivileged process cannot read that of root. `None`: there is no such process,
+/// or it is hidden.
+fn root_mount(process: i32) -> Option<u64> {
+    let mounts = std::fs::read_to_string(format!("/proc/{process}/mountinfo")).ok()?;
+    let is_root = |line: &&str| line.split(' ').nth(4) == Some("/");
+    // Of several mounts there the last one is seen.
+    mounts.lines().rfind(is_root)?.split(' ').next()?.parse().ok()
 }
 
 /// The plain name, and those names in the kernel's list that have random digits appended.
@@ -88,6 +104,15 @@ mod tests {
         let addresses = ["127.0.0.1:80", "[::1]:9900"].map(|address| address.parse().unwrap());
         assert_eq!(unlisted(&listed(&addresses)).collect::<Vec<_>>(), addresses);
         assert_eq!(unlisted("").count(), 0);
+    }
+
+    #[test]
+    fn only_processes_of_this_system_are_trusted() {
+        let user = rustix::process::geteuid().as_raw();
+        assert!(is_trusted(user, own_process()) && is_trusted(0, own_process()));
+        assert!(!is_trusted(user.wrapping_add(1), own_process()), "another user's");
+        // A peer that this process cannot see has the number 0.
+        assert!(!is_trusted(user, 0) && !is_trusted(user, i32::MAX));
     }
 
     #[test]

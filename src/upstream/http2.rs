@@ -103,15 +103,23 @@ impl Http2Pool {
         self.max_connections == others.max_connections && self.idle_timeout == others.idle_timeout
     }
 
-    /// The connection with the fewest requests; of several, the one that was unused for longest. `None` if another is
-    /// to be opened.
-    pub(super) fn pick(&self) -> Option<Rc<Http2Connection>> {
+    /// The connection with the fewest requests; of several, the one that was unused for longest. `fresh`: of those that
+    /// were opened after this moment, unless there may be no more connections. `None` if another is to be opened.
+    pub(super) fn pick(&self, fresh: Option<Instant>) -> Option<Rc<Http2Connection>> {
         let mut connections = self.connections.borrow_mut();
         let now = now();
         connections.retain(|connection| connection.is_young(now));
-        let least_used =
-            connections.iter().min_by_key(|connection| (connection.open.get(), connection.used.get()))?;
-        (least_used.has_room() || connections.len() >= self.max_connections).then(|| Rc::clone(least_used))
+        let is_full = connections.len() >= self.max_connections;
+        let is_fresh =
+            |connection: &&Rc<Http2Connection>| fresh.is_none_or(|moment| connection.since >= moment);
+        let least_used = |among: &dyn Fn(&&Rc<Http2Connection>) -> bool| {
+            let among = connections.iter().filter(|connection| among(connection));
+            among.min_by_key(|connection| (connection.open.get(), connection.used.get())).map(Rc::clone)
+        };
+        match least_used(&is_fresh) {
+            Some(connection) => (connection.has_room() || is_full).then_some(connection),
+            None => is_full.then(|| least_used(&|_| true)).flatten(),
+        }
     }
 
     /// Whether another connection may be opened now to reach `addresses` without one. Rate-limited, since an address

@@ -160,40 +160,42 @@ impl EndpointPool {
         if self.idle.borrow().is_empty() { None } else { self.take(careful) }
     }
 
-    /// A new connection, or a kept or shared one unless it is to be `fresh` or to begin with a PROXY protocol header.
+    /// A new connection, or a kept or shared one unless it is to be opened after a moment (`fresh`) or to begin with a
+    /// PROXY protocol header.
     pub(super) async fn connection(
         self: &Rc<Self>,
-        fresh: bool,
+        fresh: Option<Instant>,
         proxy_header: Option<&[u8]>,
         connect_timeout: Duration,
     ) -> Result<UpstreamConnection, Failure> {
         if let Some(http2_pool) = &self.http2_pool {
-            return self.stream(http2_pool, connect_timeout).await;
+            return self.stream(http2_pool, fresh, connect_timeout).await;
         }
         let Some(bound) = &self.bound else {
             return self.connect(None, proxy_header, connect_timeout).await;
         };
         let (slot, kept) =
-            bound.acquire(&self.endpoint, fresh || proxy_header.is_some(), connect_timeout).await?;
+            bound.acquire(&self.endpoint, fresh.is_some() || proxy_header.is_some(), connect_timeout).await?;
         match kept.and_then(|kept| self.revive(kept)) {
             Some(line) => Ok(self.use_raw(line, Some(slot), true)),
             None => self.connect(Some(slot), proxy_header, connect_timeout).await,
         }
     }
 
-    /// An HTTP/2 stream, on an open connection or on a new one.
+    /// An HTTP/2 stream, on an open connection or on a new one. `fresh`: on one that is opened after this moment.
     async fn stream(
         self: &Rc<Self>,
         http2_pool: &Http2Pool,
+        fresh: Option<Instant>,
         connect_timeout: Duration,
     ) -> Result<UpstreamConnection, Failure> {
-        if let Some(connection) = http2_pool.pick() {
+        if let Some(connection) = http2_pool.pick(fresh) {
             self.spread_http2(http2_pool, connect_timeout);
             return Ok(self.use_http2(&connection, true));
         }
         let dialling = async {
             let _turn = http2_pool.dialling.lock().await;
-            match http2_pool.pick() {
+            match http2_pool.pick(fresh) {
                 Some(connection) => Ok(self.use_http2(&connection, true)),
                 None => Ok(self.use_http2(&self.http2_connection(http2_pool, connect_timeout).await?, false)),
             }

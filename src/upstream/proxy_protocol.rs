@@ -53,7 +53,7 @@ pub fn client_header(
     }
 }
 
-/// The header for a connection of the gateway's own: a health check.
+/// The header for a connection that names no client: of a health check, or of a client that is not identified.
 pub fn own_header(version: ProxyProtocolVersion) -> Box<[u8]> {
     match version {
         ProxyProtocolVersion::V1 => b"PROXY UNKNOWN\r\n".as_slice().into(),

@@ -1,4 +1,6 @@
-//! `POST explain`: what would happen to a request, without charging it.
+//! `POST explain`: what would happen to a request, without charging it. Only a wrong credential is charged.
+
+mod credential;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,14 +10,17 @@ use serde_json::{Value, json};
 use super::key::ends;
 use super::policies::PolicyState;
 use super::values::{moment, span};
-use super::{ApiError, only};
+use super::{ApiError, ApiRequest, only};
 use crate::explain::{
-    Applied, AppliedStatus, ExplainFault, ExplainRequest, Explanation, Running, explain_live, json,
+    Applied, AppliedStatus, ExplainFault, ExplainRequest, Explanation, LiveCredential, Running, explain_live,
+    json, pending_credential,
 };
 use crate::limit::units::{Micros, Timestamp};
 use crate::limit::{Verdict, Wait};
+use crate::plan::admin::AdminRight;
 use crate::plan::{Mode, Plan};
 use crate::shared::Shared;
+use credential::verify;
 
 /// The decision on a request at one limit, or in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,12 +42,17 @@ struct LimitOutcome<'e> {
     banned: Option<(Timestamp, Micros)>,
 }
 
-pub(super) async fn explain(shared: &Shared, body: &Value) -> Result<Value, ApiError> {
-    let request = request(body)?;
+pub(super) async fn explain(asked: &ApiRequest<'_>) -> Result<Value, ApiError> {
+    let (shared, request) = (asked.shared, request(&asked.body)?);
     let plan = shared.plan.load_full();
     let (secret, ids) = (shared.secret(&plan), shared.short_ids(&plan));
-    let running = Running { secret: &secret, ids: &ids, loop_mark: &shared.loop_mark };
-    let explanation = explain_live(&plan, &request, running);
+    let now = shared.clock.now();
+    let running = Running { secret: &secret, ids: &ids, loop_mark: &shared.loop_mark, now };
+    let credential = match asked.caller.rights.allow(AdminRight::Operate) {
+        true => verify(shared, &plan, pending_credential(&plan, &request, running)).await?,
+        false => LiveCredential::Withheld("that needs a token with the right `operate`"),
+    };
+    let explanation = explain_live(&plan, &request, running, &credential);
     let mut heard = Vec::new();
     for applied in explanation.route.iter().flat_map(|route| &route.limits) {
         heard.push(LimitOutcome::ask(shared, &plan, applied).await?);
@@ -99,7 +109,8 @@ impl<'e> LimitOutcome<'e> {
         let now = shared.clock.now();
         let limit = plan.limit(applied.index);
         let charged = applied.owner.filter(|_| state.is_some());
-        let ban = charged.and_then(|owner| limit.refusing_ban(shared.store.bans(), owner, applied.mode, now));
+        let ban = charged
+            .and_then(|owner| limit.refusing_ban(shared.store.bans(), owner, applied.by_hand_only, now));
         Ok(Self { applied, state, banned: ban.map(|ban| (ban.until, ban.until.since(now))) })
     }
 
@@ -158,7 +169,7 @@ fn tell(shared: &Shared, plan: &Plan, explanation: &Explanation, heard: &[LimitO
     let refusing = heard.iter().filter(refuses).rev().filter_map(|heard| Some((heard.fate()?, heard)));
     let worst = refusing.max_by_key(|(fate, _)| *fate);
     let (verdict, status) = outcome(plan, explanation, worst.as_ref());
-    let charged = !matches!(verdict, "no_route" | "redirected" | "answered");
+    let charged = !matches!(verdict, "no_route" | "redirected" | "answered" | "not_verified");
     let worst = worst.filter(|(fate, _)| charged && *fate != ExplainVerdict::Admitted);
     let wait = worst.as_ref().and_then(|(fate, _)| fate.wait());
     let mut object = json::object(plan, explanation);
@@ -177,8 +188,8 @@ fn outcome(
     explanation: &Explanation,
     worst: Option<&(ExplainVerdict, &LimitOutcome<'_>)>,
 ) -> (&'static str, Option<u16>) {
-    if let Some((verdict, status)) = json::early_outcome(explanation) {
-        return (verdict, Some(status));
+    if let Some(known) = json::early_outcome(explanation) {
+        return known;
     }
     match worst {
         Some((fate @ (ExplainVerdict::Refused(_) | ExplainVerdict::Banned(_)), heard)) => {

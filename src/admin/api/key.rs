@@ -11,7 +11,7 @@ use super::policies::{PolicyState, verdict};
 use super::values::moment;
 use super::{ApiError, ApiRequest, ApiResult, decoded, key_id, limit_named, only, top_keys};
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
-use crate::plan::{Limit, LimitIndex, Plan, Route, TierIndex};
+use crate::plan::{Limit, LimitIndex, Mode, Plan, Route, TierIndex};
 use crate::route::key::PathForm;
 use crate::route::mask::Masking;
 use crate::shared::Shared;
@@ -60,7 +60,8 @@ impl KeyRef {
         let (limit, now) = (self.limit(), shared.clock.now());
         let ban = shared.store.bans().find(self.banned(), now);
         let until = ban.map(|ban| ban.until);
-        let is_refused = limit.refusing_ban(shared.store.bans(), self.owner, limit.mode, now).is_some();
+        let in_shadow = limit.mode == Mode::Shadow;
+        let is_refused = limit.refusing_ban(shared.store.bans(), self.owner, in_shadow, now).is_some();
         let (label, top_key) = top_keys::followed(shared, limit, self.owner).await.unzip();
         let named = || shared.store.bans().label(self.banned()).map(|label| top_keys::values(&label));
         // A request that named the key by its values contains them.

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use super::{Key, KeyFault, KeySecret, KeyText, LABEL_END, Part};
 use crate::limit::units::Fingerprint;
 use crate::route::client::ClientRule;
+use crate::route::folding::folded_text;
 use crate::route::mask::Masking;
 use crate::route::network_prefixes::NetworkPrefixes;
 use crate::route::part::write_value;
@@ -77,7 +78,7 @@ impl Key {
 
     /// A value as it is compared.
     fn in_case<'v>(&self, value: &'v str) -> Cow<'v, str> {
-        if self.folds_case { Cow::Owned(value.to_lowercase()) } else { Cow::Borrowed(value) }
+        if self.folds_case { Cow::Owned(folded_text(value)) } else { Cow::Borrowed(value) }
     }
 
     /// The values, if their number is right.

@@ -269,9 +269,7 @@ fn not_a_path<T>(text: &str, cause: PathFault) -> Result<T, PatternFault> {
         PathFault::Forbidden(_) => "write it as requests carry it, percent-encoded: a blank is `%20`".into(),
         PathFault::BadEscape => "write `%25` for the percent sign itself".into(),
         PathFault::Nul => "leave it away: a request with `%00` is refused before routing".into(),
-        PathFault::AboveRoot | PathFault::DotParameters => {
-            "write the path as it is after its dot segments are gone".into()
-        }
+        PathFault::AboveRoot => "write the path as it is after its dot segments are gone".into(),
     };
     fault(format!("`{text}` is not a path pattern: {cause}"), help)
 }

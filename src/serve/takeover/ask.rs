@@ -49,11 +49,12 @@ pub(in crate::serve) fn ask(
 impl Predecessor {
     fn new(stream: UnixStream) -> io::Result<Self> {
         let peer = socket_peercred(&stream)?;
-        if !is_trusted(peer.uid.as_raw()) {
-            let message = format!("process {} is another user's", peer.pid.as_raw_nonzero());
+        let process = peer.pid.as_raw_nonzero().get();
+        if !is_trusted(peer.uid.as_raw(), process) {
+            let message = format!("process {process} is another user's, or in another mount namespace");
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
         }
-        Ok(Self { stream, process: peer.pid.as_raw_nonzero().get() })
+        Ok(Self { stream, process })
     }
 
     fn sockets(mut self) -> io::Result<(Self, Vec<TcpListener>)> {

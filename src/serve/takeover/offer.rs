@@ -20,6 +20,11 @@ use super::{BATCH, HELLO, LEAVING, SERVING, STARTING, TIMEOUT, is_trusted, name}
 
 /// How long accepting pauses when the process is out of descriptors.
 const REST: Duration = Duration::from_millis(200);
+/// After this many connections of processes that are not trusted, accepting pauses, so that they cost the control thread
+/// little, however fast they come.
+const STRANGERS: u32 = 32;
+/// How long it pauses then.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The listening sockets, offered to a successor. Dropped, they are no longer held open by this.
 #[derive(Debug)]
@@ -28,6 +33,8 @@ pub(in crate::serve) struct Offer {
     pub(in crate::serve) addresses: Vec<SocketAddr>,
     names: Vec<UnixListener>,
     sockets: Vec<TcpListener>,
+    /// Whether to trust a process with this user and this id.
+    trusts: fn(u32, i32) -> bool,
 }
 
 /// A process that has taken the sockets over and serves.
@@ -54,11 +61,12 @@ impl Offer {
         };
         let addresses: Vec<_> = addresses.collect();
         let names = addresses.iter().copied().filter_map(wait).collect();
-        Self { addresses, names, sockets }
+        Self { addresses, names, sockets, trusts: is_trusted }
     }
 
     /// Waits until another process serves on the sockets. A takeover that fails on the way changes nothing.
     pub(in crate::serve) async fn taken(&self) -> Successor {
+        let mut strangers = 0;
         loop {
             match self.next().await {
                 Ok(stream) => match timeout(STARTING, self.hand_over(stream)).await {
@@ -66,6 +74,10 @@ impl Offer {
                     // Any user of this machine can cause it at any rate, so it is not logged for operators.
                     Ok(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
                         tracing::debug!(%error, "no process to hand over to");
+                        strangers += 1;
+                        if strangers % STRANGERS == 0 {
+                            tokio::time::sleep(PAUSE).await;
+                        }
                     }
                     Ok(Err(error)) => tracing::warn!(%error, "another process did not take over"),
                     Err(_) => tracing::warn!("another process did not take over within {STARTING:?}"),
@@ -92,10 +104,11 @@ impl Offer {
 
     async fn hand_over(&self, mut stream: UnixStream) -> io::Result<Successor> {
         let peer = stream.peer_cred()?;
-        if !is_trusted(peer.uid()) {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is another user's"));
-        }
         let process = peer.pid().unwrap_or_default();
+        if !(self.trusts)(peer.uid(), process) {
+            let message = "it is another user's, or in another mount namespace";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+        }
         tracing::info!("process {process} asks for the listening sockets");
         let count = u32::try_from(self.sockets.len()).unwrap_or(u32::MAX);
         stream.write_all(HELLO).await?;
@@ -151,4 +164,38 @@ fn pass(stream: &UnixStream, sockets: &[TcpListener]) -> io::Result<()> {
     }
     sendmsg(stream, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::os::unix::net::UnixStream as StdStream;
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// However many connections come, only so many are accepted between two pauses.
+    #[tokio::test(start_paused = true)]
+    async fn strangers_are_accepted_at_a_bounded_rate() {
+        let name = format!("tollgate-test/{:016x}", fastrand::u64(..));
+        let listener = bind(&name).expect("a free name");
+        listener.set_nonblocking(true).expect("a socket");
+        let names = vec![UnixListener::from_std(listener).expect("a runtime")];
+        let offer = Offer { addresses: Vec::new(), names, sockets: Vec::new(), trusts: |_, _| false };
+        let address = UnixAddress::from_abstract_name(&name).expect("a name");
+        let rounds = 3;
+        let mut clients = Vec::new();
+        for _ in 0..rounds * STRANGERS {
+            clients.push(StdStream::connect_addr(&address).expect("room in the queue"));
+        }
+        let begun = Instant::now();
+        let served = PAUSE * rounds - PAUSE / 2;
+        assert!(timeout(served, offer.taken()).await.is_err(), "nobody is trusted");
+        assert!(Instant::now() - begun >= served, "it pauses");
+        for mut client in clients {
+            client.set_nonblocking(true).expect("a socket");
+            assert_eq!(client.read(&mut [0]).expect("it is closed"), 0, "all of them in the end");
+        }
+    }
 }

@@ -140,6 +140,21 @@ fn on_loopback_a_foreign_host_or_origin_is_refused() {
     }
 }
 
+/// `::ffff:127.0.0.1` is the same loopback: as open without a token, and as closed to other sites.
+#[test]
+fn the_mapped_loopback_is_guarded_like_the_loopback() {
+    let gateway = Gateway::start(&format!(
+        "[admin]\nlisten = \"[::ffff:127.0.0.1]:0\"\n{}",
+        everything_to(&Backend::ok(), "")
+    ));
+    let port = gateway.admin_addr().port();
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    ask(address, "GET /metrics", "host: 127.0.0.1\r\n").expect(200);
+    ask(address, "GET /metrics", "host: [::ffff:127.0.0.1]\r\n").expect(200);
+    ask(address, "GET /metrics", "host: attacker.example\r\n").expect(403);
+    ask(address, "GET /metrics", "host: localhost\r\norigin: https://attacker.example\r\n").expect(403);
+}
+
 #[test]
 fn connections_are_few_and_short() {
     let gateway = start("");

@@ -65,6 +65,11 @@ fn no_spelling_of_a_form_gets_past_the_limit() {
         "%20username=bob",
         "username%00x=bob",
         "x=1&&username=bob&",
+        "username=bob+",
+        "username=%20bob%09",
+        "username=bob%00",
+        "username=%EF%BD%82%EF%BD%8F%EF%BD%82",
+        "username=%EF%BC%A2ob%C2%A0%00",
     ];
     each_counts_as_bob("form:username", FORM, "username=bob&password=1", &spellings);
 }
@@ -75,6 +80,8 @@ fn no_spelling_of_a_json_document_gets_past_the_limit() {
         r#"{"user":{"name":"bob","password":"2"}}"#,
         r#"{"user":{"name":"\u0062ob"}}"#,
         r#"{"us\u0065r":{"name":"BOB"}}"#,
+        r#"{"user":{"name":" bob\u0000"}}"#,
+        r#"{"user":{"name":"\uff42ob\u00a0"}}"#,
         r#"{"user":{"NAME":"bob"}}"#,
         r#"{"User":{"name":"bob"}}"#,
         r#"{"user":{"name":"eve","name":"bob"}}"#,
@@ -284,4 +291,5 @@ fn the_sixth_attempt_on_an_account_is_refused_from_whichever_address_it_comes() 
     let mut client = Client::connect(gateway.addr());
     assert_eq!(attempt(&mut client, 1, "ann"), 200);
     assert_eq!(attempt(&mut client, 2, ""), 429, "without a name");
+    assert_eq!(attempt(&mut client, 2, "+%00"), 429, "blanks are no name");
 }

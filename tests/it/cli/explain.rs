@@ -49,6 +49,22 @@ fn it_tells_the_route_the_keys_and_why_not_the_others() {
 }
 
 #[test]
+fn it_tells_that_get_includes_head() {
+    let output = explain(&["HEAD", "http://api.example.com/search/a"]);
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(stdout.contains("`GET` includes `HEAD`"), "{stdout}");
+}
+
+/// A client that a trusted proxy names unreadably may be any of those that `deny` names.
+#[test]
+fn it_tells_that_a_client_is_not_identified() {
+    let config = format!("[server]\ntrusted_proxies = [\"10.0.0.1\"]\ndeny = [\"192.0.2.0/24\"]\n{CONFIG}");
+    let output = explain_in(&config, &["GET", "/", "--ip", "10.0.0.1", "-H", "x-forwarded-for: junk"]);
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(stdout.contains("or the client is not identified"), "{stdout}");
+}
+
+#[test]
 fn it_tells_the_units_and_where_they_come_from() {
     for (cost, url, line) in [
         (

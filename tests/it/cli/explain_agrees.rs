@@ -280,7 +280,10 @@ fn random_request(random: &mut Random) -> Asked {
         url += &pick(
             random,
             &paths,
-            &["/..", "/%zz", "/<", "/%2e%2e", "/a b", "/é", "#f", "*", "/%00", "/..;/x"],
+            &[
+                "/..", "/%zz", "/<", "/%2e%2e", "/a b", "/é", "#f", "*", "/%00", "/..;/x", "/..%2fx",
+                "/x%5C..",
+            ],
         );
     }
     url += &pick(random, &QUERIES, &["?", "?a b", "?#"]);

@@ -1,4 +1,4 @@
-//! `docs/security.md` and `SECURITY.md` name tests that there are.
+//! The pages about security and `SECURITY.md` name tests that there are.
 
 use std::path::Path;
 
@@ -7,6 +7,7 @@ use crate::harness::pages::test_exists;
 #[test]
 fn each_test_on_the_pages_exists() {
     each_test_exists("docs/security.md", 50);
+    each_test_exists("docs/security-administration.md", 15);
     each_test_exists("SECURITY.md", 15);
 }
 

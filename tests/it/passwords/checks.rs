@@ -1,55 +1,15 @@
 //! Good, wrong, changed and floods of passwords.
 
-use std::path::Path;
 use std::process::{Command, Output};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use rustix::process::Signal;
 
-use crate::harness::{Backend, Client, Gateway, Response, binary, everything_to, get_with};
+use super::{Folder, basic, line};
+use crate::harness::{Backend, Client, Gateway, Response, binary, get_with};
 
 const CHALLENGE: &str = "Basic realm=\"people\", charset=\"UTF-8\"";
-
-/// `name:hash`, the hash by another tool's format: `$2y$`, as Apache's `htpasswd` writes it.
-fn line(name: &str, password: &str, cost: u32) -> String {
-    let hash = bcrypt::hash(password, cost).expect("a hash");
-    format!("{name}:{}\n", hash.replace("$2b$", "$2y$"))
-}
-
-struct Folder(tempfile::TempDir);
-
-impl Folder {
-    fn new(users: &str) -> Self {
-        let folder = Self(tempfile::tempdir().expect("a temporary directory"));
-        folder.write(users);
-        folder
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn write(&self, users: &str) {
-        std::fs::write(self.path().join("users.htpasswd"), users).expect("the file can be written");
-    }
-
-    /// `[auth.people]` with these further lines.
-    fn auth(&self, rest: &str) -> String {
-        let file = self.path().join("users.htpasswd");
-        format!("[auth.people]\ntype = \"basic\"\nfile = \"{}\"\n{rest}\n", file.display())
-    }
-
-    fn gateway(&self, backend: &Backend, rest: &str) -> Gateway {
-        Gateway::start(&everything_to(backend, &format!("auth = \"people\"\n{}", self.auth(rest))))
-    }
-}
-
-fn basic(credential: impl AsRef<[u8]>) -> String {
-    format!("authorization: Basic {}\r\n", STANDARD.encode(credential))
-}
 
 fn ask(gateway: &Gateway, credential: &str) -> Response {
     get_with(gateway.addr(), "/", &basic(credential))
@@ -207,30 +167,4 @@ fn faults_name_the_line_and_show_nothing_of_it() {
     let (status, text) = check();
     assert_eq!(status, Some(0), "{text}");
     assert!(text.contains("passwords of 1 user"), "{text}");
-}
-
-#[test]
-fn explain_checks_a_password() {
-    let folder = Folder::new(&line("ann", "good", 4));
-    let toml = format!(
-        "[upstreams]\na = \"builtin:echo\"\n[[routes]]\npath = \"/*\"\nupstream = \"a\"\nauth = \"people\"\n{}",
-        folder.auth("")
-    );
-    std::fs::write(folder.path().join("gateway.toml"), toml).expect("the file can be written");
-    let explain = |credential: &str| {
-        let field = basic(credential);
-        let output = Command::new(binary())
-            .args(["explain", "GET", "http://a/", "-H", field.trim_end()])
-            .current_dir(folder.path())
-            .env("NO_COLOR", "1")
-            .output()
-            .expect("the binary starts");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
-    let (good, wrong) = (explain("ann:good"), explain("ann:bad"));
-    assert!(good.contains("ann") && !good.contains("401"), "{good}");
-    assert!(
-        wrong.contains("401") && wrong.contains("the user is not known, or the password is wrong"),
-        "{wrong}"
-    );
 }

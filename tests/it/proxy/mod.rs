@@ -17,4 +17,5 @@ mod request_ids;
 mod retry;
 mod statuses;
 mod streaming;
+mod unidentified;
 mod upgrade;

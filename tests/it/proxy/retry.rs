@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::harness::{Backend, Client, Gateway, Next, send};
+use crate::harness::{Backend, Client, Gateway, Next, eventually, send};
 
 fn over(servers: &[String], rest: &str) -> String {
     format!(
@@ -74,6 +74,57 @@ fn a_stale_connection_is_no_failure_for_any_method() {
             // The close must have come for the gateway to see it; loopback needs no time, a busy machine a little.
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
+    }
+}
+
+/// Opens this many connections to servers whose handlers wait at their gates.
+fn open_together(gateway: &Gateway, backends: &[&Backend], count: usize) {
+    std::thread::scope(|scope| {
+        for _ in 0..count {
+            scope.spawn(|| gateway.get("/held").expect(200));
+        }
+        let held = || backends.iter().map(|backend| backend.count()).sum::<usize>() >= count;
+        eventually("all of them at the servers", || held().then_some(()));
+        backends.iter().for_each(|backend| backend.open_gate());
+    });
+}
+
+/// A server that answers the first request of each connection alone. Those to `/held` wait at its gate.
+fn once_a_connection() -> Backend {
+    Backend::start(|exchange| {
+        exchange.read_body();
+        if exchange.target() == "/held" {
+            exchange.wait_at_gate();
+        } else if exchange.earlier > 0 || exchange.target() == "/never" {
+            return Next::Close;
+        }
+        exchange.write("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+        Next::KeepAlive
+    })
+}
+
+/// Many kept connections may have been closed: the one repeat goes on a new one.
+#[test]
+fn after_a_stale_connection_the_request_is_repeated_once_on_a_new_one() {
+    for lines in ["", "retry = { attempts = 1 }"] {
+        let backend = once_a_connection();
+        let gateway = Gateway::start(&over(&[quoted(&backend.url())], lines));
+        open_together(&gateway, &[&backend], 4);
+        gateway.get("/").expect(200);
+        assert_eq!(backend.count(), 4 + 2, "{lines}");
+    }
+}
+
+#[test]
+fn attempts_count_requests_on_stale_connections() {
+    for (lines, most) in [("", 2), ("retry = { attempts = 1 }", 2), ("retry = { attempts = 3 }", 3)] {
+        let servers = [once_a_connection(), once_a_connection()];
+        let gateway = Gateway::start(&over(&servers.each_ref().map(|server| quoted(&server.url())), lines));
+        open_together(&gateway, &servers.each_ref(), 8);
+        gateway.get("/never").expect(502);
+        let sent = servers[0].count() + servers[1].count() - 8;
+        assert!(sent <= most, "{lines}: sent {sent} times");
+        assert!(sent > 1, "{lines}: a stale connection is no failure");
     }
 }
 

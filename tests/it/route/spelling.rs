@@ -157,7 +157,58 @@ fn no_spelling_escapes_a_limit() {
 
     let strict = gateway(&backend, "path_matching = \"strict\"");
     assert_eq!(statuses(&strict, &["/login", "/login"]), [200, 429]);
-    assert_eq!(statuses(&strict, &["/Login", "/login/", "/login;x", "/x/..;/login"]), [200; 4]);
+    assert_eq!(statuses(&strict, &["/Login", "/login/", "/login;x", "/x/..login"]), [200; 4]);
+}
+
+/// What leaves `/public` for a backend that decodes separators or drops parameters before it resolves dot segments.
+const ENCODED_DOTS: [&str; 10] = [
+    "/public/..%2fadmin",
+    "/public/%2e%2e%2fadmin",
+    "/public/x%2f..%2f..%2fadmin",
+    "/public/..%5cadmin",
+    "/public/..%5C",
+    "/public/..;/admin",
+    "/public/.%2E;x=1/admin",
+    "/public/..%3B/admin",
+    "/public/a%2f../admin",
+    "/public/.%2fadmin",
+];
+
+#[test]
+fn encoded_dot_segments_are_refused() {
+    for matching in ["", "path_matching = \"strict\""] {
+        let backend = Backend::ok();
+        let gateway = gateway(&backend, matching);
+        for path in ENCODED_DOTS {
+            let response = send(gateway.addr(), format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n"));
+            assert_eq!(response.status, 400, "{path}");
+            assert!(response.text().contains("an encoded dot segment"), "{}", response.text());
+        }
+        assert_eq!(backend.count(), 0, "the backend sees none of them");
+        let others = ["/public/..%252fadmin", "/public/a%2Fb", "/public;/../admin", "/x/%2e%2e/y"];
+        for (path, target) in others.iter().zip(["/public/..%252fadmin", "/public/a%2Fb", "/admin", "/y"]) {
+            assert_eq!(statuses(&gateway, &[path]), [200], "{path}");
+            assert_eq!(backend.latest().target(), target);
+        }
+    }
+}
+
+#[test]
+fn encoded_dot_segments_pass_where_the_file_says_so() {
+    let backend = Backend::ok();
+    for matching in ["", "path_matching = \"strict\"\n"] {
+        let gateway = gateway(&backend, &format!("{matching}encoded_dots = \"pass\""));
+        for (path, target) in
+            [("/Public/..%2fadmin", "/Public/..%2Fadmin"), ("/public/..;X/admin", "/public/..;X/admin")]
+        {
+            assert_eq!(statuses(&gateway, &[path]), [200], "{path}");
+            assert_eq!(backend.latest().target(), target, "as it is spelled");
+        }
+        let file = std::fs::read_to_string(gateway.config_path()).expect("the file");
+        let changed = file.replace("\"pass\"", "\"reject\"");
+        gateway.reload(&changed, "server: encoded_dots pass → reject");
+        assert_eq!(statuses(&gateway, &["/public/..%2fadmin"]), [400]);
+    }
 }
 
 #[test]

@@ -85,7 +85,35 @@ fn a_route_that_fails_by_any_condition_is_passed_over() {
     assert_eq!(find(&routes, &request("POST").header("x-plan", "Gold")), Some(3), "a wider path");
     assert_eq!(find(&routes, &request("POST").header("x-plan", "no").header("x-plan", "gold")), Some(1));
     assert_eq!(find(&routes, &request("PUT")), Some(2));
-    assert_eq!(find(&routes, &request("HEAD")), None, "GET does not include HEAD");
+    assert_eq!(find(&routes, &request("HEAD")), Some(0), "GET includes HEAD");
+}
+
+/// A route that names HEAD takes it, whichever others fit the same request.
+#[test]
+fn get_includes_head_unless_a_route_that_fits_names_it() {
+    let head = |path: &str| get(path).method("HEAD");
+    let guarded = [narrow("", "/a", "GET"), narrow("", "/*", "")];
+    assert_eq!(find(&guarded, &head("/a")), Some(0), "no wider route takes it");
+    assert_eq!(find(&guarded, &head("/b")), Some(1));
+    let named = [narrow("", "/a", "GET"), narrow("", "/a", "HEAD"), narrow("", "/*", "")];
+    assert_eq!(find(&named, &head("/a")), Some(1));
+    assert_eq!(find(&named, &get("/a")), Some(0));
+    let wider = [narrow("", "/a", "GET"), narrow("a.test", "/*", "GET HEAD"), narrow("", "/*", "")];
+    assert_eq!(find(&wider, &head("/a").host("a.test")), Some(1));
+    assert_eq!(
+        find(&wider, &head("/a").host("b.test")),
+        Some(0),
+        "the route that names it is for another host"
+    );
+    let gold = [narrow("", "/a", "GET"), with_header(narrow("", "/a", "HEAD"), "x-plan", "gold")];
+    assert_eq!(find(&gold, &head("/a").header("x-plan", "gold")), Some(1));
+    assert_eq!(find(&gold, &head("/a")), Some(0));
+    let posts = [narrow("", "/a", "POST"), narrow("", "/*", "")];
+    assert_eq!(find(&posts, &head("/a")), Some(1), "POST does not include HEAD");
+    assert_eq!(find(&posts[..1], &head("/a")), None);
+    let told =
+        head("/a").ask(|request| RouteTable::new(guarded.to_vec(), PathMatching::Strict).explain(request));
+    assert_eq!(told[0], Match::Chosen);
 }
 
 #[test]
@@ -291,7 +319,7 @@ fn written() -> impl Strategy<Value = Written> {
     let end = prop::sample::select(vec!["", "/", "/*"]);
     let expressions = ["~^/a/[^/]+$", "~/b", "~^/(?:a|B)/?$", "~^/.*;x", "~A", "~^/[a-z]+$", "~//", "~."];
     let expression = prop::option::weighted(0.3, prop::sample::select(expressions.to_vec()));
-    let methods = prop::sample::subsequence(vec!["GET", "POST"], 0..=1);
+    let methods = prop::sample::subsequence(vec!["GET", "POST", "HEAD"], 0..=1);
     let headers = prop::sample::subsequence(vec![("x", "1"), ("x", "2"), ("y", "1"), ("y", "*")], 0..=2);
     ((hosts, path, end, expression), methods, headers, any::<bool>()).prop_map(
         |((hosts, path, end, expression), methods, headers, merge_slashes)| {
@@ -310,10 +338,11 @@ fn written() -> impl Strategy<Value = Written> {
 fn sample() -> impl Strategy<Value = Sample> {
     let host = prop::sample::select(vec!["", "a.t", "b.a.t", "c.b.a.t", "c.t", "t", "z"]);
     let path = "/(a|b|c|/){0,4}(/a|/b|/A|/\\.\\.)?(/(a|B|c|b;x|;x)){0,2}(/|;y)?";
-    let method = prop::sample::select(vec!["GET", "POST"]);
+    let method = prop::sample::select(vec!["GET", "POST", "HEAD"]);
     let headers = prop::sample::subsequence(vec![("x", "1"), ("x", "2"), ("y", "1")], 0..=3);
-    let possible =
-        path.prop_filter("leaves the root", |path| Path::parse(path, PathMatching::Lenient).is_ok());
+    let possible = path.prop_filter("a fault", |path| {
+        Path::parse(path, PathMatching::Lenient).is_ok_and(|path| !path.has_encoded_dots())
+    });
     (host, possible, method, headers).prop_map(|(host, path, method, headers)| {
         let bare = get(&path).host(host).method(method);
         headers.into_iter().fold(bare, |sample, (name, value)| sample.header(name, value))
@@ -324,7 +353,7 @@ fn sample() -> impl Strategy<Value = Sample> {
 fn crowded() -> impl Strategy<Value = Written> {
     let hosts = prop::sample::subsequence(vec!["a.t", "*.t"], 0..=1);
     let path = prop::sample::select(vec!["/a", "/A", "/a/", "/{p}", "/*"]);
-    let methods = prop::sample::subsequence(vec!["GET", "POST"], 0..=2);
+    let methods = prop::sample::subsequence(vec!["GET", "POST", "HEAD"], 0..=2);
     (hosts, path, methods, headers(4)).prop_map(|(hosts, path, methods, headers)| Written {
         hosts,
         path: path.into(),
@@ -337,7 +366,7 @@ fn crowded() -> impl Strategy<Value = Written> {
 fn request_of_crowd() -> impl Strategy<Value = Sample> {
     let host = prop::sample::select(vec!["a.t", "b.t", "z"]);
     let path = prop::sample::select(vec!["/a", "/A", "/a/", "/a;x", "/b", "/b/c"]);
-    let method = prop::sample::select(vec!["GET", "POST", "PUT"]);
+    let method = prop::sample::select(vec!["GET", "POST", "PUT", "HEAD"]);
     let twice = (headers(6), headers(2)).prop_map(|(mut headers, again)| {
         headers.extend(again);
         headers
@@ -365,11 +394,10 @@ fn check_against_every_route(
     for sample in samples.into_iter().map(|sample| sample.matched(matching)) {
         let (found, told) = sample.ask(|request| (table.find(request), table.explain(request)));
         let expected = sample.ask(|request| {
-            let holds = |index: usize| {
+            let fits = |index: usize| {
                 let route = &conditions[index];
                 (route.hosts.is_empty() || route.hosts.iter().any(|host| host.matches(request.host)))
                     && routes[index].has_path(request.path.form(route.merge_slashes), matching)
-                    && (route.methods.is_empty() || route.methods.contains(request.method))
                     && routes[index].headers.iter().all(|(name, value)| {
                         let name = http::HeaderName::from_static(name);
                         let sent = request.headers.all(&name);
@@ -378,6 +406,15 @@ fn check_against_every_route(
                             None => sent == value.as_bytes(),
                         })
                     })
+            };
+            let names = |index: usize| conditions[index].methods.contains(request.method);
+            let is_get = request.method == http::Method::HEAD
+                && !(0..routes.len()).any(|index| fits(index) && names(index));
+            let holds = |index: usize| {
+                let methods = &conditions[index].methods;
+                let takes =
+                    methods.is_empty() || names(index) || is_get && methods.contains(&http::Method::GET);
+                takes && fits(index)
             };
             let spelled = |index: usize| {
                 let route = &routes[index];

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use crate::harness::tools;
 use crate::harness::{
     Authority, Backend, Client, Gateway, Next, binary, everything_to, free_address, get, refuses_connections,
 };
@@ -201,6 +202,36 @@ fn a_stranger_on_the_address_is_still_a_fault() {
     let attempt = attempt(&toml(&backend, &[stranger.local_addr().expect("bound")], 2, ""));
     let stderr = String::from_utf8_lossy(&attempt.stderr);
     assert!(attempt.status.code() == Some(1) && stderr.contains("another process listens"), "{stderr}");
+}
+
+/// Root of a container that shares the network has the same name and user id, but other mounts.
+#[test]
+fn a_process_of_another_mount_namespace_takes_nothing_over() {
+    let Some(()) = tools::namespaces() else { return };
+    let backend = Backend::ok();
+    let mut gateway = Gateway::start(&everything_to(&backend, ""));
+    let toml = toml(&backend, &[gateway.addr()], 2, "");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("gateway.toml");
+    std::fs::write(&file, &toml).expect("it can be written");
+    let contained = |command: &[&str]| {
+        let mut unshare = tools::needed("unshare");
+        unshare.arg("--mount").args(command).env("NO_COLOR", "1").output().expect("it starts")
+    };
+    // The new process trusts no stranger under the name.
+    let file = file.to_string_lossy();
+    let output = contained(&[binary(), "run", "--takeover", "-c", &file]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && stderr.contains("in another mount namespace"), "{stderr}");
+    // The running one gives a stranger no socket.
+    let name = format!("tollgate/{}/{}", rustix::process::geteuid(), gateway.addr());
+    let ask =
+        format!("import socket; s = socket.socket(socket.AF_UNIX); s.connect('\\0{name}'); print(s.recv(4))");
+    let answer = |output: Output| String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    assert_eq!(answer(contained(&["python3", "-c", &ask])), "b''");
+    let near = tools::needed("python3").args(["-c", &ask]).output().expect("it starts");
+    assert_eq!(answer(near), "b'TGT1'", "the name is right");
+    succeed(&mut gateway, &toml).get("/").expect(200);
 }
 
 /// Any user of the machine may take the name first under which a process waits to be taken over.

@@ -5,7 +5,8 @@ use std::process::{Command, Output};
 use jsonwebtoken::Algorithm;
 
 use super::{SigningKey, claims, key_set, now, sso};
-use crate::harness::binary;
+use crate::harness::api::good;
+use crate::harness::{Gateway, binary};
 
 fn check(auth: &str) -> (i32, String) {
     let folder = tempfile::tempdir().expect("a temporary directory");
@@ -76,22 +77,23 @@ fn check_describes_what_verifies_tokens() {
 fn explain_says_why_a_token_is_refused() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let (key, other) = (SigningKey::new("k", Algorithm::ES256), SigningKey::new("k", Algorithm::ES256));
+    let file = folder.path().join("keys.json");
+    std::fs::write(&file, key_set(&[&key])).expect("the file can be written");
     let toml = format!(
-        "[upstreams]\na = \"builtin:echo\"\n[[routes]]\npath = \"/*\"\nupstream = \"a\"\nauth = \"sso\"\n{}",
-        sso("keys.json", "")
+        "[admin]\nlisten = \"127.0.0.1:0\"\n[upstreams]\na = \"builtin:echo\"\n\
+         [[routes]]\npath = \"/*\"\nupstream = \"a\"\nauth = \"sso\"\n{}",
+        sso(&file.display().to_string(), "")
     );
-    std::fs::write(folder.path().join("gateway.toml"), toml).expect("the file can be written");
-    std::fs::write(folder.path().join("keys.json"), key_set(&[&key])).expect("the file can be written");
+    std::fs::write(folder.path().join("gateway.toml"), &toml).expect("the file can be written");
+    let gateway = Gateway::start(&toml);
     let explain = |token: &str| {
-        let output = Command::new(binary())
-            .args(["explain", "GET", "http://localhost/", "-H", &format!("authorization: Bearer {token}")])
-            .current_dir(folder.path())
-            .output()
-            .expect("the binary starts");
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        let headers = serde_json::json!({ "authorization": format!("Bearer {token}") });
+        let body = serde_json::json!({ "url": "http://localhost/", "headers": headers });
+        good(&gateway, "POST explain", &body.to_string())
     };
-    let told = explain(&key.sign(&claims("ann")));
-    assert!(told.contains("`ann`, tier `pro`: named by `sso`"), "{told}");
+    let token = key.sign(&claims("ann"));
+    let told = explain(&token);
+    assert_eq!([&told["consumer"], &told["tier"], &told["auth"]], ["ann", "pro", "sso"], "{told}");
     let mut expired = claims("ann");
     expired["exp"] = (now() - 3600).into();
     for (token, reason) in [
@@ -101,6 +103,15 @@ fn explain_says_why_a_token_is_refused() {
         ("key".to_owned(), "the token is malformed"),
     ] {
         let told = explain(&token);
+        assert_eq!(told["status"], 401, "{told}");
+        let told = told.to_string();
         assert!(told.contains(reason) && !told.contains(&token), "{told}");
     }
+    let output = Command::new(binary())
+        .args(["explain", "GET", "http://localhost/", "-H", &format!("authorization: Bearer {token}")])
+        .current_dir(folder.path())
+        .output()
+        .expect("the binary starts");
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(told.contains("not verified: ") && !told.contains("ann"), "{told}");
 }

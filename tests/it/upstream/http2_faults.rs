@@ -61,6 +61,42 @@ fn a_server_that_goes_away_ends_what_it_began_and_loses_nothing() {
     client.read().expect(200);
 }
 
+/// Several shared connections may end at about the same time. The repeat goes on a new one, and there is only one.
+#[test]
+fn a_request_is_repeated_once_on_a_new_connection() {
+    let server = FrameServer::start();
+    let gateway = gateway(&server, "", "");
+    let (mut client, mut other) = (asking(&gateway, GET), Client::connect(gateway.addr()));
+    let mut first = server.accept();
+    // One stream at once (RFC 9113 §6.5.2).
+    first.send(Frame::SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 1]);
+    let stream = first.request().0;
+    other.write(GET);
+    let mut second = server.accept();
+    let other_stream = second.request().0;
+    first.ok(stream);
+    client.read().expect(200);
+    second.ok(other_stream);
+    other.read().expect(200);
+
+    client.write(GET);
+    first.request();
+    drop(first);
+    let mut third = server.accept();
+    let stream = third.request().0;
+    third.ok(stream);
+    client.read().expect(200);
+
+    client.write(GET);
+    second.request();
+    second.go_away(0);
+    let mut fourth = server.accept();
+    fourth.request();
+    fourth.go_away(0);
+    client.read().expect(502);
+    assert!(server.is_left_alone(Duration::from_millis(20)));
+}
+
 /// A body that is still to come is no reason to give up what has come of it.
 #[test]
 fn a_request_whose_body_is_on_its_way_is_sent_again() {

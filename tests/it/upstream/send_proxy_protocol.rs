@@ -218,6 +218,22 @@ fn clients_behind_a_trusted_proxy_never_share_a_connection() {
     );
 }
 
+/// The proxy names a client that cannot be read: it is not announced as the proxy.
+#[test]
+fn a_client_that_is_not_identified_has_no_address() {
+    for version in ["v1", "v2"] {
+        let server = Server::start();
+        let gateway = Gateway::start(&to(&[&server], version, "", "trusted_proxies = [\"127.0.0.1/32\"]"));
+        let mut proxy = Client::connect(gateway.addr());
+        for client in ["junk", "192.0.2.1", "junk", "junk, 127.0.0.1"] {
+            proxy.get("/", &format!("x-forwarded-for: {client}\r\n")).expect(200);
+        }
+        let seen = server.seen();
+        let named: Vec<_> = seen.iter().map(|seen| (seen.connection, seen.ends.is_some())).collect();
+        assert_eq!(named, [(0, false), (1, true), (0, false), (0, false)], "{version}");
+    }
+}
+
 #[test]
 fn a_received_header_is_sent_on() {
     let server = Server::start();

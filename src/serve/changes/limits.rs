@@ -1,0 +1,86 @@
+//! What a reload changed about a limit.
+
+use std::time::Duration;
+
+use super::{Subject, plain};
+use crate::limit::display::ShortDisplay;
+use crate::plan::{Limit, Policy};
+
+/// Whether windows have another length or another calendar, so that counters are not converted.
+fn starts_afresh(last: &Limit, next: &Limit) -> bool {
+    let mut pairs =
+        last.policies.iter().zip(&next.policies).map(|(last, next)| (last.algorithm, next.algorithm));
+    pairs.any(|(last, next)| {
+        let differs = last.state_period() != next.state_period() || last.calendar() != next.calendar();
+        last.name() == next.name() && differs
+    })
+}
+
+pub(super) fn limit(subject: &mut Subject<'_>, last: &Limit, next: &Limit) {
+    let algorithm = |limit: &Limit| limit.policies.first().map_or("", |policy| policy.algorithm.name());
+    subject.shown("algorithm", algorithm(last), algorithm(next));
+    policies(subject, "", &last.policies, &next.policies);
+    if starts_afresh(last, next) {
+        subject.line("its windows have changed: their counters start afresh");
+    }
+    for tier in &last.tiers {
+        let name = plain(&tier.name);
+        match next.tier(Some(&tier.name)) {
+            Some(index) => {
+                policies(subject, &format!("tier {name} "), &tier.policies, next.policies_of(Some(index)))
+            }
+            None => subject.line(&format!("tier {name} removed")),
+        }
+    }
+    for tier in next.tiers.iter().filter(|tier| last.tier(Some(&tier.name)).is_none()) {
+        let rates = rates(&tier.policies).0;
+        let noun = if rates.starts_with("max ") { "" } else { "rate " };
+        subject.line(&format!("tier {} added: {noun}{rates}", plain(&tier.name)));
+    }
+    let ban = |limit: &Limit| limit.ban.as_ref().map_or_else(String::new, |ban| ban.algorithm.to_string());
+    subject.shown("ban", ban(last), ban(next));
+    subject.shown("key", &last.key, &next.key);
+    subject.written("missing", last.key.missing, next.key.missing);
+    subject.hidden("repeated", &last.key.repeated, &next.key.repeated);
+    subject.written("mode", last.mode, next.mode);
+    let share = |limit: &Limit| limit.trial.map_or_else(String::new, |trial| trial.percent());
+    subject.shown("trial", share(last), share(next));
+    let jitter = |limit: &Limit| {
+        limit.retry_jitter.map_or_else(String::new, |most| format!("{:?}", Duration::from_micros(most.0)))
+    };
+    subject.shown("retry_jitter", jitter(last), jitter(next));
+    let share = |limit: &Limit| limit.max_keys.map_or_else(String::new, |most| most.to_string());
+    subject.shown("max_keys", share(last), share(next));
+    subject.written("on_error", last.on_error, next.on_error);
+    if !last.exempt.iter().eq(next.exempt.iter()) {
+        subject.line("exempt changed");
+    }
+    subject.hidden("reject", &last.reject, &next.reject);
+    subject.shown("reveal", last.reveal, next.reveal);
+}
+
+/// `rate 100/h → 200/h` or `max 5 → 10`, and the same of the burst or the queue.
+fn policies(subject: &mut Subject<'_>, of: &str, last: &[Policy], next: &[Policy]) {
+    let ((rate, more), (next_rate, next_more)) = (rates(last), rates(next));
+    match (rate.strip_prefix("max "), next_rate.strip_prefix("max ")) {
+        (Some(max), Some(next_max)) => subject.shown(&format!("{of}max"), max, next_max),
+        _ => subject.shown(&format!("{of}rate"), rate, next_rate),
+    }
+    match (more.split_once(' '), next_more.split_once(' ')) {
+        (Some((word, count)), Some((next_word, next_count))) if word == next_word => {
+            subject.shown(&format!("{of}{word}"), count, next_count);
+        }
+        // A concurrency limit without a queue names none.
+        (Some(("queue", count)), None) => subject.shown(&format!("{of}queue"), count, "0"),
+        (None, Some(("queue", count))) => subject.shown(&format!("{of}queue"), "0", count),
+        _ => {}
+    }
+}
+
+/// The rates of policies, and their burst or queue: `100/h` and `burst 50`, or `max 5` and `queue 10`.
+fn rates(policies: &[Policy]) -> (String, String) {
+    let short: Vec<_> = policies.iter().map(|policy| ShortDisplay(&policy.algorithm).to_string()).collect();
+    let rate = |text: &String| text.split(", ").next().unwrap_or_default().to_owned();
+    let more = short.first().and_then(|text| text.split_once(", ")).map_or("", |(_, more)| more);
+    (short.iter().map(rate).collect::<Vec<_>>().join(", "), more.to_owned())
+}
