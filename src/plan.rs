@@ -13,6 +13,7 @@ pub mod loop_mark;
 mod ratelimit;
 pub mod reject_reason;
 pub mod resolve;
+pub mod seen_request;
 pub mod split;
 mod statuses;
 pub mod sticky;
@@ -35,6 +36,7 @@ use crate::limit::Algorithm;
 use crate::limit::units::{Micros, Timestamp};
 use crate::route::client::{AddressRules, ClientRule};
 use crate::route::exemptions::Exemptions;
+use crate::route::guarded_headers::GuardedHeaders;
 use crate::route::key::{Key, Part};
 use crate::route::path::PathMatching;
 use crate::route::{Conditions, RouteIndex, RouteTable};
@@ -82,6 +84,8 @@ pub struct Plan {
     pub table: RouteTable,
     /// `[errors]`.
     pub errors: ErrorPages,
+    /// What services answer with: no client sends it.
+    pub guarded: GuardedHeaders,
     /// Whether a text of the file has values of the request.
     pub has_templates: bool,
 }

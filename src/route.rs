@@ -8,6 +8,7 @@ pub mod content;
 pub mod cookie;
 pub mod credential;
 pub mod exemptions;
+pub mod guarded_headers;
 pub mod identity;
 pub mod key;
 pub mod mask;
