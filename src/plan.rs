@@ -17,6 +17,7 @@ pub mod loop_mark;
 mod ratelimit;
 pub mod reject_reason;
 pub mod resolve;
+pub mod seen_request;
 pub mod split;
 mod statuses;
 pub mod sticky;
@@ -40,6 +41,7 @@ use crate::limit::units::{Micros, Timestamp};
 use crate::measure::JsonPointer;
 use crate::route::client::{AddressRules, ClientRule};
 use crate::route::exemptions::Exemptions;
+use crate::route::guarded_headers::GuardedHeaders;
 use crate::route::key::{Key, Part};
 use crate::route::path::{EncodedDots, PathMatching};
 use crate::route::{Conditions, RouteIndex, RouteTable};
@@ -87,6 +89,8 @@ pub struct Plan {
     pub table: RouteTable,
     /// `[errors]`.
     pub errors: ErrorPages,
+    /// What services answer with: no client sends it.
+    pub guarded: GuardedHeaders,
     /// Whether a text of the file has values of the request.
     pub has_templates: bool,
 }

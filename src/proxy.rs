@@ -56,6 +56,7 @@ mod session;
 mod settlement;
 mod trace;
 mod tracer;
+mod trailer_rules;
 mod tunnel;
 mod undecided;
 mod upstream_head;

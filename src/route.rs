@@ -9,6 +9,7 @@ pub mod cookie;
 pub mod credential;
 pub mod exemptions;
 mod folding;
+pub mod guarded_headers;
 pub mod identity;
 pub mod key;
 pub mod mask;

@@ -81,6 +81,19 @@ impl<T> Remembered<T> {
     }
 }
 
+impl Remembered<()> {
+    /// Whether a credential was not noted before, or that has expired at `now`. Then it is noted.
+    pub fn is_new(&self, credential: &[u8], now: Timestamp, expires: Timestamp) -> bool {
+        let hash = self.hash(credential, 0);
+        let mut part = self.part(hash).lock();
+        if part.get(&hash).is_some_and(|known| known.expires > now) {
+            return false;
+        }
+        part.put(hash, Known { value: Arc::new(()), expires });
+        true
+    }
+}
+
 impl<T> fmt::Debug for Remembered<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Remembered({})", self.len())
@@ -102,6 +115,14 @@ mod tests {
         assert_eq!((name(b"a", 99), name(b"b", 50), name(b"c", 0)), (Some("ann".into()), None, None));
         assert_eq!(table.len(), 1, "an expired one leaves");
         assert_eq!(table.find(b"a", 1, Timestamp(0)), None, "another generation");
+    }
+
+    #[test]
+    fn a_credential_is_noted_once_in_its_time() {
+        let table = Remembered::new([7; 16]);
+        let is_new = |credential: &[u8], now| table.is_new(credential, Timestamp(now), Timestamp(now + 10));
+        assert_eq!([is_new(b"a", 0), is_new(b"a", 9), is_new(b"b", 9)], [true, false, true]);
+        assert_eq!([is_new(b"a", 10), is_new(b"a", 19)], [true, false]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::table::ConfigTable;
 use super::text::{Cursor, SyntaxError};
 use super::value::{ConfigValue, Entry};
 use super::{basic, forward, jwt};
+use crate::auth::forward::answers::AnswerCache;
 use crate::plan::LimitIndex;
 use crate::plan::auth::{ApiKeys, Auth, AuthIndex, AuthMethod, RouteAuth};
 use crate::route::credential::CredentialSource;
@@ -43,8 +44,8 @@ pub(super) struct AuthDraft {
     pub(super) auth: Option<Auth>,
 }
 
-/// Reads one entry of `[auth]`.
-pub(super) fn read(entry: &Entry<'_>, limits: &Directory<'_>) -> AuthDraft {
+/// Reads one entry of `[auth]`. The services of all entries share `answers`.
+pub(super) fn read(entry: &Entry<'_>, limits: &Directory<'_>, answers: &Arc<AnswerCache>) -> AuthDraft {
     name::check_label(entry.key, entry.key_span, entry.value.reader());
     let mut draft = AuthDraft {
         name: entry.key.into(),
@@ -54,11 +55,16 @@ pub(super) fn read(entry: &Entry<'_>, limits: &Directory<'_>) -> AuthDraft {
         auth: None,
     };
     let table = entry.value.table(&quoted(&format!("[auth.{}]", entry.key)));
-    draft.auth = table.and_then(|table| auth(table, limits, &mut draft));
+    draft.auth = table.and_then(|table| auth(table, limits, answers, &mut draft));
     draft
 }
 
-fn auth(mut table: ConfigTable<'_>, limits: &Directory<'_>, draft: &mut AuthDraft) -> Option<Auth> {
+fn auth(
+    mut table: ConfigTable<'_>,
+    limits: &Directory<'_>,
+    answers: &Arc<AnswerCache>,
+    draft: &mut AuthDraft,
+) -> Option<Auth> {
     let kind = table.require("type", "\"api-key\"", |value| value.choice(&TYPES));
     // Without it the other keys cannot be interpreted.
     let (source, method) = match kind? {
@@ -77,7 +83,7 @@ fn auth(mut table: ConfigTable<'_>, limits: &Directory<'_>, draft: &mut AuthDraf
             (Some(CredentialSource::Basic), passwords)
         }
         AuthType::Forward => {
-            let forward = forward::read(&mut table);
+            let forward = forward::read(&mut table, answers);
             (Some(CredentialSource::Request), forward.map(|forward| AuthMethod::Forward(Arc::new(forward))))
         }
         AuthType::Jwt => {

@@ -14,6 +14,7 @@ use super::{consumer_rules as consumers, limits, other_methods, server, sticky, 
 use crate::limit::Algorithm;
 use crate::plan::cost::CostRule;
 use crate::plan::{Endpoint, Limit, Mode, Plan, Policy, Protocol, Server, Upstream};
+use crate::route::guarded_headers::GuardedHeaders;
 use crate::route::key::Part;
 use crate::route::path::PathMatching;
 use crate::route::{Conditions, RouteIndex, RouteTable};
@@ -74,9 +75,11 @@ pub(super) fn compile(draft: FileDraft, reader: &Diagnostics<'_>) -> Option<Plan
             routes: draft.routes.into_iter().map(|draft| draft.route).collect::<Option<_>>()?,
             table,
             errors: draft.errors,
+            guarded: GuardedHeaders::default(),
             has_templates: false,
         }
         .with_templates()
+        .with_guarded_headers()
         .with_counted_claims()
         .with_read_bodies()
         .with_settled_limits(),

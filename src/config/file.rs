@@ -1,5 +1,7 @@
 //! The allowed sections of `gateway.toml`, read in the order in which they refer to each other.
 
+use std::sync::Arc;
+
 use toml::de::DeTable;
 
 use super::diagnostics::Diagnostics;
@@ -54,7 +56,8 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, reader: &'a Diagnostics<'a>) -
     });
     let limit_names = || Directory::new("limit", limits.iter().map(|limit| &*limit.name));
     let (auth_entries, names) = (entries(&mut file, "auth"), limit_names());
-    let auths: Vec<_> = auth_entries.iter().map(|entry| auth::read(entry, &names)).collect();
+    let answers = Arc::default();
+    let auths: Vec<_> = auth_entries.iter().map(|entry| auth::read(entry, &names, &answers)).collect();
     let log = log::read(log_table, &auths);
     let server_limits = server_limits.and_then(|value| route_limits::read_server(&value, &limit_names()));
     let around = DeclaredNames {

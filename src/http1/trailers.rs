@@ -67,6 +67,13 @@ impl Trailers {
     }
 }
 
+/// The trailer lines, each of which ends in CR LF, whose names pass.
+pub fn retain(lines: &[u8], passes: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+    let name_of = |line: &[u8]| line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
+    let kept = lines.split_inclusive(|&byte| byte == b'\n').filter(|line| passes(&line[..name_of(line)]));
+    kept.flatten().copied().collect()
+}
+
 /// Whether the name is forbidden for trailers, or one that many backends read as a forbidden one.
 fn is_forbidden(name: &[u8]) -> bool {
     let is = |name: &[u8]| {

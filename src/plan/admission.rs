@@ -149,6 +149,22 @@ pub struct BindingLimit<'a> {
 impl<'a> RequestCharges<'a> {
     /// Computes the charges of a request to `route`. Check [`Self::missing`] before the store is called.
     pub fn new(plan: &'a Plan, route: &'a Route, request: &RouteRequest<'_>, secret: &KeySecret) -> Self {
+        Self::to_limits(plan, route, request, secret, |_| true)
+    }
+
+    /// Those to limits that count the request in the same way whatever its credential and its body are.
+    pub fn early(plan: &'a Plan, route: &'a Route, request: &RouteRequest<'_>, secret: &KeySecret) -> Self {
+        Self::to_limits(plan, route, request, secret, |limit| limit.key.is_known_before_auth())
+    }
+
+    #[inline(always)]
+    fn to_limits(
+        plan: &'a Plan,
+        route: &'a Route,
+        request: &RouteRequest<'_>,
+        secret: &KeySecret,
+        charges: impl Fn(&Limit) -> bool,
+    ) -> Self {
         let mut assessment = Self::default();
         for (index, limit_use) in route.limits.iter().enumerate() {
             let limit = plan.limit(limit_use.limit);
@@ -156,7 +172,7 @@ impl<'a> RequestCharges<'a> {
             let mode = limit.mode_of(request, &route.name, route.conditions.merge_slashes);
             let mut check =
                 LimitCheck { limit, tier, mode, applicability: Applicability::Free, shares_address: false };
-            let cost = limit_use.cost.on_admission(request);
+            let cost = limit_use.cost.on_admission(request).filter(|_| charges(limit));
             check.applicability = assessment.check(index, &mut check, cost, route, request, secret);
             assessment.checks.push(check);
         }

@@ -467,6 +467,17 @@ impl Plan {
         }
     }
 
+    /// The places of credentials that the backend does not get, in the URL that `referer` names: those of all auths but the
+    /// ones whose credentials the route forwards.
+    pub fn hidden_sources<'p>(
+        auths: &'p [Auth],
+        route: Option<&'p RouteAuth>,
+    ) -> impl Iterator<Item = &'p CredentialSource> + Clone {
+        let shown = route.filter(|route| route.forwards_credentials).map_or(&[][..], |route| &route.auths);
+        let hidden = auths.iter().enumerate().filter(|(index, _)| !shown.contains(&AuthIndex(*index)));
+        hidden.map(|(_, auth)| &auth.source)
+    }
+
     /// The tiers of the consumers with these names; of several auths the first with the name counts. It reads all
     /// names: not for requests.
     pub fn tiers_of(&self, names: &HashSet<String>) -> HashMap<String, &str> {

@@ -15,17 +15,15 @@ use super::auth::{
 };
 use super::loop_mark::LoopMark;
 use super::reject_reason::RejectReason;
+use super::seen_request::SeenRequest;
 use super::target::AmbiguousTarget;
 use super::{Affinity, Plan, Redirect, Route, UpstreamIndex};
-use crate::auth::forward::ForwardQuestion;
 use crate::http1::name::Name;
 use crate::http1::request::{Body, RequestHead};
-use crate::limit::units::Timestamp;
 use crate::route::client::ClientAddress;
 use crate::route::content::RequestContent;
 use crate::route::identity::GrantedField;
 use crate::route::key::KeySecret;
-use crate::route::path::Path;
 use crate::route::pattern::bare_host;
 use crate::route::{Conditions, RouteIndex, RouteRequest};
 
@@ -90,19 +88,6 @@ pub struct RoutedRequest<'p, 'r> {
     /// Further fields for the backend, from the service that has let the request through.
     pub granted: &'p [GrantedField],
     seen: SeenRequest<'r>,
-}
-
-/// A request as routes and keys see it.
-#[derive(Debug)]
-pub struct SeenRequest<'r> {
-    head: &'r RequestHead<'r>,
-    path: Path<'r>,
-    host: Cow<'r, str>,
-    client: ClientAddress,
-    subject: Option<&'r str>,
-    content: &'r RequestContent,
-    /// The client uses TLS, to the gateway or to the trusted proxy before it.
-    secure: bool,
 }
 
 /// The response to a request that is not forwarded or charged.
@@ -285,6 +270,7 @@ impl<'p, 'r> Input<'p, 'r, '_> {
             path,
             host,
             client,
+            peer: peer.address,
             subject: peer.subject,
             content,
             secure: self.came_by_tls(),
@@ -390,37 +376,33 @@ impl RoutedRequest<'_, '_> {
     pub fn head(&self) -> &RequestHead<'_> {
         self.seen.head
     }
-}
 
-impl SeenRequest<'_> {
-    /// What a service is asked about the request, which came at `now`.
-    pub fn question(&self, now: Timestamp) -> ForwardQuestion<'_> {
-        let named = self.head.fields.known(Name::Host).and_then(|host| std::str::from_utf8(host).ok());
-        ForwardQuestion {
-            method: &self.head.method,
-            host: self.head.target.authority.or(named).unwrap_or_default(),
-            path: self.head.target.path,
-            query: self.head.target.query,
-            fields: self.head.fields,
-            client: self.client.identified.then_some(self.client.address),
-            secure: self.secure,
-            now,
+    /// The Host for the backend, unless it is spelled so in the head: see [`SeenRequest::authority`].
+    pub fn normal_authority(&self) -> Option<Box<str>> {
+        match self.seen.authority() {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(authority) => Some(authority.into()),
         }
     }
+}
 
-    /// The request as routes and keys see it.
-    pub fn request(&self) -> RouteRequest<'_> {
-        RouteRequest {
-            method: &self.head.method,
-            host: &self.host,
-            path: &self.path,
-            query: self.head.target.query,
-            headers: self.head.fields,
-            body: self.head.body,
-            client: self.client,
-            tls_subject: self.subject,
-            content: self.content,
+impl<'p, 'r> RoutedRequest<'p, 'r> {
+    /// A request whose credential was not looked at, with some of its charges.
+    pub fn before_auth(
+        (index, route): (RouteIndex, &'p Route),
+        charges: RequestCharges<'p>,
+        seen: SeenRequest<'r>,
+    ) -> Self {
+        Self {
+            index,
+            route,
             consumer: None,
+            charges,
+            upstream: None,
+            target: "".into(),
+            affinity: Affinity::default(),
+            granted: &[],
+            seen,
         }
     }
 }

@@ -216,13 +216,14 @@ pub(crate) async fn reject_connection(
     let date = worker.date(worker.shared.clock.now());
     let form = ResponseOptions::unread(false);
     // There is no request, so no line of the access log has a request id.
-    let (request_id, cors, plan) = (&[], &[], worker.plan());
+    let (request_id, cors, cookies, plan) = (&[], &[], &[], worker.plan());
     let page = LocalResponseWriter {
         scrap: &mut scrap,
         outbound: &mut outbound,
         date: &date,
         request_id,
         cors,
+        cookies,
         form,
         errors: &plan.errors,
         values: TemplateValues::default(),

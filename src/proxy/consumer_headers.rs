@@ -1,6 +1,6 @@
-//! What a backend is told of the consumer, and what it is not told: the credential, and the client's own claims.
+//! What a backend is told of the consumer, and what it is not told: the credential, and the client's own claims, also
+//! those of services and about the request that these were asked about.
 
-use http::HeaderName;
 use http::header::{AUTHORIZATION, COOKIE};
 
 use crate::http1::fields::{Field, Fields};
@@ -8,7 +8,8 @@ use crate::http1::name::{claims_consumer, same_to_cgi};
 use crate::plan::Plan;
 use crate::plan::auth::{Auth, RouteAuth};
 use crate::route::consumers::Consumer;
-use crate::route::credential::{CredentialSource, without_cookies};
+use crate::route::credential::{CredentialSource, url_without_credentials, without_cookies};
+use crate::route::guarded_headers::{GuardedHeaders, length_bit};
 use crate::route::identity::GrantedField;
 
 /// The headers `x-consumer` and `x-consumer-tier`, and the credentials to be removed.
@@ -19,9 +20,15 @@ pub(crate) struct ConsumerHeaders<'a> {
     auth: Option<&'a RouteAuth>,
     /// The backend does not get the credential.
     hides: bool,
+    /// A service is asked about requests of the route.
+    asks: bool,
+    /// `referer` may hold a credential that the backend does not get.
+    cuts_referer: bool,
     /// Further fields for the backend, from the service that has let the request through.
     granted: &'a [GrantedField],
-    /// The lengths of the names of headers with credentials, as bits: most headers have another one.
+    /// The fields that services answer with, on any route.
+    guarded: Option<&'a GuardedHeaders>,
+    /// The lengths of the names of headers that may not pass, as [bits](length_bit): most headers have another one.
     lengths: u64,
 }
 
@@ -29,6 +36,12 @@ pub(crate) struct ConsumerHeaders<'a> {
 const CONSUMER: &[u8] = b"x-consumer";
 /// The tier of the consumer.
 const CONSUMER_TIER: &[u8] = b"x-consumer-tier";
+/// The URL of the page that a request comes from.
+const REFERER: &[u8] = b"referer";
+/// Fields under which a service is told of the request. An application that reads them, too, must not be told of another
+/// one by the client.
+const TOLD: [&[u8]; 5] =
+    [b"x-forwarded-method", b"x-forwarded-uri", b"x-original-method", b"x-original-uri", b"x-original-url"];
 
 impl<'a> ConsumerHeaders<'a> {
     pub(crate) fn new(
@@ -37,20 +50,45 @@ impl<'a> ConsumerHeaders<'a> {
         consumer: Option<Consumer<'a>>,
         granted: &'a [GrantedField],
     ) -> Self {
-        Self { granted, ..Self::of(&plan.auths, auth, consumer) }
+        // Most plans have no auth.
+        if plan.auths.is_empty() {
+            return Self::default();
+        }
+        Self { granted, ..Self::of(&plan.auths, Some(&plan.guarded), auth, consumer) }
     }
 
-    fn of(auths: &'a [Auth], auth: Option<&'a RouteAuth>, consumer: Option<Consumer<'a>>) -> Self {
+    fn of(
+        auths: &'a [Auth],
+        guarded: Option<&'a GuardedHeaders>,
+        auth: Option<&'a RouteAuth>,
+        consumer: Option<Consumer<'a>>,
+    ) -> Self {
         let hides = auth.is_some_and(|auth| !auth.forwards_credentials);
-        let mut headers = Self { auths, consumer, auth, hides, granted: &[], lengths: 0 };
+        let mut headers = Self { auths, consumer, auth, hides, guarded, ..Self::default() };
+        let asks = headers.sources().any(|source| *source == CredentialSource::Request);
+        let cuts = headers.hidden().any(|source| matches!(source, CredentialSource::Query(_)));
+        (headers.asks, headers.cuts_referer) = (asks, cuts);
         headers.lengths = headers.sources().fold(0, |lengths, source| match source {
-            CredentialSource::Header(name) => lengths | bit(name.as_str()),
-            CredentialSource::Bearer | CredentialSource::Basic => lengths | bit(AUTHORIZATION.as_str()),
-            CredentialSource::Cookie(_) => lengths | bit(COOKIE.as_str()),
-            CredentialSource::Query(_) | CredentialSource::Request => lengths,
+            CredentialSource::Header(name) => lengths | length_bit(name.as_str()),
+            CredentialSource::Bearer | CredentialSource::Basic => {
+                lengths | length_bit(AUTHORIZATION.as_str())
+            }
+            CredentialSource::Cookie(_) => lengths | length_bit(COOKIE.as_str()),
+            CredentialSource::Request => {
+                TOLD.iter().fold(lengths, |lengths, name| lengths | length_bit(name))
+            }
+            CredentialSource::Query(_) => lengths,
         });
-        headers.lengths |= headers.answered().fold(0, |lengths, name| lengths | bit(name.as_str()));
+        headers.lengths |= guarded.map_or(0, GuardedHeaders::lengths);
+        if headers.cuts_referer {
+            headers.lengths |= length_bit(REFERER);
+        }
         headers
+    }
+
+    /// Whether a service is asked about requests of the route.
+    pub(super) fn asks_service(&self) -> bool {
+        self.asks
     }
 
     /// Whether a header of the client is forwarded unchanged. Where there is an `[auth]`, no client claims a consumer,
@@ -67,24 +105,39 @@ impl<'a> ConsumerHeaders<'a> {
         let hides = |source: &CredentialSource| {
             if self.hides { source.is_field(field) } else { source.is_twin(field) }
         };
-        if self.lengths & bit(field.name) == 0 {
+        if self.lengths & length_bit(field.name) == 0 {
             return !claims_consumer(field.name);
         }
         !(claims_consumer(field.name)
             || self.sources().any(hides)
-            || self.answered().any(|name| same_to_cgi(name.as_str().as_bytes(), field.name))
-            || is_cookie(field) && self.rewrites_cookies())
+            || self.is_guarded(field.name)
+            || self.asks && TOLD.iter().any(|told| same_to_cgi(told, field.name))
+            || is_cookie(field) && self.rewrites_cookies()
+            || is_referer(field) && self.cuts_referer)
     }
 
-    /// Passes to `put` the name and the value of each header of the gateway, and cookies without the credential.
-    pub(super) fn put(&self, fields: Fields<'_>, mut put: impl FnMut(&[u8], &[u8])) {
-        if self.rewrites_cookies() {
+    /// Passes to `put` the name and the value of each header of the gateway, and those of the client that are written anew
+    /// without the credential. Of the latter, the client may have `nominated` some for its own connection.
+    pub(super) fn put(
+        &self,
+        fields: Fields<'_>,
+        nominated: impl Fn(&[u8]) -> bool,
+        mut put: impl FnMut(&[u8], &[u8]),
+    ) {
+        let is_passed = |name: &[u8]| !nominated(name) && !self.is_guarded(name);
+        if self.rewrites_cookies() && is_passed(b"cookie") {
             for field in fields.iter().filter(is_cookie) {
                 match without_cookies(field.value, self.sources()) {
                     Some(rest) if rest.is_empty() => {}
                     Some(rest) => put(b"cookie", &rest),
                     None => put(b"cookie", field.value),
                 }
+            }
+        }
+        if self.cuts_referer && is_passed(REFERER) {
+            for field in fields.iter().filter(is_referer) {
+                let rest = url_without_credentials(field.value, self.hidden());
+                put(REFERER, rest.as_deref().unwrap_or(field.value));
             }
         }
         for GrantedField { name, value } in self.granted {
@@ -104,11 +157,14 @@ impl<'a> ConsumerHeaders<'a> {
         self.hides && self.sources().any(|source| matches!(source, CredentialSource::Cookie(_)))
     }
 
-    /// The names of fields that a service of the route answers with: those of the client never pass.
-    fn answered(&self) -> impl Iterator<Item = &'a HeaderName> {
-        let (all, named) = (self.auths, self.auth.map_or(&[][..], |auth| &auth.auths));
-        let forwards = named.iter().filter_map(|auth| all.get(auth.0)?.forward());
-        forwards.flat_map(|forward| &forward.settings().headers)
+    /// The places of credentials that no `referer` shows to the backend.
+    fn hidden(&self) -> impl Iterator<Item = &'a CredentialSource> + Clone {
+        Plan::hidden_sources(self.auths, self.auth)
+    }
+
+    /// Whether a service answers with this field: those of the client never pass.
+    fn is_guarded(&self, name: &[u8]) -> bool {
+        self.guarded.is_some_and(|guarded| guarded.has(name))
     }
 
     /// The places of the route's credentials.
@@ -118,13 +174,12 @@ impl<'a> ConsumerHeaders<'a> {
     }
 }
 
-/// The bit of a name's length. All long names share one.
-fn bit(name: impl AsRef<[u8]>) -> u64 {
-    1 << name.as_ref().len().min(63)
-}
-
 fn is_cookie(field: &Field<'_>) -> bool {
     field.name.eq_ignore_ascii_case(COOKIE.as_str().as_bytes())
+}
+
+fn is_referer(field: &Field<'_>) -> bool {
+    field.name.eq_ignore_ascii_case(REFERER)
 }
 
 #[cfg(test)]
@@ -169,6 +224,7 @@ mod tests {
         };
         let written = ConsumerHeaders::of(
             &auths,
+            None,
             Some(&route),
             auths[0].api_keys().and_then(|keys| keys.consumers.find(b"K")),
         );
@@ -179,7 +235,7 @@ mod tests {
         for field in head.fields.iter().skip(1).filter(|field| written.passes(field)) {
             lines.push(line(field.name, field.value));
         }
-        written.put(head.fields, |name, value| lines.push(line(name, value)));
+        written.put(head.fields, |_| false, |name, value| lines.push(line(name, value)));
         lines
     }
 

@@ -4,6 +4,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use http::HeaderValue;
+
 use super::decide::{OverLimitRequest, RequestAction, banned, banned_by_store, decide};
 use super::request_context::RequestContext;
 use super::request_reader::RequestReader;
@@ -21,7 +23,8 @@ use crate::plan::auth::{
     AuthFailure, AuthIndex, CredentialFault, CredentialVerification, VerificationFault, VerifiedCredential,
 };
 use crate::plan::reject_reason::RejectReason;
-use crate::plan::resolve::{EarlyResponse, SeenRequest};
+use crate::plan::resolve::EarlyResponse;
+use crate::plan::seen_request::SeenRequest;
 use crate::route::identity::Identity;
 use crate::store::{OnError, Outcome, Unreachable};
 
@@ -68,7 +71,7 @@ async fn ask_service<'p>(
     reader: &RequestReader,
     verified: &VerifiedCredential,
 ) -> Result<(), RequestAction<'p, 'static>> {
-    let question = seen.question(verified.now());
+    let question = seen.question(plan, route, verified.now());
     if let Some(identity) = forward.find(&question) {
         verified.set(index, Ok(identity));
         return Ok(());
@@ -77,11 +80,19 @@ async fn ask_service<'p>(
         refuse_unchecked(ctx, plan, (index, route), seen, reader).await?;
     }
     match forward.ask(&question).await {
-        ForwardOutcome::Admitted(identity) => verified.set(index, Ok(identity)),
+        ForwardOutcome::Admitted(identity, cookies) => {
+            ctx.cookies = cookie_lines(&cookies);
+            verified.set(index, Ok(identity));
+        }
         ForwardOutcome::Answered(answer) => verified.set(index, Err(VerificationFault::Answered(answer))),
         ForwardOutcome::Failed => return Err(early(RejectReason::unverified())),
     }
     Ok(())
+}
+
+fn cookie_lines(cookies: &[HeaderValue]) -> Box<[u8]> {
+    let lines = cookies.iter().map(|cookie| [b"set-cookie: ", cookie.as_bytes(), b"\r\n"].concat());
+    lines.collect::<Vec<_>>().concat().into()
 }
 
 /// Refuses a request with a credential that is not checked, because its client has used up `failures`.

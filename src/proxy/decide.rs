@@ -8,6 +8,7 @@ use super::fixed_response::FixedAnswer;
 use super::forward_request::ForwardRequest;
 use super::request_context::RequestContext;
 use super::request_reader::RequestReader;
+use super::worker::WorkerPlan;
 use crate::auth::forward::ServiceAnswer;
 use crate::boxed_cold::boxed_cold;
 use crate::limit::units::Micros;
@@ -15,6 +16,7 @@ use crate::plan::Route;
 use crate::plan::admission::{BanRefusal, BindingLimit, Refusal, RefusalCause, RequestCharges};
 use crate::plan::reject_reason::RejectReason;
 use crate::plan::resolve::{EarlyResponse, RoutedRequest};
+use crate::plan::seen_request::SeenRequest;
 use crate::store::{BanningRequest, InTurn, Outcome};
 use crate::telemetry::metrics::RequestOutcome;
 
@@ -81,6 +83,24 @@ pub(super) fn banned<'p>(ctx: &RequestContext, charges: &RequestCharges<'p>) -> 
     let now = ctx.started.plus(ctx.delay);
     let refusal = charges.banned(ctx.worker.shared.store.bans(), now)?;
     Some(refusal.not_before(ctx.plan.counters.known_wait(&charges.charges, now)))
+}
+
+/// Refuses a request because of a ban before its credential is looked at or its body is read: a client that is banned
+/// causes no such work. Counters that need either are not looked at.
+pub(super) fn refuse_before_auth<'p, 'r>(
+    ctx: &mut RequestContext,
+    plan: &'p WorkerPlan,
+    route: &'p Route,
+    seen: Box<SeenRequest<'r>>,
+) -> Result<Box<SeenRequest<'r>>, RequestAction<'p, 'r>> {
+    let Some(index) = ctx.route.filter(|_| !ctx.worker.shared.store.bans().is_empty()) else {
+        return Ok(seen);
+    };
+    let charges = RequestCharges::early(plan, route, &seen.request(), &plan.secret);
+    let Some(ban) = banned(ctx, &charges) else { return Ok(seen) };
+    let routed = RoutedRequest::before_auth((index, route), charges, *seen);
+    ctx.count_ban(&routed, ban.index);
+    Err(RequestAction::refuse_banned(ctx, &routed, ban))
 }
 
 /// The refusal because of a ban that the store has told of.

@@ -24,6 +24,7 @@ use crate::plan::{
 };
 use crate::route::RouteTable;
 use crate::route::client::ClientRule;
+use crate::route::guarded_headers::GuardedHeaders;
 use crate::route::key::KeySecret;
 use crate::route::path::{EncodedDots, PathMatching};
 use crate::shared::control::{ConfigStatus, Control};
@@ -86,6 +87,7 @@ pub(super) fn plan(server: Server) -> Plan {
         routes: Vec::new(),
         table: RouteTable::new(Vec::new(), PathMatching::default()),
         errors: ErrorPages::default(),
+        guarded: GuardedHeaders::default(),
         has_templates: false,
     }
 }

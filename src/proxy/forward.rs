@@ -18,6 +18,7 @@ use super::respond::{send, send_problem};
 use super::response_body::{BodyFraming, Download, RelayError};
 use super::response_writer::ResponseWriter;
 use super::session::{NextAction, Session, TunnelHold};
+use super::trailer_rules::TrailerRules;
 use super::upstream_head::{put_field, put_number, put_status};
 use super::worker::WorkerPlan;
 use super::{fixed_response, grpc};
@@ -59,6 +60,7 @@ pub(crate) async fn forward(
     let announced = delivery.announce(ctx, peer, &source);
     let own = OwnConnections::new(own, announced.as_ref(), !client_http2);
     let mut upload = Upload::new(terms, delivery.route.max_body_bytes, reader, inbound);
+    upload.guard_trailers(TrailerRules { plan: &plan, route: delivery.route });
     let &ForwardRequest { route, upstream, idempotent, affinity, private, since: asked, .. } = delivery;
     if ctx.form.http_11 {
         upload.pass_hints(&route.response_headers);

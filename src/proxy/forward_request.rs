@@ -44,6 +44,8 @@ pub(crate) struct ForwardRequest<'p> {
     consumer: Option<Consumer<'p>>,
     /// Further fields for the backend.
     granted: &'p [GrantedField],
+    /// The Host for the backend, unless it is spelled so in the head.
+    authority: Option<Box<str>>,
     /// The method is idempotent (RFC 9110 §9.2.2).
     pub(super) idempotent: bool,
     /// The protocol that the backend may switch the client to.
@@ -77,6 +79,7 @@ impl<'p> ForwardRequest<'p> {
             tightest,
             consumer: routed.consumer.map(|named| named.consumer),
             granted: routed.granted,
+            authority: routed.normal_authority(),
             idempotent: is_idempotent(&head.method),
             upgrade: wanted_upgrade(head).map(Box::from),
             // HTTP/1.0 has no chunks, and so no trailers.
@@ -109,11 +112,18 @@ impl<'p> ForwardRequest<'p> {
             settlement.forward(self.since);
             &**settlement
         });
+        let consumer = ConsumerHeaders::new(&plan, self.route.auth.as_ref(), self.consumer, self.granted);
+        let scheme = match consumer.asks_service() {
+            true if self.secure => "https",
+            true => "http",
+            false => peer.scheme,
+        };
         let onward = UpstreamRequestHead {
             target,
+            authority: self.authority.as_deref(),
             upstream: plan.upstream(self.upstream),
             peer: peer.text.as_bytes(),
-            scheme: peer.scheme,
+            scheme,
             trusted,
             source: &server.client.source,
             client,
@@ -124,7 +134,7 @@ impl<'p> ForwardRequest<'p> {
             trailers: self.trailers || settlement.is_some_and(|settlement| settlement.reads_trailers()),
             via: server.via,
             trace: ctx.trace.as_ref(),
-            consumer: ConsumerHeaders::new(&plan, self.route.auth.as_ref(), self.consumer, self.granted),
+            consumer,
             edits: &self.route.request_headers,
             noted: ctx.noted.as_deref(),
         };
@@ -228,6 +238,9 @@ pub(super) fn put_fields(
         put_request_id(ctx, route, out);
     }
     put_lines(out, &ctx.cors);
+    if !touches(&route.response_headers, b"set-cookie") {
+        put_lines(out, &ctx.cookies);
+    }
     if limited {
         put_ratelimit(out, which, tightest, listed, None);
     }

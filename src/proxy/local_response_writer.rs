@@ -52,6 +52,8 @@ pub(crate) struct LocalResponseWriter<'b> {
     pub(crate) request_id: &'b [u8],
     /// The CORS headers that scripts of another site need to read the response, as header lines.
     pub(crate) cors: &'b [u8],
+    /// The cookies of the service that has admitted the request, as header lines.
+    pub(crate) cookies: &'b [u8],
     pub(crate) form: ResponseOptions,
     /// The bodies of errors.
     pub(crate) errors: &'b ErrorPages,
@@ -109,6 +111,7 @@ impl<'b> LocalResponseWriter<'b> {
         own.write(self.form, self.date, self.outbound, |out| {
             put_request_id(self.request_id, out);
             put_lines(out, self.cors);
+            put_lines(out, self.cookies);
             put_lines(out, lines.as_bytes());
             if status == StatusCode::METHOD_NOT_ALLOWED {
                 // RFC 9110 §15.5.6 requires the methods.
@@ -178,6 +181,7 @@ impl<'b> LocalResponseWriter<'b> {
     fn end_head(self) -> LocalBody {
         put_request_id(self.request_id, self.outbound);
         put_lines(self.outbound, self.cors);
+        put_lines(self.outbound, self.cookies);
         put_field(self.outbound, b"date", self.date);
         put_connection(self.form, self.outbound);
         self.outbound.extend_from_slice(b"\r\n");
@@ -229,6 +233,7 @@ impl<'b> LocalResponseWriter<'b> {
         own.write(self.form, self.date, self.outbound, |out| {
             put_request_id(self.request_id, out);
             put_lines(out, self.cors);
+            put_lines(out, self.cookies);
             over.put_fields(!self.cors.is_empty(), &self.values, out);
         })
     }

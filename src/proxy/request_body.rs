@@ -10,6 +10,7 @@ use http::StatusCode;
 
 use super::request_reader::{BodyDeadlines, BodyFault, RequestReader, Source};
 use super::response_writer::SocketWriter;
+use super::trailer_rules::TrailerRules;
 use super::upstream_head::{put_passing_fields, put_status};
 use crate::http1::chunks::{ChunkDecoder, MAX_TRAILERS, encode, encode_end};
 use crate::http1::fields::Fields;
@@ -148,6 +149,8 @@ pub(crate) struct Upload<'c> {
     rest: Rest,
     wire: Wire,
     trailers: Trailers,
+    /// The route's rules for them; `None`: they are not forwarded.
+    rules: Option<TrailerRules<'c>>,
     /// The trailers received, as lines, where the body is forwarded without framing.
     ending: Vec<u8>,
     /// The maximum number of bytes; `None`: no limit.
@@ -189,6 +192,7 @@ impl<'c> Upload<'c> {
             rest,
             wire: terms.wire,
             trailers,
+            rules: None,
             ending: Vec::new(),
             limit,
             interim,
@@ -206,6 +210,11 @@ impl<'c> Upload<'c> {
     /// HTTP/1.0 has none.
     pub(crate) fn pass_hints(&mut self, edits: &'c HeaderEdits) {
         self.edits = Some(edits);
+    }
+
+    /// Forwards only trailers that pass these rules.
+    pub(crate) fn guard_trailers(&mut self, rules: TrailerRules<'c>) {
+        self.rules = Some(rules);
     }
 
     /// Body bytes received so far, without their framing.
@@ -351,6 +360,7 @@ impl<'c> Upload<'c> {
 
     /// The body ended, with these trailers.
     fn end(&mut self, trailers: Vec<u8>, out: &mut BytesMut) {
+        let trailers = self.rules.as_ref().map_or_else(Vec::new, |rules| rules.apply(trailers));
         match self.wire {
             Wire::Http1 => encode_end(&trailers, out),
             Wire::Http2 => self.ending = trailers,

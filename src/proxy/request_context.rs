@@ -62,6 +62,8 @@ pub(crate) struct RequestContext {
     pub(crate) request_id: SmallVec<[u8; 64]>,
     /// The CORS headers that scripts of another site need to read the response, as header lines.
     pub(crate) cors: BytesMut,
+    /// The cookies of the service that has admitted the request, as header lines.
+    pub(crate) cookies: Box<[u8]>,
     /// The standard rate-limit headers, as header lines, if they list every policy.
     pub(crate) listed: Option<Box<str>>,
     /// The rest of the access record, if there is an access log.
@@ -106,6 +108,7 @@ impl RequestContext {
             client: None,
             request_id: SmallVec::from_slice(&worker.next_request_id()),
             cors: BytesMut::new(),
+            cookies: Box::default(),
             listed: None,
             places: None,
             settlement: None,

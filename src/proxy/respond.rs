@@ -19,9 +19,9 @@ pub(crate) async fn send(
     let Buffers { message: scrap, outbound, .. } = &mut **buffers.get_or_insert_default();
     let (request_id, form, head_begins) = (ctx.own_request_id(), ctx.form, outbound.len());
     let (errors, values) = (&ctx.plan.errors, ctx.template_values());
-    let cors = &ctx.cors;
+    let (cors, cookies, date) = (&ctx.cors, &ctx.cookies, &date);
     let body =
-        write(LocalResponseWriter { scrap, outbound, date: &date, request_id, cors, form, errors, values });
+        write(LocalResponseWriter { scrap, outbound, date, request_id, cors, cookies, form, errors, values });
     ctx.note_response_head(outbound.get(head_begins..).unwrap_or_default());
     match writer.send(outbound, &body).await {
         Ok(()) => {

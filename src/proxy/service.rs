@@ -9,7 +9,7 @@ use bytes::{Buf as _, BytesMut};
 
 use super::buffer_pool::Buffers;
 use super::credentials::{refuse_credential, relay_answer, verify};
-use super::decide::{OverLimitRequest, RequestAction, banned, banned_by_store, decide};
+use super::decide::{OverLimitRequest, RequestAction, banned, banned_by_store, decide, refuse_before_auth};
 use super::drain::drain;
 use super::fixed_response::{self, FixedAnswer, FixedForm};
 use super::forward_request::ForwardRequest;
@@ -35,7 +35,8 @@ use crate::plan::action::RouteAction;
 use crate::plan::admission::{Admission, AdmissionDecision};
 use crate::plan::auth::{CredentialFault, VerifiedCredential};
 use crate::plan::reject_reason::RejectReason;
-use crate::plan::resolve::{self, EarlyResponse, Resolution, RoutedRequest, SeenRequest};
+use crate::plan::resolve::{self, EarlyResponse, Resolution, RoutedRequest};
+use crate::plan::seen_request::SeenRequest;
 use crate::route::content::RequestContent;
 use crate::store::Outcome;
 use crate::telemetry::metrics::RequestOutcome;
@@ -236,6 +237,15 @@ async fn resolve_again<'p, 'r>(
     mut unresolved: Unresolved<'p, 'r>,
 ) -> Result<RoutedRequest<'p, 'r>, RequestAction<'p, 'r>> {
     let verified = findings.verified;
+    if let Unresolved {
+        response: EarlyResponse::Unverified(_) | EarlyResponse::Unread | EarlyResponse::Unauthenticated(_),
+        route: Some(route),
+        seen: seen @ Some(_),
+    } = &mut unresolved
+        && let Some(request) = seen.take()
+    {
+        *seen = Some(refuse_before_auth(ctx, plan, route, request)?);
+    }
     loop {
         match unresolved {
             Unresolved {

@@ -14,7 +14,7 @@ use super::noted_values::NotedValues;
 use super::tracer::RequestTrace;
 use crate::http1::fields::{Field, Fields};
 use crate::http1::mentioned::MentionedNames;
-use crate::http1::name::{Name, with_hyphens};
+use crate::http1::name::{Name, same_to_cgi, with_hyphens};
 use crate::http1::request::{Body, RequestHead, is_authority};
 use crate::http1::syntax::is_token;
 use crate::plan::loop_mark::LoopMark;
@@ -64,9 +64,11 @@ pub(crate) struct UpstreamRequestHead<'a> {
     pub(crate) target: Cow<'a, str>,
     /// Provides the Host for the backend: its own, else the client's.
     pub(crate) upstream: &'a Upstream,
+    /// The client's Host in its normal form, if the head has it in another one.
+    pub(crate) authority: Option<&'a str>,
     /// The peer's address as text.
     pub(crate) peer: &'a [u8],
-    /// `http` or `https`: the scheme of the client's connection.
+    /// `http` or `https`: the scheme of the client's connection; that of the client where a service was asked.
     pub(crate) scheme: &'static str,
     /// Whether the peer is a trusted proxy.
     pub(crate) trusted: bool,
@@ -99,7 +101,8 @@ impl UpstreamRequestHead<'_> {
     pub(crate) fn write(&self, head: &RequestHead<'_>, out: &mut BytesMut) {
         self.put_request_line(head, out);
         // The target's authority wins where there is one (RFC 9112 §3.2.2).
-        let sent = head.target.authority.map(str::as_bytes).or_else(|| head.fields.known(Name::Host));
+        let sent = self.authority.or(head.target.authority).map(str::as_bytes);
+        let sent = sent.or_else(|| head.fields.known(Name::Host));
         self.put_own(
             out,
             b"host",
@@ -113,12 +116,11 @@ impl UpstreamRequestHead<'_> {
         let nominations = ConnectionOptions::of(head.fields);
         let keeps = |field: &Field<'_>| self.passes(field) && !nominations.name(field.name);
         head.fields.copy_lines(keeps, |text| out.extend_from_slice(text));
-        self.consumer.put(head.fields, |name, value| {
-            // A cookie that the client nominates applies to this connection only, like any other header.
-            if !nominations.name(name) || name != b"cookie" {
-                self.put_own(out, name, value);
-            }
-        });
+        self.consumer.put(
+            head.fields,
+            |name| nominations.name(name),
+            |name, value| self.put_own(out, name, value),
+        );
         match head.body {
             Body::Chunked => put_field(out, b"transfer-encoding", b"chunked"),
             Body::Length(length) if head.fields.known(Name::ContentLength).is_some() => {
@@ -174,7 +176,7 @@ impl UpstreamRequestHead<'_> {
             // A proxy that does not write it forwards it as the client sent it.
             Name::Forwarded if !(self.trusted && *self.source == ClientSource::Forwarded) => return false,
             // Claims of an untrusted peer about the client it forwards for.
-            Name::XForwardedHost | Name::XForwardedProto if !self.trusted => return false,
+            Name::XForwardedHost | Name::XForwardedProto if !self.continues_claims() => return false,
             Name::Traceparent if self.trace.is_some() => return false,
             // Headers of a trace that is not continued.
             Name::Tracestate if self.trace.is_some_and(|trace| !trace.continued) => return false,
@@ -190,10 +192,19 @@ impl UpstreamRequestHead<'_> {
         with_hyphens(name).is_some_and(|twin| Name::of(&twin) != Name::Other || touches(self.edits, &twin))
     }
 
-    /// Whether this is the header in which trusted proxies name the client, sent by a peer that is not trusted.
+    /// Whether a proxy is believed what host and scheme the client named. What a service was asked about is not open to
+    /// another reading.
+    fn continues_claims(&self) -> bool {
+        self.trusted && !self.consumer.asks_service()
+    }
+
+    /// Whether this is the header in which trusted proxies name the client, sent by a peer that is not trusted, or under a
+    /// name that a backend may read so.
     fn is_false_source(&self, name: &[u8]) -> bool {
         match self.source {
-            ClientSource::Header(source) if !self.trusted => is_same(source, name),
+            ClientSource::Header(source) => {
+                same_to_cgi(source.as_str().as_bytes(), name) && !(self.trusted && is_same(source, name))
+            }
             _ => false,
         }
     }
@@ -208,6 +219,7 @@ impl UpstreamRequestHead<'_> {
         out: &mut BytesMut,
     ) {
         let kept = |name: &[u8]| self.trusted && !nominations.name(name);
+        let continued = |name: &[u8]| self.continues_claims() && !nominations.name(name);
         let (list, proto, for_host) = (b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host");
         if !touches(self.edits, list) {
             out.extend_from_slice(b"x-forwarded-for: ");
@@ -232,11 +244,11 @@ impl UpstreamRequestHead<'_> {
                 out.extend_from_slice(b"\r\n");
             }
         }
-        if !(kept(proto) && fields.known(Name::XForwardedProto).is_some()) {
+        if !(continued(proto) && fields.known(Name::XForwardedProto).is_some()) {
             self.put_own(out, proto, self.scheme.as_bytes());
         }
         match host {
-            Some(host) if !(kept(for_host) && fields.known(Name::XForwardedHost).is_some()) => {
+            Some(host) if !(continued(for_host) && fields.known(Name::XForwardedHost).is_some()) => {
                 self.put_own(out, for_host, host);
             }
             _ => {}
@@ -403,6 +415,7 @@ mod tests {
         let onward = UpstreamRequestHead {
             target: head.target.text.into(),
             upstream: &upstream(([127, 0, 0, 1], 1).into()),
+            authority: None,
             peer: b"192.0.2.1",
             scheme: "http",
             trusted,

@@ -17,7 +17,8 @@ use crate::plan::admission::{
     Admission, AdmissionDecision, Applicability, BanRefusal, LimitCheck, RequestCharges,
 };
 use crate::plan::auth::AuthFailure;
-use crate::plan::resolve::{EarlyResponse, Resolution, RoutedRequest, SeenRequest, resolve_logged};
+use crate::plan::resolve::{EarlyResponse, Resolution, RoutedRequest, resolve_logged};
+use crate::plan::seen_request::SeenRequest;
 use crate::plan::{Limit, LimitIndex, Mode, Plan, Route};
 use crate::route::RouteIndex;
 use crate::route::key::KeySecret;

@@ -161,6 +161,23 @@ pub fn without_credentials<'s>(
     query::without(query, |name| names.clone().any(|hidden| hidden == name))
 }
 
+/// A URL, such as that of `referer`, without the credentials of these places; `None` if it has none of them.
+pub fn url_without_credentials<'s>(
+    url: &[u8],
+    sources: impl Iterator<Item = &'s CredentialSource> + Clone,
+) -> Option<Vec<u8>> {
+    let (before, query) = url.split_at(memchr::memchr(b'?', url)?);
+    let query = query.get(1..)?;
+    let (query, fragment) = query.split_at(memchr::memchr(b'#', query).unwrap_or(query.len()));
+    let rest = match std::str::from_utf8(query) {
+        Ok(query) => without_credentials(query, sources)?,
+        // No browser sends such a query, and a backend may find a credential in it.
+        Err(_) => String::new(),
+    };
+    let mark: &[u8] = if rest.is_empty() { b"" } else { b"?" };
+    Some([before, mark, rest.as_bytes(), fragment].concat())
+}
+
 /// The value of a `cookie` header without the credentials of these places; `None` if it has none of them.
 pub fn without_cookies<'s>(
     value: &[u8],

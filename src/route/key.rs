@@ -112,6 +112,11 @@ impl Key {
         self.parts.iter().filter_map(Part::json_pointer)
     }
 
+    /// Whether it is the same whatever the credential and the body of a request are.
+    pub fn is_known_before_auth(&self) -> bool {
+        !self.parts.iter().any(|part| part.is_of_body() || part.is_of_consumer())
+    }
+
     /// Whether a request may lack a part of the key, so that [`Missing`] applies.
     pub fn may_be_missing(&self) -> bool {
         self.parts.iter().any(Part::may_be_missing)

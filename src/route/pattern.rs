@@ -5,7 +5,7 @@ mod matcher;
 mod path;
 mod regex;
 
-pub use host::{HostPattern, bare_host};
+pub use host::{HostPattern, bare_host, normal_authority};
 pub use matcher::PathMatcher;
 pub use path::PathPattern;
 pub(super) use path::Segment;

@@ -82,6 +82,25 @@ pub fn bare_host(authority: &str) -> Cow<'_, str> {
     }
 }
 
+/// The authority in the form that all who decide about a request are shown, and its backend, too: the host as `bare`, which
+/// is its [`bare_host`], and the port unless it is the default of the scheme.
+pub fn normal_authority<'a>(authority: &'a str, bare: &str, secure: bool) -> Cow<'a, str> {
+    if authority == bare {
+        return Cow::Borrowed(authority);
+    }
+    let (_, port) = authority.rsplit_once(':').unwrap_or_default();
+    let default = if secure { 443 } else { 80 };
+    match port.parse::<u16>() {
+        Ok(port) if port == default => Cow::Owned(bare.to_owned()),
+        Ok(port) => Cow::Owned(format!("{bare}:{port}")),
+        // Not a port: too large, or none. What follows the colon of an address is no number of digits alone.
+        Err(_) if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Cow::Owned(format!("{bare}:{port}"))
+        }
+        Err(_) => Cow::Owned(bare.to_owned()),
+    }
+}
+
 /// The characters of nearly all names: no upper case, no brackets, no colon.
 const IS_PLAIN: [bool; 256] = {
     let mut table = [false; 256];

@@ -1,6 +1,7 @@
 //! Bans after many refusals, in memory, through the real binary.
 
 mod automatic;
+mod before_auth;
 mod beside;
 
 use crate::harness::api::api;

@@ -109,3 +109,32 @@ fn names_are_percent_encoded_outside_visible_ascii() {
     let log = gateway.access_log(2);
     assert_eq!((&log[0]["consumer"], &log[0]["tier"]), (&"Müller & Söhne".into(), &"50% Rabatt".into()));
 }
+
+/// A page of the same site names the URL that it was loaded from, with the key in its query.
+#[test]
+fn a_key_in_the_referer_reaches_no_backend() {
+    let (backend, files) = (Backend::ok(), Files::with_consumers(CSV));
+    let open = "[[routes]]\nname = \"open\"\npath = \"/open\"\nupstream = \"api\"\n";
+    let hidden = gateway(&backend, &files, "query:k", open);
+    let shown = gateway(&backend, &files, "query:k", "forward_credentials = true");
+    for (referer, expected) in [
+        ("https://test/a?k=key-ada-1", "https://test/a"),
+        ("https://test/a?x=1&%6B=key-ada-1&y#z", "https://test/a?x=1&y#z"),
+        ("https://test/a?kk=1&x=k", "https://test/a?kk=1&x=k"),
+        ("https://test/a?k=key-ada-1#z", "https://test/a#z"),
+        ("/a?k=key-ada-1&k=key-bob-1", "/a"),
+    ] {
+        let fields = format!("Referer: {referer}\r\nx-other: 1\r\n");
+        for path in ["/?k=key-ada-1", "/open"] {
+            get_with(hidden.addr(), path, &fields).expect(200);
+            assert_eq!(backend.latest().header("referer").as_deref(), Some(expected), "{path}");
+        }
+        get_with(shown.addr(), "/?k=key-ada-1", &fields).expect(200);
+        assert_eq!(backend.latest().header("referer").as_deref(), Some(referer));
+    }
+    let odd = b"GET /open HTTP/1.1\r\nhost: test\r\nreferer: /\xff?k=key-ada-1\r\n\r\n";
+    send(hidden.addr(), odd).expect(200);
+    assert!(!backend.latest().head.contains("key-ada-1"), "{}", backend.latest().head);
+    get_with(hidden.addr(), "/open", "connection: referer\r\nreferer: /a?k=key-ada-1\r\n").expect(200);
+    assert_eq!(backend.latest().header("referer"), None);
+}

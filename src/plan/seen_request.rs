@@ -1,0 +1,89 @@
+//! A request as routes, keys and services see it.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use super::{Plan, Route, auth};
+use crate::auth::forward::question::ForwardQuestion;
+use crate::http1::name::Name;
+use crate::http1::request::RequestHead;
+use crate::limit::units::Timestamp;
+use crate::route::RouteRequest;
+use crate::route::client::{ClientAddress, ClientSource};
+use crate::route::content::RequestContent;
+use crate::route::guarded_headers::GuardedHeaders;
+use crate::route::path::Path;
+use crate::route::pattern::normal_authority;
+
+/// A request as routes and keys see it.
+#[derive(Debug)]
+pub struct SeenRequest<'r> {
+    pub(super) head: &'r RequestHead<'r>,
+    pub(super) path: Path<'r>,
+    pub(super) host: Cow<'r, str>,
+    pub(super) client: ClientAddress,
+    /// The peer of its connection.
+    pub(super) peer: IpAddr,
+    pub(super) subject: Option<&'r str>,
+    pub(super) content: &'r RequestContent,
+    /// The client uses TLS, to the gateway or to the trusted proxy before it.
+    pub(super) secure: bool,
+}
+
+impl SeenRequest<'_> {
+    /// The Host as all who decide about the request are shown it, and the backend: that of the route, with its port.
+    pub(super) fn authority(&self) -> Cow<'_, str> {
+        let named = self.head.fields.known(Name::Host).and_then(|host| std::str::from_utf8(host).ok());
+        let named = self.head.target.authority.or(named).unwrap_or_default();
+        normal_authority(named, &self.host, self.secure)
+    }
+
+    /// What a service is asked about the request, which came at `now`: about what `route` forwards, before it
+    /// rewrites the path.
+    pub fn question<'q>(&'q self, plan: &'q Plan, route: &'q Route, now: Timestamp) -> ForwardQuestion<'q> {
+        let rule = &plan.server.client;
+        let source = match &rule.source {
+            ClientSource::Header(name) => Some((name, rule.trusts(self.peer))),
+            _ => None,
+        };
+        ForwardQuestion {
+            method: &self.head.method,
+            authority: self.authority(),
+            path: self.path.form(route.conditions.merge_slashes),
+            query: plan.forwarded_query(route, self.head.target.query),
+            fields: self.head.fields,
+            client: self.client,
+            secure: self.secure,
+            now,
+            guarded: &plan.guarded,
+            hidden: Plan::hidden_sources(&plan.auths, route.auth.as_ref()).collect(),
+            source,
+        }
+    }
+
+    /// The request as routes and keys see it.
+    pub fn request(&self) -> RouteRequest<'_> {
+        RouteRequest {
+            method: &self.head.method,
+            host: &self.host,
+            path: &self.path,
+            query: self.head.target.query,
+            headers: self.head.fields,
+            body: self.head.body,
+            client: self.client,
+            tls_subject: self.subject,
+            content: self.content,
+            consumer: None,
+        }
+    }
+}
+
+impl Plan {
+    /// Notes the headers that services answer with.
+    #[must_use]
+    pub fn with_guarded_headers(mut self) -> Self {
+        let forwards = self.auths.iter().filter_map(auth::Auth::forward);
+        self.guarded = GuardedHeaders::new(forwards.flat_map(|forward| &forward.settings().headers));
+        self
+    }
+}

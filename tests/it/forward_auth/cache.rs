@@ -1,0 +1,49 @@
+//! What is remembered of a service's answers.
+
+use super::{admitting, guarded};
+use crate::harness::{Backend, Client, Gateway, Next, get_with};
+
+fn ask_from(gateway: &Gateway, source: &str) -> u16 {
+    Client::connect_from(source.parse().expect("an address"), gateway.addr()).get("/a", "").status
+}
+
+/// A service that knows the clients of the office by their address.
+#[test]
+fn an_answer_for_one_client_is_none_for_another() {
+    let backend = Backend::ok();
+    let door = Backend::start(|exchange| {
+        let is_office = exchange.field("x-forwarded-for").as_deref() == Some("127.0.0.2");
+        let answer = if is_office { "200 OK\r\nx-user: office" } else { "403 Forbidden" };
+        exchange.write(format!("HTTP/1.1 {answer}\r\ncontent-length: 0\r\n\r\n"));
+        Next::KeepAlive
+    });
+    let gateway = guarded(&backend, &door, "cache = \"1h\"\nname = \"header:x-user\"");
+    assert_eq!((ask_from(&gateway, "127.0.0.2"), door.count()), (200, 1));
+    assert_eq!((ask_from(&gateway, "127.0.0.2"), door.count()), (200, 1));
+    assert_eq!((ask_from(&gateway, "127.0.0.3"), door.count()), (403, 2));
+    assert_eq!(backend.latest().header("x-consumer").as_deref(), Some("office"));
+}
+
+/// The cookie of one answer belongs to one client.
+#[test]
+fn an_answer_with_a_cookie_is_not_remembered() {
+    let (backend, door) = (Backend::ok(), admitting("set-cookie: session=1\r\n"));
+    let gateway = guarded(&backend, &door, "cache = \"1h\"");
+    for _ in 0..3 {
+        get_with(gateway.addr(), "/", "").expect(200);
+    }
+    assert_eq!(door.count(), 3);
+}
+
+#[test]
+fn spellings_of_one_request_share_an_answer() {
+    let (backend, door) = (Backend::ok(), admitting(""));
+    let gateway = guarded(&backend, &door, "cache = \"1h\"");
+    for (target, host) in
+        [("/a/b", "test"), ("/a/./b", "TEST"), ("/a/c/../%62", "test.:80"), ("/a//b", "Test:80")]
+    {
+        let request = format!("GET {target} HTTP/1.1\r\nhost: {host}\r\n\r\n");
+        crate::harness::send(gateway.addr(), request).expect(200);
+        assert_eq!(door.count(), 1, "{target} {host}");
+    }
+}

@@ -1,0 +1,163 @@
+//! The service is protected: from banned clients, from too many questions at once, and from repetitions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::{auth, guarded};
+use crate::harness::api::good;
+use crate::harness::{Backend, Client, Gateway, Next, eventually, everything_to, get_with};
+
+/// A service that redirects to its log-in page whoever has no good session.
+fn redirecting() -> Backend {
+    Backend::start(|exchange| {
+        let is_good = exchange.field("cookie").is_some_and(|cookie| cookie.contains("session=good"));
+        let status = exchange.field("x-status").unwrap_or_else(|| "302 Found".to_owned());
+        let status = if is_good { "200 OK".to_owned() } else { status };
+        exchange.write(format!("HTTP/1.1 {status}\r\nlocation: /login\r\ncontent-length: 0\r\n\r\n"));
+        Next::KeepAlive
+    })
+}
+
+#[test]
+fn a_client_that_is_banned_causes_no_question() {
+    let (backend, door) = (Backend::ok(), redirecting());
+    let limit = "[limits.api]\nalgorithm = \"token-bucket\"\nkey = \"ip\"\nrate = \"1000/s\"\n[admin]\nlisten = \"127.0.0.1:0\"\n";
+    let gateway = Gateway::start(&everything_to(
+        &backend,
+        &format!("auth = \"door\"\nlimits = [\"api\"]\n{}{limit}", auth(&door, "")),
+    ));
+    get_with(gateway.addr(), "/", "cookie: session=good\r\n").expect(200);
+    good(&gateway, "POST limits/api/keys/127.0.0.1/ban", "{\"for\": \"1h\"}");
+    for fields in ["", "cookie: session=good\r\n", "cookie: session=bad\r\n"] {
+        let response = get_with(gateway.addr(), "/", fields).expect(429);
+        assert!(response.banned_for().is_some(), "{}", response.text());
+    }
+    assert_eq!(door.count(), 1);
+    good(&gateway, "DELETE limits/api/keys/127.0.0.1/ban", "");
+    get_with(gateway.addr(), "/", "").expect(302);
+}
+
+#[test]
+fn more_questions_at_once_than_the_file_says_are_refused_and_never_admitted() {
+    let backend = Backend::ok();
+    let door = Backend::start(|exchange| {
+        exchange.wait_at_gate();
+        exchange.write("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+        Next::KeepAlive
+    });
+    let gateway = guarded(&backend, &door, "max_in_flight = 2\non_error = \"allow\"");
+    let ask = || {
+        let mut client = Client::connect(gateway.addr());
+        client.write("GET / HTTP/1.1\r\nhost: test\r\n\r\n");
+        client
+    };
+    let mut waiting = [ask(), ask()];
+    door.wait_for(2);
+    for _ in 0..5 {
+        let response = get_with(gateway.addr(), "/", "").expect(503);
+        assert_eq!(response.header("retry-after"), Some("1"));
+    }
+    assert_eq!((door.count(), backend.count()), (2, 0));
+    door.open_gate();
+    waiting.iter_mut().for_each(|client| drop(client.read().expect(200)));
+    get_with(gateway.addr(), "/", "").expect(200);
+}
+
+/// A client that leaves, or a service that is too slow, holds no place.
+#[test]
+fn places_of_questions_are_given_back() {
+    let backend = Backend::ok();
+    let count = Arc::new(AtomicUsize::new(0));
+    let asked = Arc::clone(&count);
+    let door = Backend::start(move |exchange| {
+        if asked.fetch_add(1, Ordering::SeqCst) < 4 {
+            exchange.hang();
+            return Next::Close;
+        }
+        exchange.write("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+        Next::KeepAlive
+    });
+    let gateway = Gateway::start(&everything_to(
+        &backend,
+        &format!(
+            "auth = \"door\"\n[auth.door]\ntype = \"forward\"\nurl = \"{}/\"\ntimeout = \"50ms\"\nmax_in_flight = 1\n",
+            door.url()
+        ),
+    ));
+    eventually("an answer", || (get_with(gateway.addr(), "/", "").status == 200).then_some(()));
+    assert!(count.load(Ordering::SeqCst) >= 5);
+}
+
+const WRONG: &str = "failures = \"wrong\"\n[limits.wrong]\nalgorithm = \"fixed-window\"\nalign = \"first-request\"\n\
+                     key = \"ip\"\nrate = \"3/day\"";
+
+#[test]
+fn redirects_count_as_failures_once_for_each_credential_that_the_file_names() {
+    let (backend, door) = (Backend::ok(), redirecting());
+    let gateway = guarded(&backend, &door, &format!("credential_cookies = [\"session\"]\n{WRONG}"));
+    for fields in ["", "cookie: theme=dark\r\n", "cookie: xsession=1\r\n"] {
+        (0..4).for_each(|_| drop(get_with(gateway.addr(), "/", fields).expect(302)));
+    }
+    // A page with an old cookie loads its parts.
+    for theme in 0..9 {
+        get_with(gateway.addr(), "/part", &format!("cookie: theme={theme}; session=old\r\n")).expect(302);
+    }
+    for status in ["404 Not Found", "429 Too Many Requests", "500 Oops", "503 Away"] {
+        let fields = format!("cookie: session={}\r\nx-status: {status}\r\n", &status[..3]);
+        let expected = status[..3].parse().expect("a number");
+        (0..4).for_each(|_| drop(get_with(gateway.addr(), "/", &fields).expect(expected)));
+    }
+    get_with(gateway.addr(), "/", "authorization: Bearer a\r\n").expect(302);
+    get_with(gateway.addr(), "/", "cookie: session=b\r\nx-status: 307 Temporary\r\n").expect(307);
+    let asked = door.count();
+    get_with(gateway.addr(), "/", "cookie: session=c\r\n").expect(429);
+    get_with(gateway.addr(), "/", "cookie: session=d\r\n").expect(429);
+    assert!(door.count() <= asked + 1, "the service is not asked any more");
+    get_with(gateway.addr(), "/", "").expect(302);
+    get_with(gateway.addr(), "/", "cookie: theme=dark\r\n").expect(302);
+}
+
+#[test]
+fn a_401_counts_for_the_cookies_that_the_file_names_alone() {
+    let (backend, door) = (Backend::ok(), redirecting());
+    let gateway = guarded(&backend, &door, &format!("credential_cookies = [\"session\"]\n{WRONG}"));
+    let ask = |cookie: &str, status: &str| {
+        get_with(gateway.addr(), "/", &format!("cookie: {cookie}\r\nx-status: {status}\r\n")).status
+    };
+    (0..6).for_each(|_| assert_eq!(ask("theme=dark", "401 Unauthorized"), 401));
+    assert_eq!(ask("session=a", "401 Unauthorized"), 401);
+    assert_eq!(ask("session=a", "403 Forbidden"), 403);
+    assert_eq!(ask("session=a", "401 Unauthorized"), 401, "each time");
+    assert_eq!(ask("session=a", "401 Unauthorized"), 429);
+}
+
+/// The service answers each connection once, keeps it open, and closes it on the second question.
+#[test]
+fn a_question_is_repeated_once_at_most() {
+    let backend = Backend::ok();
+    let door = Backend::start(|exchange| {
+        if exchange.earlier > 0 || exchange.field("x-close").is_some() {
+            return Next::Close;
+        }
+        exchange.wait_at_gate();
+        exchange.write("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+        Next::KeepAlive
+    });
+    let gateway = guarded(&backend, &door, "");
+    // Each on a connection of its own, which is kept.
+    let mut clients: Vec<Client> = (0..8)
+        .map(|_| {
+            let mut client = Client::connect(gateway.addr());
+            client.write("GET / HTTP/1.1\r\nhost: test\r\n\r\n");
+            client
+        })
+        .collect();
+    door.wait_for(8);
+    door.open_gate();
+    clients.iter_mut().for_each(|client| drop(client.read().expect(200)));
+    assert_eq!((door.count(), door.connections()), (8, 8));
+    get_with(gateway.addr(), "/", "").expect(200);
+    assert_eq!((door.count(), door.connections()), (10, 9), "once more, on a new connection");
+    get_with(gateway.addr(), "/", "x-close: 1\r\n").expect(503);
+    assert_eq!((door.count(), door.connections()), (12, 10), "and no more than that");
+}
