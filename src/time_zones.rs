@@ -2,9 +2,9 @@
 //!
 //! The rules are those of the system's time zone database, or where it has none those that the binary contains.
 
-use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 
+use dashmap::{DashMap, Entry};
 use jiff::civil::Date;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{SignedDuration, Span, Timestamp, civil};
@@ -16,8 +16,7 @@ use crate::limit::units::{EXACT, Micros};
 const YEARS: (i16, i16) = (1969, 2256);
 
 /// All calendars so far. They are never freed: a plan has few, and a reload mostly has the same ones.
-static KNOWN: LazyLock<Mutex<HashMap<(CalendarUnit, String), CalendarWindows>>> =
-    LazyLock::new(Mutex::default);
+static KNOWN: LazyLock<DashMap<(CalendarUnit, String), CalendarWindows>> = LazyLock::new(DashMap::new);
 
 /// The name of the time zone that `name` stands for. `None`: there is no such zone.
 pub fn name(name: &str) -> Option<&'static str> {
@@ -25,18 +24,17 @@ pub fn name(name: &str) -> Option<&'static str> {
 }
 
 /// The windows of a unit in the time zone of this name, such as `Europe/Berlin` or `UTC`. `None`: there is no such zone.
-/// The table of a calendar is computed once.
+/// The table of a calendar is computed once: its entry is locked meanwhile.
 pub fn calendar(unit: CalendarUnit, time_zone: &str) -> Option<CalendarWindows> {
     let zone = TimeZone::get(time_zone).ok()?;
     let name = zone.iana_name().unwrap_or(time_zone).to_owned();
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(calendar) = known.get(&(unit, name.clone())) {
-        return Some(*calendar);
+    match KNOWN.entry((unit, name)) {
+        Entry::Occupied(known) => Some(*known.get()),
+        Entry::Vacant(entry) => {
+            let table = CalendarTable::new(unit, &entry.key().1, edges(unit, &zone))?;
+            Some(*entry.insert(CalendarWindows::of(Box::leak(Box::new(table)))))
+        }
     }
-    let table = CalendarTable::new(unit, &name, edges(unit, &zone))?;
-    let calendar = CalendarWindows::of(Box::leak(Box::new(table)));
-    known.insert((unit, name), calendar);
-    Some(calendar)
 }
 
 /// When the windows begin. A day whose midnight a change of the clock skips begins with the first moment after it; of a

@@ -166,7 +166,7 @@ impl Pools {
         let servers = upstreams
             .iter()
             .map(|upstream| {
-                let limit = registry.bound(upstream);
+                let limit = registry.connection_limit(upstream);
                 let pool_of = |endpoint: &Endpoint| {
                     let key = (Arc::clone(&upstream.name), Arc::clone(&endpoint.authority));
                     let host_address = registry.names.address_of(endpoint);

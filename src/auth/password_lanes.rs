@@ -4,10 +4,10 @@
 //! next one of the same client is looked at, and the wrong passwords of one client wait for each other. Requests with a
 //! password that is being checked wait for its result without a place in a lane.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use dashmap::{DashMap, Entry};
+use foldhash::fast::RandomState;
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::passwords::{PasswordCheck, WrongPassword};
@@ -16,8 +16,8 @@ use crate::route::identity::Identity;
 
 /// The result of checking a password.
 pub type PasswordResult = Result<Arc<Identity>, WrongPassword>;
-/// The passwords that are being checked, by a hash, with their results once they are there.
-type Running = Arc<Mutex<HashMap<u128, watch::Receiver<Option<PasswordResult>>>>>;
+/// The passwords that are being checked, by a keyed hash, with their results once they are there.
+type Running = Arc<DashMap<u128, watch::Receiver<Option<PasswordResult>>, RandomState>>;
 
 /// The lanes, and the passwords that are being checked.
 #[derive(Debug)]
@@ -87,13 +87,14 @@ impl PasswordLanes {
     }
 
     fn running_or_lead(&self, hash: u128) -> Result<watch::Receiver<Option<PasswordResult>>, CheckLead> {
-        let mut running = self.running.lock();
-        if let Some(result) = running.get(&hash) {
-            return Ok(result.clone());
+        match self.running.entry(hash) {
+            Entry::Occupied(other) => Ok(other.get().clone()),
+            Entry::Vacant(entry) => {
+                let (sender, receiver) = watch::channel(None);
+                entry.insert(receiver);
+                Err(CheckLead { hash, result: sender, running: Arc::clone(&self.running) })
+            }
         }
-        let (sender, receiver) = watch::channel(None);
-        running.insert(hash, receiver);
-        Err(CheckLead { hash, result: sender, running: Arc::clone(&self.running) })
     }
 
     /// Waits for the lane of the client with this number.
@@ -123,7 +124,7 @@ impl PasswordLanes {
 
 impl Drop for CheckLead {
     fn drop(&mut self) {
-        self.running.lock().remove(&self.hash);
+        self.running.remove(&self.hash);
     }
 }
 

@@ -310,7 +310,7 @@ impl RequestContext {
         if let Some(owner) = routed.charges.owner(used) {
             let mut label = String::new();
             self.write_label(routed, used.limit, &mut label);
-            self.worker.shared.store.bans().name(used.limit.banned(owner), label);
+            self.worker.shared.store.bans().set_label(used.limit.banned(owner), label);
         }
     }
 

@@ -1,15 +1,15 @@
 //! The number of open connections of each client, over all workers; limited by `max_connections_per_client`.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use dashmap::DashMap;
 
-/// Clients with open connections, by network. Locked when a connection opens or closes, and only where there is a
-/// limit. No larger than the number of open connections; its keys are hashed with a secret.
+/// Clients with open connections, by network. A shard is locked when a connection opens or closes, and only where there
+/// is a limit. No larger than the number of open connections. Clients choose the keys, so the hash is the standard
+/// library's (SipHash with a random key): foldhash does not promise to withstand an attacker who measures times.
 #[derive(Debug, Default)]
-pub struct ClientConnections(Mutex<HashMap<IpAddr, usize>>);
+pub struct ClientConnections(DashMap<IpAddr, usize>);
 
 /// One of a client's connections, counted until it is dropped.
 #[derive(Debug)]
@@ -21,8 +21,7 @@ pub struct ClientConnection {
 impl ClientConnections {
     /// Counts another connection of this client, unless it has `limit` already.
     pub fn admit(self: &Arc<Self>, network: IpAddr, limit: usize) -> Option<ClientConnection> {
-        let mut clients = self.0.lock();
-        let open = clients.entry(network).or_default();
+        let mut open = self.0.entry(network).or_default();
         // With `limit` at least 1, a new entry never stays at 0.
         (*open < limit.max(1)).then(|| {
             *open += 1;
@@ -33,13 +32,10 @@ impl ClientConnections {
 
 impl Drop for ClientConnection {
     fn drop(&mut self) {
-        let mut clients = self.connections.0.lock();
-        if let Some(open) = clients.get_mut(&self.network) {
+        self.connections.0.remove_if_mut(&self.network, |_, open| {
             *open -= 1;
-            if *open == 0 {
-                clients.remove(&self.network);
-            }
-        }
+            *open == 0
+        });
     }
 }
 
@@ -55,7 +51,7 @@ mod tests {
         assert!(connections.admit(one, 2).is_none());
         assert!(connections.admit(other, 2).is_some());
         drop(guards);
-        assert!(connections.0.lock().is_empty());
+        assert!(connections.0.is_empty());
         assert!(connections.admit(one, 1).is_some());
     }
 }

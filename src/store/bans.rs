@@ -1,24 +1,23 @@
 //! Temporary bans by the keys of limits: by hand, or automatic, after too many refusals. A banned key is refused
 //! whatever its counters are.
 //!
-//! A request first checks whether there are any bans. Bans by hand are in a list that is never changed in place, so no
-//! request waits; they are few. Automatic bans may be many and change often (`automatic`). With a shared store both are
-//! copies of the store's; see `redis/bans.rs`.
+//! A request first checks whether there are any bans, and then locks one shard of a map for a look-up. Changes are rare
+//! and made one after the other: their lock guards the order in which bans end, by which they expire. A full table drops
+//! the automatic ban that ends first, and never one by hand. With a shared store all bans are copies of the store's; see
+//! `redis/bans.rs`.
 
-mod automatic;
-
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use arc_swap::ArcSwap;
+use dashmap::DashMap;
+use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 use super::memory::MemoryStore;
 use super::{Charge, Group, Outcome, Unreachable};
 use crate::limit::units::{Fingerprint, Micros, Timestamp};
 use crate::limit::{Decision, Verdict, Wait};
-use automatic::AutomaticBans;
 
 /// One key of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,8 +38,8 @@ pub enum BanCause {
     Refusals,
 }
 
-/// A ban that is in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A ban that is in force. Of two bans, the greater one ends later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ActiveBan {
     /// Its end.
     pub until: Timestamp,
@@ -69,19 +68,31 @@ pub struct BegunBan {
 }
 
 /// The bans that this process knows of.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Bans {
     /// Whether there are any.
     any: AtomicBool,
-    /// The end of each ban by hand, by this process's clock.
-    list: ArcSwap<List>,
-    automatic: AutomaticBans,
+    /// Keys are keyed hashes already, so a fast hash spreads them. Shared stores without a secret use a known key: the
+    /// seed of this process makes collisions unpredictable there.
+    by_key: DashMap<Banned, KeyBans, RandomState>,
+    /// Held during every change of `by_key`, except for labels.
+    by_end: Mutex<ByEnd>,
+    /// Automatic bans dropped so far because there were too many.
+    evictions: AtomicU64,
     begun: Mutex<Begun>,
-    /// The text of banned keys, as far as it was given to this process. For lists only: requests never read it.
-    labels: Mutex<HashMap<Banned, Arc<str>>>,
 }
 
-type List = HashMap<Banned, Timestamp>;
+/// The bans of one key, at least one.
+#[derive(Debug, Default)]
+struct KeyBans {
+    /// The end of the ban of each [`BanCause`].
+    ends: [Option<Timestamp>; BanCause::ALL.len()],
+    /// The text of the key, if it was given to this process. For lists only: requests never read it.
+    label: Option<Arc<str>>,
+}
+
+/// The bans of each [`BanCause`] in the order of their ends.
+type ByEnd = [BTreeSet<(Timestamp, Banned)>; BanCause::ALL.len()];
 
 /// The automatic bans that this process has begun.
 #[derive(Debug, Default)]
@@ -94,15 +105,18 @@ struct Begun {
     totals: HashMap<u128, u64>,
 }
 
-impl Default for Bans {
-    fn default() -> Self {
-        Self {
-            any: AtomicBool::new(false),
-            list: ArcSwap::default(),
-            automatic: AutomaticBans::new(Self::MAX_AUTOMATIC),
-            begun: Mutex::default(),
-            labels: Mutex::default(),
-        }
+impl BanCause {
+    /// In the order of their numbers.
+    const ALL: [Self; 2] = [Self::Hand, Self::Refusals];
+}
+
+impl KeyBans {
+    /// The bans that have not ended at `now`.
+    fn in_force(&self, now: Timestamp) -> impl Iterator<Item = ActiveBan> {
+        let bans = BanCause::ALL.into_iter().zip(self.ends);
+        bans.filter_map(move |(cause, until)| {
+            Some(ActiveBan { until: until.filter(|until| *until > now)?, cause })
+        })
     }
 }
 
@@ -122,13 +136,7 @@ impl Bans {
 
     /// The ban of this key, if it is banned at `now`; of two the one that ends later.
     pub fn find(&self, banned: Banned, now: Timestamp) -> Option<ActiveBan> {
-        if self.is_empty() {
-            return None;
-        }
-        let by_hand = self.list.load().get(&banned).map(|until| (*until, BanCause::Hand));
-        let automatic = self.automatic.until(banned).map(|until| (until, BanCause::Refusals));
-        let (until, cause) = by_hand.max(automatic).filter(|(until, _)| *until > now)?;
-        Some(ActiveBan { until, cause })
+        self.refusing(banned, false, now)
     }
 
     /// The end of the ban of this key, if it is banned at `now`.
@@ -138,11 +146,11 @@ impl Bans {
 
     /// The ban that refuses requests of this key at `now`: an automatic one does not in shadow.
     pub fn refusing(&self, banned: Banned, in_shadow: bool, now: Timestamp) -> Option<ActiveBan> {
-        if !in_shadow {
-            return self.find(banned, now);
+        if self.is_empty() {
+            return None;
         }
-        let until = self.list.load().get(&banned).copied().filter(|until| *until > now)?;
-        Some(ActiveBan { until, cause: BanCause::Hand })
+        let refuses = |ban: &ActiveBan| !in_shadow || ban.cause == BanCause::Hand;
+        self.by_key.view(&banned, |_, bans| bans.in_force(now).filter(refuses).max())?
     }
 
     /// The keys of this limit that are banned at `now`, with their bans. Unordered; a key may have two.
@@ -165,7 +173,7 @@ impl Bans {
 
     /// Automatic bans dropped so far because there were too many.
     pub fn evictions(&self) -> u64 {
-        self.automatic.evictions()
+        self.evictions.load(Ordering::Relaxed)
     }
 
     /// Bans a key by hand until then, in place of an earlier ban by hand.
@@ -174,23 +182,28 @@ impl Bans {
     ///
     /// [`BanFault::TooMany`].
     pub fn insert(&self, banned: Banned, until: Timestamp, now: Timestamp) -> Result<(), BanFault> {
-        let mut full = false;
-        self.change(|list| {
-            list.retain(|_, until| *until > now);
-            full = list.len() >= Self::MAX && !list.contains_key(&banned);
-            if !full {
-                list.insert(banned, until);
+        let cause = BanCause::Hand;
+        self.change(|by_end| {
+            self.expire(by_end, cause, now);
+            let is_full = by_end[cause as usize].len() >= Self::MAX;
+            if is_full
+                && !self
+                    .by_key
+                    .view(&banned, |_, bans| bans.ends[cause as usize].is_some())
+                    .unwrap_or_default()
+            {
+                return Err(BanFault::TooMany);
             }
-        });
-        if full { Err(BanFault::TooMany) } else { Ok(()) }
+            self.put(by_end, cause, banned, until, now);
+            Ok(())
+        })
     }
 
     /// Adds an automatic ban for `span` from `now`. Returns whether it was unknown.
     pub fn begin(&self, banned: Banned, span: Micros, now: Timestamp) -> bool {
         let until = now.plus(span);
-        let is_new = self.automatic.until(banned).is_none_or(|before| before <= now);
-        self.automatic.insert(banned, until, now);
-        self.mark();
+        let before = self.change(|by_end| self.put(by_end, BanCause::Refusals, banned, until, now));
+        let is_new = before.is_none_or(|before| before <= now);
         if is_new {
             let begun = &mut *self.begun.lock();
             *begun.totals.entry(banned.limit).or_default() += 1;
@@ -201,6 +214,11 @@ impl Bans {
             }
         }
         is_new
+    }
+
+    /// Keeps an automatic ban that another gateway has begun.
+    pub fn insert_remote(&self, banned: Banned, rest: Micros, now: Timestamp) {
+        self.change(|by_end| self.put(by_end, BanCause::Refusals, banned, now.plus(rest), now));
     }
 
     /// The first automatic bans that have begun since the last call, and how many more there were.
@@ -216,48 +234,32 @@ impl Bans {
 
     /// Ends the bans of a key, if there are any.
     pub fn remove(&self, banned: Banned) {
-        self.automatic.remove(banned);
-        self.change(|list| {
-            list.remove(&banned);
-        });
+        self.change(|by_end| BanCause::ALL.into_iter().for_each(|cause| self.end(by_end, cause, banned)));
     }
 
     /// Keeps the text of a banned key, for as long as it is banned.
-    pub fn name(&self, banned: Banned, label: impl Into<Arc<str>>) {
-        let mut labels = self.labels.lock();
-        if self.contains(banned) {
-            labels.insert(banned, label.into());
-        }
+    pub fn set_label(&self, banned: Banned, label: impl Into<Arc<str>>) {
+        self.by_key.alter(&banned, |_, bans| KeyBans { label: Some(label.into()), ..bans });
     }
 
     /// The text of a banned key, if it was given.
     pub fn label(&self, banned: Banned) -> Option<Arc<str>> {
-        self.labels.lock().get(&banned).cloned()
+        self.by_key.view(&banned, |_, bans| bans.label.clone())?
     }
 
     /// Removes expired bans.
     pub fn sweep(&self, now: Timestamp) {
-        if self.is_empty() {
-            return;
-        }
-        self.automatic.sweep(now);
-        if self.list.load().values().any(|until| *until <= now) {
-            self.change(|list| list.retain(|_, until| *until > now));
-        } else {
-            self.settle();
+        if !self.is_empty() {
+            self.change(|by_end| BanCause::ALL.into_iter().for_each(|cause| self.expire(by_end, cause, now)));
         }
     }
 
     /// Forgets all bans.
     pub fn clear(&self) {
-        self.automatic.replace(&List::new(), Timestamp(0));
-        self.change(List::clear);
-    }
-
-    /// Keeps an automatic ban that another gateway has begun.
-    pub fn learn(&self, banned: Banned, rest: Micros, now: Timestamp) {
-        self.automatic.insert(banned, now.plus(rest), now);
-        self.mark();
+        self.change(|by_end| {
+            self.by_key.clear();
+            *by_end = ByEnd::default();
+        });
     }
 
     /// Replaces all bans of one cause.
@@ -267,50 +269,75 @@ impl Bans {
         list: impl IntoIterator<Item = (Banned, Timestamp)>,
         now: Timestamp,
     ) {
-        let list: List = list.into_iter().collect();
-        match cause {
-            BanCause::Hand => self.change(|known| known.clone_from(&list)),
-            BanCause::Refusals => {
-                self.automatic.replace(&list, now);
-                self.settle();
-            }
-        }
+        let list: HashMap<_, _> = list.into_iter().collect();
+        self.change(|by_end| {
+            let known = by_end[cause as usize].iter().map(|(_, banned)| *banned);
+            let gone: Vec<_> = known.filter(|banned| !list.contains_key(banned)).collect();
+            gone.into_iter().for_each(|banned| self.end(by_end, cause, banned));
+            list.iter().for_each(|(banned, until)| _ = self.put(by_end, cause, *banned, *until, now));
+        });
     }
 
     fn each(&self, now: Timestamp, mut visit: impl FnMut(Banned, ActiveBan)) {
-        let mut visit = |banned, until, cause| {
-            if until > now {
-                visit(banned, ActiveBan { until, cause });
-            }
-        };
-        self.list.load().iter().for_each(|(banned, until)| visit(*banned, *until, BanCause::Hand));
-        self.automatic.each(|banned, until| visit(banned, until, BanCause::Refusals));
+        self.by_key.iter().for_each(|bans| bans.in_force(now).for_each(|ban| visit(*bans.key(), ban)));
     }
 
-    fn contains(&self, banned: Banned) -> bool {
-        self.list.load().contains_key(&banned) || self.automatic.until(banned).is_some()
+    /// Makes a change, while no other is made.
+    fn change<T>(&self, change: impl FnOnce(&mut ByEnd) -> T) -> T {
+        let mut by_end = self.by_end.lock();
+        let result = change(&mut by_end);
+        self.any.store(by_end.iter().any(|bans| !bans.is_empty()), Ordering::Relaxed);
+        result
     }
 
-    fn change(&self, mut change: impl FnMut(&mut List)) {
-        self.list.rcu(|list| {
-            let mut next = List::clone(list);
-            change(&mut next);
-            Arc::new(next)
+    /// Adds a ban, or changes its end. Returns its end before. Of too many automatic bans, the first to end is dropped: it
+    /// is counted unless it has ended.
+    fn put(
+        &self,
+        by_end: &mut ByEnd,
+        cause: BanCause,
+        banned: Banned,
+        until: Timestamp,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let before = self.by_key.entry(banned).or_default().ends[cause as usize].replace(until);
+        let by_end = &mut by_end[cause as usize];
+        before.inspect(|before| _ = by_end.remove(&(*before, banned)));
+        by_end.insert((until, banned));
+        if cause == BanCause::Refusals
+            && by_end.len() > Self::MAX_AUTOMATIC
+            && let Some((until, first)) = by_end.pop_first()
+        {
+            self.forget(cause, first);
+            self.evictions.fetch_add(u64::from(until > now), Ordering::Relaxed);
+        }
+        before
+    }
+
+    /// Ends a ban, if there is one.
+    fn end(&self, by_end: &mut ByEnd, cause: BanCause, banned: Banned) {
+        if let Some(until) = self.forget(cause, banned) {
+            by_end[cause as usize].remove(&(until, banned));
+        }
+    }
+
+    /// Ends the bans whose time is over.
+    fn expire(&self, by_end: &mut ByEnd, cause: BanCause, now: Timestamp) {
+        let by_end = &mut by_end[cause as usize];
+        while let Some((_, banned)) = by_end.first().copied().filter(|(until, _)| *until <= now) {
+            by_end.pop_first();
+            self.forget(cause, banned);
+        }
+    }
+
+    /// Removes a ban from the map, and the key with its last one. Returns the end of the ban.
+    fn forget(&self, cause: BanCause, banned: Banned) -> Option<Timestamp> {
+        let mut until = None;
+        self.by_key.remove_if_mut(&banned, |_, bans| {
+            until = bans.ends[cause as usize].take();
+            bans.ends.iter().all(Option::is_none)
         });
-        self.settle();
-    }
-
-    /// There is a ban. The lock is that of `settle`, so that the last to store the flag has seen the last change.
-    fn mark(&self) {
-        let _labels = self.labels.lock();
-        self.any.store(true, Ordering::Relaxed);
-    }
-
-    /// After a change: drops the texts of keys that are no longer banned.
-    fn settle(&self) {
-        let mut labels = self.labels.lock();
-        labels.retain(|banned, _| self.contains(*banned));
-        self.any.store(!self.list.load().is_empty() || !self.automatic.is_empty(), Ordering::Relaxed);
+        until
     }
 }
 

@@ -35,10 +35,12 @@ mod table;
 mod together;
 mod transaction;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use dashmap::DashMap;
+use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
@@ -394,7 +396,7 @@ struct Decided {
     counted_at: CountedAt,
 }
 
-/// The maximum number of resets that are remembered; the oldest is forgotten first.
+/// The maximum number of resets that are remembered; of more, the oldest are forgotten.
 const MAX_RESETS: usize = 10_000;
 
 /// The last resets of counters by operators: a refund of a charge from before is void, since the counter has begun
@@ -403,28 +405,28 @@ const MAX_RESETS: usize = 10_000;
 struct Resets {
     /// Usually there are none, and nothing is locked.
     any: AtomicBool,
-    times: Mutex<HashMap<Fingerprint, Timestamp>>,
+    /// Keys are keyed hashes already, so a fast hash spreads them.
+    times: DashMap<Fingerprint, Timestamp, RandomState>,
 }
 
 impl Resets {
     /// Counters with these keys are reset at `now`.
     fn note(&self, keys: impl Iterator<Item = Fingerprint>, now: Timestamp) {
-        let mut times = self.times.lock();
         for key in keys {
-            if times.len() >= MAX_RESETS
-                && !times.contains_key(&key)
-                && let Some(oldest) = times.iter().min_by_key(|(_, at)| **at).map(|(key, _)| *key)
+            self.times.insert(key, now);
+            while self.times.len() > MAX_RESETS
+                // Copied, so that no shard is locked when the oldest is removed.
+                && let Some((_, oldest)) = self.times.iter().map(|reset| (*reset, *reset.key())).min()
             {
-                times.remove(&oldest);
+                self.times.remove(&oldest);
             }
-            times.insert(key, now);
         }
         self.any.store(true, Ordering::Release);
     }
 
     /// Whether the counter was reset after `counted_at`.
     fn was_reset_since(&self, key: Fingerprint, counted_at: Timestamp) -> bool {
-        self.any.load(Ordering::Acquire) && self.times.lock().get(&key).is_some_and(|at| *at >= counted_at)
+        self.any.load(Ordering::Acquire) && self.times.get(&key).is_some_and(|at| *at >= counted_at)
     }
 }
 

@@ -1,6 +1,5 @@
 //! The addresses of servers' host names. They are looked up in the background, so that no request waits for a resolver.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
@@ -8,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use parking_lot::Mutex;
+use dashmap::DashMap;
 use tokio::net::lookup_host;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
@@ -24,7 +23,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// All host names of the process, shared by workers and health checks.
 #[derive(Debug, Default)]
-pub(super) struct Resolver(Mutex<HashMap<Box<str>, Arc<ResolvedName>>>);
+pub(super) struct Resolver(DashMap<Box<str>, Arc<ResolvedName>>);
 
 impl Resolver {
     /// The address of a server. Takes a lock: called when a plan is adopted, not per request.
@@ -35,9 +34,8 @@ impl Resolver {
         if let Ok(address) = endpoint.host.parse() {
             return HostAddress::Address(address);
         }
-        let mut names = self.0.lock();
         let fresh = || Arc::new(ResolvedName::new(&endpoint.host));
-        HostAddress::Name(Arc::clone(names.entry(endpoint.host.as_str().into()).or_insert_with(fresh)))
+        HostAddress::Name(Arc::clone(&self.0.entry(endpoint.host.as_str().into()).or_insert_with(fresh)))
     }
 
     /// Returns the names of a plan's servers, and removes all others.
@@ -52,7 +50,7 @@ impl Resolver {
                 HostAddress::Name(_) | HostAddress::Address(_) | HostAddress::UnixSocket(_) => {}
             }
         }
-        self.0.lock().retain(|_, name| named.iter().any(|known| Arc::ptr_eq(known, name)));
+        self.0.retain(|_, name| named.iter().any(|known| Arc::ptr_eq(known, name)));
         named
     }
 }

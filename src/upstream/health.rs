@@ -49,8 +49,7 @@ impl HealthChecks {
     /// Switches to the servers of another plan: unchanged checks go on, others begin or end. Needs a local tokio
     /// runtime around it.
     pub fn adopt(&mut self, upstreams: &[Arc<Upstream>], registry: &ServerRegistry) {
-        registry.retain(upstreams);
-        registry.rebound(upstreams);
+        registry.adopt(upstreams);
         self.keep_up(registry.names.adopt(upstreams));
         let mut last = std::mem::take(&mut self.running);
         for upstream in upstreams {

@@ -1,32 +1,39 @@
-//! The state of all servers, by name. It outlives plans; workers, health checks and metrics share it.
+//! The state of all upstreams and their servers, by name. It outlives plans; workers, health checks and metrics share it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use dashmap::DashMap;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::ServerName;
 use super::breaker::UpstreamBreaker;
 use super::connection_limit::{ConnectionLimit, Usage};
 use super::dns::Resolver;
 use super::server_state::{DownReason, FailedAttempt, ServerState};
 use crate::clock;
-use crate::plan::{Eject, MaxConnections, Upstream};
+use crate::plan::{Eject, Upstream};
 
-/// All servers of the process.
+/// All upstreams of the process. Their entries are locked when a plan is adopted or a state is shown, not for each
+/// request.
 #[derive(Debug)]
 pub struct ServerRegistry {
     epoch: Instant,
-    servers: Mutex<HashMap<ServerName, Arc<ServerState>>>,
-    /// The connection limits of upstreams, by name.
-    bounds: Mutex<HashMap<Arc<str>, Arc<ConnectionLimit>>>,
-    /// The circuit breakers of upstreams, by name.
-    breakers: Mutex<HashMap<Arc<str>, Arc<UpstreamBreaker>>>,
+    /// By name.
+    upstreams: DashMap<Arc<str>, UpstreamState>,
     /// The servers' names and addresses.
     pub(super) names: Resolver,
     /// Held while a server is ejected.
     ejecting: Arc<Mutex<()>>,
+}
+
+/// The state of one upstream.
+#[derive(Debug, Default)]
+struct UpstreamState {
+    /// By authority.
+    servers: HashMap<Arc<str>, Arc<ServerState>>,
+    connection_limit: Option<Arc<ConnectionLimit>>,
+    breaker: Option<Arc<UpstreamBreaker>>,
 }
 
 /// The servers of one upstream, in the order of the plan.
@@ -42,9 +49,7 @@ impl Default for ServerRegistry {
     fn default() -> Self {
         Self {
             epoch: clock::now(),
-            servers: Mutex::default(),
-            bounds: Mutex::default(),
-            breakers: Mutex::default(),
+            upstreams: DashMap::new(),
             names: Resolver::default(),
             ejecting: Arc::default(),
         }
@@ -52,12 +57,13 @@ impl Default for ServerRegistry {
 }
 
 impl ServerRegistry {
-    /// The servers of an upstream. Takes a lock: called when a plan is adopted or a state is shown, not for each
-    /// request.
+    /// The servers of an upstream. The entry is locked meanwhile: another worker that adopts the same plan finds all of
+    /// them or none.
     pub fn states(&self, upstream: &Upstream) -> ServerStates {
-        let mut servers = self.servers.lock();
+        let mut state = self.upstreams.entry(Arc::clone(&upstream.name)).or_default();
+        let UpstreamState { servers, breaker, .. } = &mut *state;
         // A server that a reload adds to others begins slowly, as one that is back.
-        let joins = servers.keys().any(|(name, _)| *name == upstream.name);
+        let joins = !servers.is_empty();
         let fresh = || {
             let server = ServerState::new(self.epoch);
             if joins {
@@ -65,63 +71,50 @@ impl ServerRegistry {
             }
             Arc::new(server)
         };
-        let mut fitness_of = |authority: &Arc<str>| {
-            let name = (Arc::clone(&upstream.name), Arc::clone(authority));
-            Arc::clone(servers.entry(name).or_insert_with(fresh))
-        };
+        let mut state_of =
+            |authority: &Arc<str>| Arc::clone(servers.entry(Arc::clone(authority)).or_insert_with(fresh));
+        let fresh_breaker = || Arc::new(UpstreamBreaker::new(self.epoch));
         ServerStates {
-            servers: upstream.endpoints().iter().map(|server| fitness_of(&server.authority)).collect(),
-            breaker: self.breaker(upstream),
+            servers: upstream.endpoints().iter().map(|server| state_of(&server.authority)).collect(),
+            breaker: upstream.breaker.map(|_| Arc::clone(breaker.get_or_insert_with(fresh_breaker))),
             ejecting: Arc::clone(&self.ejecting),
         }
     }
 
-    /// The circuit breaker of an upstream, if it has one. Takes a lock, as [`Self::states`].
-    fn breaker(&self, upstream: &Upstream) -> Option<Arc<UpstreamBreaker>> {
-        upstream.breaker?;
-        let mut breakers = self.breakers.lock();
-        let fresh = || Arc::new(UpstreamBreaker::new(self.epoch));
-        Some(Arc::clone(breakers.entry(Arc::clone(&upstream.name)).or_insert_with(fresh)))
-    }
-
-    /// The connection limit of an upstream, if it has one. Takes a lock: called when a plan is adopted.
-    pub(super) fn bound(&self, upstream: &Upstream) -> Option<Arc<ConnectionLimit>> {
+    /// The connection limit of an upstream, if it has one.
+    pub(super) fn connection_limit(&self, upstream: &Upstream) -> Option<Arc<ConnectionLimit>> {
         let max = upstream.max_connections?;
-        let mut bounds = self.bounds.lock();
-        let bound =
-            bounds.entry(Arc::clone(&upstream.name)).or_insert_with(|| Arc::new(ConnectionLimit::new(max)));
-        Some(Arc::clone(bound))
+        let mut state = self.upstreams.entry(Arc::clone(&upstream.name)).or_default();
+        Some(Arc::clone(state.connection_limit.get_or_insert_with(|| Arc::new(ConnectionLimit::new(max)))))
     }
 
     /// The usage of an upstream's connection limit, if it has one.
     pub fn usage(&self, upstream: &Upstream) -> Option<Usage> {
-        self.bound(upstream).map(|bound| bound.usage())
+        self.connection_limit(upstream).map(|limit| limit.usage())
     }
 
-    /// Switches to a plan's connection limits, and removes all others.
-    pub(super) fn rebound(&self, upstreams: &[Arc<Upstream>]) {
-        let limits: HashMap<&str, MaxConnections> = upstreams
-            .iter()
-            .filter_map(|upstream| Some((&*upstream.name, upstream.max_connections?)))
-            .collect();
-        self.bounds
-            .lock()
-            .retain(|upstream, bound| limits.get(&**upstream).inspect(|max| bound.resize(**max)).is_some());
+    /// Switches to a plan: its connection limits get their new size; servers, breakers and limits that it does not name
+    /// are removed.
+    pub fn adopt(&self, upstreams: &[Arc<Upstream>]) {
+        let named: HashMap<&str, &Upstream> =
+            upstreams.iter().map(|upstream| (&*upstream.name, &**upstream)).collect();
+        self.upstreams.retain(|name, state| {
+            let Some(upstream) = named.get(&**name) else { return false };
+            state.adopt(upstream);
+            true
+        });
     }
+}
 
-    /// Removes the servers and breakers that a plan does not name.
-    pub fn retain(&self, upstreams: &[Arc<Upstream>]) {
-        let named: HashSet<(&str, &str)> = upstreams
-            .iter()
-            .flat_map(|upstream| {
-                upstream.endpoints().iter().map(|server| (&*upstream.name, &*server.authority))
-            })
-            .collect();
-        self.servers.lock().retain(|(upstream, server), _| named.contains(&(&**upstream, &**server)));
-        let has_breaker = |name: &str| {
-            upstreams.iter().any(|upstream| &*upstream.name == name && upstream.breaker.is_some())
-        };
-        self.breakers.lock().retain(|name, _| has_breaker(name));
+impl UpstreamState {
+    fn adopt(&mut self, upstream: &Upstream) {
+        let named: HashSet<&str> = upstream.endpoints().iter().map(|server| &*server.authority).collect();
+        self.servers.retain(|authority, _| named.contains(&**authority));
+        self.breaker.take_if(|_| upstream.breaker.is_none());
+        match (upstream.max_connections, &self.connection_limit) {
+            (Some(max), Some(limit)) => limit.resize(max),
+            _ => self.connection_limit = None,
+        }
     }
 }
 

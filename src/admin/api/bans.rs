@@ -88,7 +88,7 @@ pub(super) async fn begin(one: &KeyRef, asked: &ApiRequest<'_>) -> ApiResult {
     let before = one.ban_ends(asked.shared);
     set(one, asked, Some(span)).await?;
     if let Some(label) = one.label(asked.shared).await {
-        asked.shared.store.bans().name(one.banned(), label);
+        asked.shared.store.bans().set_label(one.banned(), label);
     }
     one.log(asked, &format!("bans for {:?}", Duration::from_micros(span.0)));
     one.changed(asked, one.ban_ends(asked.shared) != before).await

@@ -137,7 +137,7 @@ impl RedisClient {
                     }
                 }
                 Verdict::Deny(Wait::After(rest)) => {
-                    self.bans.learn(key, rest, now);
+                    self.bans.insert_remote(key, rest, now);
                     in_force |= !ban.group.is_shadow();
                 }
                 _ => continue,
