@@ -132,7 +132,10 @@ impl<'p> VirtualGateway<'p> {
         let routed = match (outcome, route, seen) {
             (Ok(routed), ..) => routed,
             (Err(EarlyResponse::Unauthenticated(failure)), Some(route), Some(seen)) => {
-                return self.refuse_credential(number, logged, route, failure, &seen, sink);
+                if !self.refuse_early(number, logged, route, &seen, sink) {
+                    self.refuse_credential(number, logged, route, failure, &seen, sink);
+                }
+                return;
             }
             (Err(response), ..) => return answered(sink, logged, number, index, response.status()),
         };
@@ -263,6 +266,23 @@ impl<'p> VirtualGateway<'p> {
             }
             last = Some(number);
         }
+    }
+
+    /// Refuses a request because of a ban before its credential is looked at. Returns whether there is one.
+    fn refuse_early(
+        &self,
+        number: u64,
+        logged: &LoggedRequest,
+        (index, route): (RouteIndex, &'p Route),
+        seen: &SeenRequest<'_>,
+        sink: &mut impl ReplaySink,
+    ) -> bool {
+        let (request, ids) = (seen.request(), self.ids);
+        let charges = RequestCharges::early(self.plan, route, &request, &self.secret);
+        let Some(ban) = charges.banned(&self.bans, logged.time) else { return false };
+        let replayed = self.banned(number, index, &charges, &ban);
+        sink.decided(logged, &replayed, &|place| label(&request, route, &charges, place, &ids));
+        true
     }
 
     /// Charges a wrong credential to the limit on them.

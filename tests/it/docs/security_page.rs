@@ -8,6 +8,7 @@ use crate::harness::pages::test_exists;
 fn each_test_on_the_pages_exists() {
     each_test_exists("docs/security.md", 50);
     each_test_exists("docs/security-administration.md", 15);
+    each_test_exists("docs/security-credentials.md", 50);
     each_test_exists("SECURITY.md", 15);
 }
 

@@ -113,7 +113,12 @@ fn clients_and_headers() {
     let forwarded = "x-forwarded-for";
     pair.compare(&[
         get("/a").fields("x-tenant: a\r\nx-tenant: b\r\n"),
-        get("/a").fields("host: EXAMPLE.com:8443\r\n"),
+        get("/a").fields("host: EXAMPLE.com:8443\r\n").differs(
+            "tollgate forwards `host` in lower case, without final dot and default port.",
+            "host",
+            "EXAMPLE.com:8443",
+            "example.com:8443",
+        ),
         get("/a").fields("x-real-ip: 203.0.113.7\r\n"),
         get("/a").fields("x-forwarded-proto: http\r\n"),
         get("/a").fields("x-forwarded-for: 203.0.113.7\r\n"),

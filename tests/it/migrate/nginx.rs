@@ -143,7 +143,7 @@ fn clients_and_headers() {
             HOST,
             "host",
             "example.com",
-            "EXAMPLE.com:8443",
+            "example.com:8443",
         ),
         get("/a").fields("x-forwarded-for: 203.0.113.7\r\n").differs(
             CLAIMED,

@@ -159,6 +159,30 @@ fn wrong_credentials_are_charged_to_their_limit() {
     );
 }
 
+/// The second refusal begins a ban, which a request with a wrong key meets before its 401.
+#[test]
+fn a_ban_comes_before_the_credential() {
+    let tables = "[auth.keys]\ntype = \"api-key\"\nfrom = \"header:x-api-key\"\nfile = \"consumers.csv\"\n\
+                  [limits.one]\nalgorithm = \"sliding-log\"\nkey = \"ip\"\nrate = \"1/h\"\n\
+                  ban = { after = 2, within = \"1min\", for = \"1h\" }\n";
+    let folder = Folder::new(tables, "\"one\"]\nauth = [\"keys\"");
+    folder.file("consumers.csv", "key,name,tier\nk1-0123456789,ada,pro\n");
+    let text: String = (0..4)
+        .map(|second| {
+            let (status, error) = if second == 3 { (401, "\"credential_invalid\"") } else { (200, "null") };
+            let consumer = if second == 3 { "null" } else { "\"ada\"" };
+            format!(
+                "{{\"time\":\"2026-01-31T12:00:0{second}.000000Z\",\"method\":\"GET\",\"host\":\"a\",\"path\":\"/\",\"route\":\"all\",\
+                 \"status\":{status},\"client\":\"192.0.2.1\",\"consumer\":{consumer},\"limit\":null,\"decision\":null,\"error\":{error}}}\n"
+            )
+        })
+        .collect();
+    folder.file("log", text);
+    let report = folder.replay(&[]);
+    assert_sums(&report, 4, 3, 0);
+    assert_eq!(report["answered"], 0);
+}
+
 #[test]
 fn limits_in_shadow_are_counted() {
     let table = format!("{}mode = \"shadow\"\n", bucket(2));
