@@ -311,8 +311,9 @@ impl Connection {
         self.stream.get_mut().write_all(b"INFO server\r\n")?;
         let mut length = String::new();
         self.stream.read_line(&mut length)?;
-        let length = length.trim_start_matches('$').trim_end().parse().unwrap_or(0);
-        let mut text = vec![0; length];
+        let length: usize = length.trim_start_matches('$').trim_end().parse().unwrap_or(0);
+        // A line end follows the text.
+        let mut text = vec![0; length + 2];
         self.stream.read_exact(&mut text)?;
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
