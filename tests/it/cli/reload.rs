@@ -89,14 +89,15 @@ fn at_a_terminal_the_last_lines_name_the_dashboard_and_the_next_command() {
     let authority = Authority::new();
     authority.certify("cert", &["localhost"]);
     let [admin, clients] = [free_address(), free_address()];
+    // No other test may hold it on another address of this machine.
+    let everywhere = std::net::TcpListener::bind("0.0.0.0:0").expect("a free port");
+    let everywhere = everywhere.local_addr().expect("bound").port();
     let listen = [
         format!("{{ address = \"{clients}\", tls = false }}"),
-        format!("{{ address = \"0.0.0.0:{}\", tls = true }}", clients.port()),
+        format!("{{ address = \"0.0.0.0:{everywhere}\", tls = true }}"),
     ];
-    let commands = [
-        format!("try: curl -i http://{clients}/"),
-        format!("try: curl -ik https://localhost:{}/", clients.port()),
-    ];
+    let commands =
+        [format!("try: curl -i http://{clients}/"), format!("try: curl -ik https://localhost:{everywhere}/")];
     for (listen, command) in listen.iter().zip(commands) {
         let file = format!(
             "[upstreams]\ndemo = \"builtin:echo\"\n[[routes]]\npath = \"/*\"\nupstream = \"demo\"\n\
