@@ -90,8 +90,9 @@ fn at_a_terminal_the_last_lines_name_the_dashboard_and_the_next_command() {
     authority.certify("cert", &["localhost"]);
     let [admin, clients] = [free_address(), free_address()];
     // No other test may hold it on another address of this machine.
-    let everywhere = std::net::TcpListener::bind("0.0.0.0:0").expect("a free port");
-    let everywhere = everywhere.local_addr().expect("bound").port();
+    let free = std::net::TcpListener::bind("0.0.0.0:0").expect("a free port");
+    let everywhere = free.local_addr().expect("bound").port();
+    drop(free);
     let listen = [
         format!("{{ address = \"{clients}\", tls = false }}"),
         format!("{{ address = \"0.0.0.0:{everywhere}\", tls = true }}"),

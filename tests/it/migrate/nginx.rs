@@ -52,6 +52,7 @@ const PAGES: &str =
 const HOST: &str = "`$host` is in lower case and without its port.";
 const CLAIMED: &str = "`$proxy_add_x_forwarded_for` keeps what an untrusted client claims.";
 const TWICE: &str = "appends the client's address a second time.";
+const UNNAMED: &str = "A client that a trusted proxy names by no address has none in tollgate.";
 const STRICT: &str = "tollgate refuses a `#` in a target, and a target that names another host than `host`.";
 const HTTPS: &str = "The redirect to https is 308 in tollgate";
 const ALWAYS: &str = "`add_header` without `always` leaves out statuses such as 404 and 500 of the backend.";
@@ -163,7 +164,12 @@ fn clients_and_headers() {
             "198.51.100.1, 203.0.113.7, 127.0.0.1, 203.0.113.7",
             "198.51.100.1, 203.0.113.7, 127.0.0.1, 127.0.0.1",
         ),
-        get("/a").by_trusted().fields("x-forwarded-for: garbage\r\n"),
+        get("/a").by_trusted().fields("x-forwarded-for: garbage\r\n").differs(
+            UNNAMED,
+            "x-real-ip",
+            "127.0.0.1",
+            "",
+        ),
         get("/a").by_trusted().fields("x-forwarded-proto: http\r\n").differs(
             "A trusted proxy's `x-forwarded-proto` is kept in tollgate.",
             "x-forwarded-proto",
