@@ -1,6 +1,7 @@
 //! The decision on a request: the store's, that of a ban, and the action that follows.
 
 use std::borrow::Cow;
+use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -92,15 +93,15 @@ pub(super) fn refuse_before_auth<'p, 'r>(
     plan: &'p WorkerPlan,
     route: &'p Route,
     seen: Box<SeenRequest<'r>>,
-) -> Result<Box<SeenRequest<'r>>, RequestAction<'p, 'r>> {
+) -> ControlFlow<RequestAction<'p, 'r>, Box<SeenRequest<'r>>> {
     let Some(index) = ctx.route.filter(|_| !ctx.worker.shared.store.bans().is_empty()) else {
-        return Ok(seen);
+        return ControlFlow::Continue(seen);
     };
     let charges = RequestCharges::early(plan, route, &seen.request(), &plan.secret);
-    let Some(ban) = banned(ctx, &charges) else { return Ok(seen) };
+    let Some(ban) = banned(ctx, &charges) else { return ControlFlow::Continue(seen) };
     let routed = RoutedRequest::before_auth((index, route), charges, *seen);
     ctx.count_ban(&routed, ban.index);
-    Err(RequestAction::refuse_banned(ctx, &routed, ban))
+    ControlFlow::Break(RequestAction::refuse_banned(ctx, &routed, ban))
 }
 
 /// The refusal because of a ban that the store has told of.

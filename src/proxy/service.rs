@@ -1,6 +1,7 @@
 //! The steps of one request: route or 404 → keys and cost → clock → store → forward, wait then forward, or refuse.
 
 use std::cell::OnceCell;
+use std::ops::ControlFlow;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -244,7 +245,10 @@ async fn resolve_again<'p, 'r>(
     } = &mut unresolved
         && let Some(request) = seen.take()
     {
-        *seen = Some(refuse_before_auth(ctx, plan, route, request)?);
+        match refuse_before_auth(ctx, plan, route, request) {
+            ControlFlow::Continue(request) => *seen = Some(request),
+            ControlFlow::Break(action) => return Err(action),
+        }
     }
     loop {
         match unresolved {
