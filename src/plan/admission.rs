@@ -1,6 +1,8 @@
 //! From a request to its charges, and from the store's outcome to the decision on admission. Pure: the store is called
 //! in between.
 
+mod decision;
+
 use std::ops::Range;
 
 use smallvec::SmallVec;
@@ -13,6 +15,7 @@ use crate::route::content::UnreadableBody;
 use crate::route::key::{KeyResult, KeySecret};
 use crate::store::bans::{ActiveBan, BanCause, Bans};
 use crate::store::{Charge, Group, OnError, Outcome};
+pub use decision::{Admission, AdmissionDecision, BanRefusal, BindingLimit, Refusal, RefusalCause};
 
 /// The charges of a request: one entry per limit of the route, and the charges for the store.
 #[derive(Debug, Default)]
@@ -60,90 +63,6 @@ pub enum Applicability {
     Repeated,
     /// The body cannot be read, and the request is refused in that case.
     Unreadable(UnreadableBody),
-}
-
-/// The admission of a request.
-#[derive(Debug)]
-pub struct Admission<'a> {
-    /// Admit, delay, or refuse.
-    pub sentence: AdmissionDecision<'a>,
-    /// The binding policy: the refusing one with the longest wait, else the one with the least `remaining ÷ cost`.
-    /// `None` if no enforced limit applied.
-    pub tightest: Option<BindingLimit<'a>>,
-}
-
-/// The refusal of a request because of a ban.
-#[derive(Debug)]
-pub struct BanRefusal<'a> {
-    /// The limit's index on the route.
-    pub index: usize,
-    /// The refusal.
-    pub refusal: Refusal<'a>,
-    /// The numbers in the response: nothing remains until the ban is over.
-    pub tightest: BindingLimit<'a>,
-}
-
-/// Admit, delay, or refuse.
-#[derive(Debug)]
-pub enum AdmissionDecision<'a> {
-    /// Forward, after this delay (zero: now).
-    Admit(Micros),
-    /// Refuse.
-    Refuse(Refusal<'a>),
-}
-
-/// The limits that refuse, and the wait.
-#[derive(Debug)]
-pub struct Refusal<'a> {
-    /// The limit with the longest wait.
-    pub limit: &'a Limit,
-    /// The wait after which the same request is admitted; `None`: waiting cannot help.
-    pub wait: Option<Micros>,
-    /// Added to the wait that the client is told, so that clients refused together do not return together.
-    pub jitter: Micros,
-    /// The names of all policies that refuse, longest wait first.
-    pub violated: SmallVec<[&'a str; 2]>,
-    /// The cause.
-    pub why: RefusalCause,
-}
-
-/// Why a limit refuses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefusalCause {
-    /// The allowance is used up, or the cost exceeds the quota.
-    Over,
-    /// Too many requests are in flight: a place becomes free when one of them ends.
-    InFlight,
-    /// A part of the limit's key is missing: the request was not counted.
-    Missing,
-    /// A part of the limit's key has several values: the request is malformed, and was not counted.
-    Repeated,
-    /// The body, which the limit's key reads, cannot be read: the request was not counted.
-    Unreadable(UnreadableBody),
-    /// The key is banned: nothing was charged.
-    Banned {
-        /// The end of the ban.
-        until: Timestamp,
-        /// The time until then.
-        rest: Micros,
-        /// Its cause.
-        cause: BanCause,
-    },
-}
-
-/// The rate-limit numbers of a response.
-#[derive(Clone, Copy, Debug)]
-pub struct BindingLimit<'a> {
-    /// The policy.
-    pub policy: &'a Policy,
-    /// The limit it belongs to.
-    pub limit: &'a Limit,
-    /// Its decision.
-    pub decision: Decision,
-    /// The request's cost for it.
-    pub cost: Cost,
-    /// The store decided; otherwise it was unavailable, and this process decided.
-    pub asked: bool,
 }
 
 impl<'a> RequestCharges<'a> {
@@ -421,32 +340,6 @@ pub fn charges(
     })
 }
 
-impl BanRefusal<'_> {
-    /// A counter of the request admits it only after this wait, which may be longer than the ban.
-    #[must_use]
-    pub fn not_before(mut self, wait: Micros) -> Self {
-        self.refusal.wait = self.refusal.wait.map(|rest| rest.max(wait));
-        self
-    }
-}
-
-impl Refusal<'_> {
-    /// `retry-after`: whole seconds, rounded up, at least 1, with the jitter; `None` if waiting cannot help.
-    pub fn retry_after(&self) -> Option<u64> {
-        let told = |wait: Micros| Micros(wait.0.saturating_add(self.jitter.0));
-        self.wait.map(|wait| told(wait).seconds_rounded_up().max(1))
-    }
-
-    /// The same with the limit's `retry_jitter`, of which `draw` chooses a part: a number from 0 to its argument.
-    #[must_use]
-    pub fn spread(mut self, draw: impl FnOnce(u64) -> u64) -> Self {
-        if let (Some(_), Some(most)) = (self.wait, self.limit.retry_jitter) {
-            self.jitter = Micros(draw(most.0));
-        }
-        self
-    }
-}
-
 impl<'a> LimitCheck<'a> {
     /// The policies for this request: those of its consumer's tier, or else of the limit.
     #[inline]
@@ -496,13 +389,5 @@ impl<'a> LimitCheck<'a> {
     /// The decisions on this limit's charges; empty if it was not charged or the store was not called.
     pub fn decisions<'o>(&self, outcome: &'o Outcome) -> &'o [Decision] {
         outcome.decisions.get(self.indices()).unwrap_or_default()
-    }
-}
-
-impl BindingLimit<'_> {
-    /// Less `remaining ÷ cost`, compared without dividing. A request that costs nothing yet will cost a unit.
-    fn is_tighter_than(&self, other: &Self) -> bool {
-        let cost = |limit: &Self| u128::from(limit.cost.units().max(1));
-        u128::from(self.decision.remaining) * cost(other) < u128::from(other.decision.remaining) * cost(self)
     }
 }

@@ -246,9 +246,9 @@ impl RouteTable {
                 alike.entry((bucket, values)).or_default().push(rank);
             }
         }
-        let differ = |ranks: &Vec<Rank>| {
-            ranks.windows(2).any(|pair| self.ranked[pair[0]].spelled != self.ranked[pair[1]].spelled)
-        };
+        // One pattern has two spellings where slashes are merged for one route only.
+        let spelling = |rank: Rank| (&self.ranked[rank].spelled, self.ranked[rank].conditions.merge_slashes);
+        let differ = |ranks: &Vec<Rank>| ranks.windows(2).any(|pair| spelling(pair[0]) != spelling(pair[1]));
         let alike: Vec<_> = alike.into_values().filter(differ).collect();
         for (index, ranks) in alike.iter().enumerate() {
             let mut candidates = Candidates::default();
