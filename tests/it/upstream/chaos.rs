@@ -87,7 +87,7 @@ fn clients_see_hardly_any_of_it_and_no_post_is_sent_twice() {
     let servers: Vec<_> = (0..5).map(|_| Server::new()).collect();
     let backends: Vec<_> = servers.iter().map(|server| &server.backend).collect();
     let lines = "eject = { failures = 3, for = \"300ms\", statuses = [\"5xx\"] }\nslow_start = \"500ms\"\n\
-                 retry = { attempts = 3, budget = 1, on = [\"5xx\", \"timeout\"] }";
+                 retry = { attempts = 4, budget = 1, on = [\"5xx\", \"timeout\"] }";
     let gateway = Gateway::start(&over(&backends, lines));
     let ended = AtomicBool::new(false);
     let rounds = [
