@@ -14,7 +14,8 @@ use tollgate::store::{Charge, Correction, OnError, SharedKeyInfo};
 use crate::harness::cases::{START, cost, passes, rate};
 use crate::harness::script::{Shared, charge};
 
-const HISTORIES: u8 = 20;
+/// One of each algorithm.
+const HISTORIES: u8 = 8;
 const STEPS: usize = 10_000;
 /// Its costs are settled.
 const SETTLES: &SharedKeyInfo =
