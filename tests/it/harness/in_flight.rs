@@ -1,6 +1,8 @@
 //! What tests of concurrency limits stand on: a gateway before a backend that holds requests, and how many places of a
 //! key are held.
 
+use std::time::Duration;
+
 use super::api::api;
 use super::{Client, Gateway, HoldingBackend, eventually};
 
@@ -64,8 +66,21 @@ pub(crate) fn fits(gateway: &Gateway, backend: &HoldingBackend, max: usize) {
     backend.close();
     let mut admitted: Vec<_> = (0..max).map(|number| begin(gateway, &format!("/fits-{number}"))).collect();
     backend.holds(max);
-    begin(gateway, "/fits-no-more").read().expect(429);
+    let waits = |places: f64| {
+        (gateway.metric("tollgate_concurrency_waiting", &["limit=\"x\""]) - places).abs() < 0.5
+    };
+    // It is refused at once, or it waits in a queue, which it leaves.
+    let mut one_more = begin(gateway, "/fits-no-more");
+    let is_refused = eventually("a refusal or a wait", || {
+        let is_silent = one_more.silent_for(Duration::from_millis(20));
+        (!is_silent || waits(1.0)).then_some(!is_silent)
+    });
+    if is_refused {
+        one_more.read().expect(429);
+    }
     assert_eq!((backend.present(), held(gateway)), (max, max as u64));
+    drop(one_more);
+    eventually("an empty queue", || waits(0.0).then_some(()));
     backend.open();
     for client in &mut admitted {
         client.read().expect(200);
