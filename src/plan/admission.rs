@@ -89,11 +89,10 @@ impl<'a> RequestCharges<'a> {
             let limit = plan.limit(limit_use.limit);
             let tier = limit.tier(request.consumer.and_then(|consumer| consumer.tier()));
             let mode = limit.mode_of(request, &route.name, route.conditions.merge_slashes);
-            let mut check =
+            let check =
                 LimitCheck { limit, tier, mode, applicability: Applicability::Free, shares_address: false };
             let cost = limit_use.cost.on_admission(request).filter(|_| charges(limit));
-            check.applicability = assessment.check(index, &mut check, cost, route, request, secret);
-            assessment.checks.push(check);
+            assessment.add(index, check, cost, route, request, secret);
         }
         assessment
     }
@@ -107,18 +106,39 @@ impl<'a> RequestCharges<'a> {
     ) -> Self {
         let mut charges = Self::default();
         let mode = limit.mode_of(request, &route.name, route.conditions.merge_slashes);
-        let mut check =
+        let check =
             LimitCheck { limit, tier: None, mode, applicability: Applicability::Free, shares_address: false };
-        check.applicability = charges.check(0, &mut check, Some(Cost::ONE), route, request, secret);
-        charges.checks.push(check);
+        charges.add(0, check, Some(Cost::ONE), route, request, secret);
         charges
     }
 
-    /// The check of one limit; its charges are added if it applies.
-    fn check(
+    /// Adds the check of one limit, and its charges if it applies.
+    #[inline]
+    fn add(
         &mut self,
         index: usize,
-        check: &mut LimitCheck<'a>,
+        mut check: LimitCheck<'a>,
+        cost: Option<Cost>,
+        route: &Route,
+        request: &RouteRequest<'_>,
+        secret: &KeySecret,
+    ) {
+        let limit = check.limit;
+        check.applicability = self.charge(index, check, cost, route, request, secret);
+        if let Applicability::Charged(..) = check.applicability {
+            check.shares_address = !request.client.identified
+                && limit.key.holds_address(request, &route.name, route.conditions.merge_slashes);
+            self.may_ban |= limit.ban.is_some() && !check.shares_address;
+            self.takes_places |= limit.is_concurrency();
+        }
+        self.checks.push(check);
+    }
+
+    /// Adds the charges of one limit if it applies.
+    fn charge(
+        &mut self,
+        index: usize,
+        check: LimitCheck<'a>,
         cost: Option<Cost>,
         route: &Route,
         request: &RouteRequest<'_>,
@@ -143,10 +163,6 @@ impl<'a> RequestCharges<'a> {
             KeyResult::Unreadable(fault) => return Applicability::Unreadable(fault),
         };
         self.charges.extend(charges(check.policies(), owner, cost, group));
-        check.shares_address = !request.client.identified
-            && limit.key.holds_address(request, &route.name, route.conditions.merge_slashes);
-        self.may_ban |= limit.ban.is_some() && !check.shares_address;
-        self.takes_places |= limit.is_concurrency();
         Applicability::Charged(cost, first)
     }
 

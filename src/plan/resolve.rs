@@ -24,6 +24,7 @@ use crate::route::client::ClientAddress;
 use crate::route::content::RequestContent;
 use crate::route::identity::GrantedField;
 use crate::route::key::KeySecret;
+use crate::route::path::{EncodedDots, Path};
 use crate::route::pattern::bare_host;
 use crate::route::{Conditions, RouteIndex, RouteRequest};
 
@@ -204,11 +205,12 @@ impl<'p, 'r> Input<'p, 'r, '_> {
     #[inline]
     fn resolve(self, secret: &KeySecret, loop_mark: Option<&LoopMark>) -> Resolution<'p, 'r> {
         let (mut route, mut seen) = (None, None);
-        let (host, outcome) = match host_of(self.head) {
+        let (host, outcome) = match authority_of(self.head) {
             Err(reason) => (Cow::Borrowed(""), Err(reason.into())),
-            Ok(host) => match self.see(host.clone()) {
-                Err(response) => (host, Err(response)),
+            Ok(authority) => match self.see(authority) {
+                Err(response) => (bare_host(authority), Err(response)),
                 Ok(request) => {
+                    let host = request.host.clone();
                     let outcome = match self.route(secret, loop_mark, &request, &mut route) {
                         Ok(Routed { index, route, consumer, assessment, upstream, target, affinity }) => {
                             Ok(RoutedRequest {
@@ -258,17 +260,19 @@ impl<'p, 'r> Input<'p, 'r, '_> {
         }
     }
 
-    fn see(self, host: Cow<'r, str>) -> Result<SeenRequest<'r>, EarlyResponse> {
+    fn see(self, authority: &'r str) -> Result<SeenRequest<'r>, EarlyResponse> {
         let Self { plan, head, peer, client, .. } = self;
         if head.target.path == "*" {
             return Err(EarlyResponse::Options);
         }
-        let path = plan.server.path(head.target.path)?;
+        let path = Path::parse(head.target.path, plan.server.path_matching);
+        let path = path.map_err(RejectReason::malformed_path)?;
         let content = self.content.unwrap_or(&RequestContent::Unknown);
         Ok(SeenRequest {
             head,
             path,
-            host,
+            named: authority,
+            host: bare_host(authority),
             client,
             peer: peer.address,
             subject: peer.subject,
@@ -285,6 +289,9 @@ impl<'p, 'r> Input<'p, 'r, '_> {
         found: &mut Option<(RouteIndex, &'p Route)>,
     ) -> Result<Routed<'p, 'r>, EarlyResponse> {
         let Self { plan, head, .. } = self;
+        if seen.path.has_encoded_dots() && plan.server.encoded_dots == EncodedDots::Reject {
+            return Err(RejectReason::encoded_dots().into());
+        }
         if loop_mark.is_some_and(|mark| mark.passes(head.fields) >= MAX_PASSES) {
             return Err(RejectReason::looped().into());
         }
@@ -372,6 +379,11 @@ impl RoutedRequest<'_, '_> {
         self.seen.secure
     }
 
+    /// Whether the client is identified.
+    pub fn is_identified(&self) -> bool {
+        self.seen.client.identified
+    }
+
     /// Its head.
     pub fn head(&self) -> &RequestHead<'_> {
         self.seen.head
@@ -440,15 +452,14 @@ fn https_location(
     })
 }
 
-/// The host that the request names: lower case, without port and final dot. Empty if there is none.
-fn host_of<'r>(head: &RequestHead<'r>) -> Result<Cow<'r, str>, RejectReason> {
-    let named = match (head.target.authority, head.fields.known(Name::Host)) {
+/// The authority that the request names. Empty if there is none.
+fn authority_of<'r>(head: &RequestHead<'r>) -> Result<&'r str, RejectReason> {
+    Ok(match (head.target.authority, head.fields.known(Name::Host)) {
         (Some(authority), _) => authority,
         (None, Some(host)) => std::str::from_utf8(host)
             .map_err(|_| RejectReason::new(400, "the Host is not text", "malformed_host"))?,
         (None, None) => "",
-    };
-    Ok(bare_host(named))
+    })
 }
 
 /// The route's requirements for a request beyond its conditions.

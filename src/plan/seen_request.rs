@@ -5,7 +5,6 @@ use std::net::IpAddr;
 
 use super::{Plan, Route, auth};
 use crate::auth::forward::question::ForwardQuestion;
-use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
 use crate::limit::units::Timestamp;
 use crate::route::RouteRequest;
@@ -20,6 +19,9 @@ use crate::route::pattern::normal_authority;
 pub struct SeenRequest<'r> {
     pub(super) head: &'r RequestHead<'r>,
     pub(super) path: Path<'r>,
+    /// The authority that it names; may be empty.
+    pub(super) named: &'r str,
+    /// Its [`bare_host`](crate::route::pattern::bare_host).
     pub(super) host: Cow<'r, str>,
     pub(super) client: ClientAddress,
     /// The peer of its connection.
@@ -33,9 +35,7 @@ pub struct SeenRequest<'r> {
 impl SeenRequest<'_> {
     /// The Host as all who decide about the request are shown it, and the backend: that of the route, with its port.
     pub(super) fn authority(&self) -> Cow<'_, str> {
-        let named = self.head.fields.known(Name::Host).and_then(|host| std::str::from_utf8(host).ok());
-        let named = self.head.target.authority.or(named).unwrap_or_default();
-        normal_authority(named, &self.host, self.secure)
+        normal_authority(self.named, &self.host, self.secure)
     }
 
     /// What a service is asked about the request, which came at `now`: about what `route` forwards, before it

@@ -5,11 +5,10 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-use super::reject_reason::RejectReason;
-use super::{PathEdit, Plan, Route, Server, UpstreamIndex};
+use super::{PathEdit, Plan, Route, UpstreamIndex};
 use crate::http1::request::RequestHead;
 use crate::route::credential::without_credentials;
-use crate::route::path::{EncodedDots, Path, PathMatching};
+use crate::route::path::{Path, PathMatching};
 use crate::route::pattern::PathMatcher;
 
 /// A target with parts of the request's path.
@@ -157,21 +156,6 @@ fn push_query_value(text: &str, query: &mut String) {
             ';' => query.push_str("%3B"),
             '?' => query.push_str("%3F"),
             other => query.push(other),
-        }
-    }
-}
-
-impl Server {
-    /// The normalised path of a request.
-    ///
-    /// # Errors
-    ///
-    /// The path is malformed, or has encoded dot segments that `encoded_dots` refuses.
-    pub(super) fn path<'r>(&self, raw: &'r str) -> Result<Path<'r>, RejectReason> {
-        let path = Path::parse(raw, self.path_matching).map_err(RejectReason::malformed_path)?;
-        match path.has_encoded_dots() && self.encoded_dots == EncodedDots::Reject {
-            true => Err(RejectReason::encoded_dots()),
-            false => Ok(path),
         }
     }
 }

@@ -44,6 +44,7 @@ const TOLD: [&[u8]; 5] =
     [b"x-forwarded-method", b"x-forwarded-uri", b"x-original-method", b"x-original-uri", b"x-original-url"];
 
 impl<'a> ConsumerHeaders<'a> {
+    #[inline]
     pub(crate) fn new(
         plan: &'a Plan,
         auth: Option<&'a RouteAuth>,

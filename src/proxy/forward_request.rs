@@ -86,7 +86,7 @@ impl<'p> ForwardRequest<'p> {
             trailers: head.http_11 && head.fields.all_known(Name::Te).any(takes_trailers),
             affinity: routed.affinity,
             secure: routed.is_secure(),
-            identified: routed.request().client.identified,
+            identified: routed.is_identified(),
             private: head.fields.all_known(Name::Authorization).any(binds_connection),
             since,
         }

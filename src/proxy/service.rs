@@ -1,6 +1,7 @@
 //! The steps of one request: route or 404 → keys and cost → clock → store → forward, wait then forward, or refuse.
 
 use std::cell::OnceCell;
+use std::future::poll_fn;
 use std::ops::ControlFlow;
 use std::pin::pin;
 use std::rc::Rc;
@@ -62,7 +63,7 @@ pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction 
     let body = OnceCell::new();
     let ahead = inbound.get(length..).unwrap_or_default();
     let held = HeldBytes::default();
-    let undecided = UndecidedRequest {
+    let mut undecided = UndecidedRequest {
         worker,
         max_buffered: plan.server.max_buffered,
         held: &held,
@@ -71,35 +72,44 @@ pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction 
         entry: None,
     };
     let findings = Findings { verified: &verified, body: &body, ahead, held: &held };
-    let action = {
-        let judging = pin!(judge(&mut ctx, &plan, head, peer, reader, &findings));
-        undecided.decide(judging).await
-    };
-    match action.unwrap_or_else(|| overloaded(&mut ctx)) {
-        RequestAction::Forward(delivery, target) => {
+    // Left where it is written: it is large enough that moving it costs measurably.
+    let mut action = None;
+    {
+        let mut judging = pin!(async {
+            action = Some(judge(&mut ctx, &plan, head, peer, reader, &findings).await);
+        });
+        poll_fn(|context| undecided.poll_decided(judging.as_mut(), context)).await;
+    }
+    match action {
+        None => {
+            leave_body(inbound, length, body);
+            let response = overloaded(&mut ctx);
+            Box::pin(early(session, &mut ctx, &response)).await
+        }
+        Some(RequestAction::Forward(delivery, target)) => {
             message.clear();
             delivery.write_head(&mut ctx, head, target, peer, message);
             leave_body(inbound, length, body);
             forward::forward(session, &mut ctx, &delivery).await
         }
-        RequestAction::Answer(fixed) => {
+        Some(RequestAction::Answer(fixed)) => {
             leave_body(inbound, length, body);
             // Boxed: its state would be part of every connection's.
             Box::pin(fixed_response::answer(session, &mut ctx, &fixed)).await
         }
-        RequestAction::Relay(response) => {
+        Some(RequestAction::Relay(response)) => {
             leave_body(inbound, length, body);
             Box::pin(relay(session, &mut ctx, &response)).await
         }
-        RequestAction::Early(response) => {
+        Some(RequestAction::Early(response)) => {
             leave_body(inbound, length, body);
             early(session, &mut ctx, &response).await
         }
-        RequestAction::Refuse(refused) => {
+        Some(RequestAction::Refuse(refused)) => {
             leave_body(inbound, length, body);
             over_limit(session, &mut ctx, &refused).await
         }
-        RequestAction::GiveUp => NextAction::Drop,
+        Some(RequestAction::GiveUp) => NextAction::Drop,
     }
 }
 
@@ -134,10 +144,10 @@ fn leave_body(inbound: &mut BytesMut, length: usize, body: OnceCell<Box<ReadBody
 
 /// The request was evicted from the budget of undecided requests. A part of its body may have been read and dropped.
 #[cold]
-fn overloaded<'p, 'r>(ctx: &mut RequestContext) -> RequestAction<'p, 'r> {
+fn overloaded(ctx: &mut RequestContext) -> EarlyResponse {
     ctx.terms = BodyOptions::default();
     ctx.form.keep = false;
-    RequestAction::Early(EarlyResponse::Reject(RejectReason::overloaded()))
+    EarlyResponse::Reject(RejectReason::overloaded())
 }
 
 /// Finds the route, checks the limits, and decides the action.
@@ -335,13 +345,14 @@ fn resolve<'p, 'r>(
     // A request whose credential had to be verified is resolved again.
     ctx.cors.clear();
     ctx.noted = NotedValues::of(plan, head, &resolution);
-    let Resolution { client, host, route, seen, outcome } = resolution;
+    // Its outcome is moved once, at the end: it is large enough that moving it costs measurably.
+    let Resolution { client, ref host, route, ref outcome, .. } = resolution;
     peer.check_client(client, &plan.server.client, head.fields);
-    ctx.identify(client.address, &host);
+    ctx.identify(client.address, host);
     findings.held.set_network(client.network);
     if let Some((index, route)) = route {
         ctx.on_route(index, route);
-        match (&route.cors, &outcome) {
+        match (&route.cors, outcome) {
             (Some(cors), Err(EarlyResponse::Preflight)) => {
                 cors::put_preflight(cors, head.fields, &mut ctx.cors)
             }
@@ -350,10 +361,15 @@ fn resolve<'p, 'r>(
         }
     }
     if let Err(EarlyResponse::Reject(_) | EarlyResponse::Unauthenticated(_)) = outcome {
-        ctx.sample_rejection(head, &host);
+        ctx.sample_rejection(head, host);
     }
-    ctx.authenticated(&outcome);
-    outcome.map_err(|response| Unresolved { response, route: route.map(|(_, route)| route), seen })
+    ctx.authenticated(outcome);
+    match resolution.outcome {
+        Ok(routed) => Ok(routed),
+        Err(response) => {
+            Err(Unresolved { response, route: route.map(|(_, route)| route), seen: resolution.seen })
+        }
+    }
 }
 
 /// Waits for the request's delay. False if the client left meanwhile.

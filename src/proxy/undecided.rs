@@ -1,7 +1,7 @@
 //! Requests that wait before they are decided: what they hold counts towards `max_buffered`.
 
 use std::cell::Cell;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -60,13 +60,16 @@ impl UndecidedRequest<'_> {
         }
     }
 
-    /// Ready with the result of `deciding`, or with `None` if the request is evicted from the budget before.
-    pub(super) async fn decide<D: Future>(mut self, mut deciding: Pin<&mut D>) -> Option<D::Output> {
-        poll_fn(|context| match deciding.as_mut().poll(context) {
-            Poll::Ready(decided) => Poll::Ready(Some(decided)),
-            Poll::Pending => self.poll_waiting(context).map(|()| None),
-        })
-        .await
+    /// Ready once `deciding` has ended, or once the request is evicted from the budget.
+    pub(super) fn poll_decided(
+        &mut self,
+        deciding: Pin<&mut impl Future<Output = ()>>,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
+        match deciding.poll(context) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => self.poll_waiting(context),
+        }
     }
 
     /// Counts what the request holds while it waits. Ready once it is evicted.

@@ -84,7 +84,16 @@ pub fn bare_host(authority: &str) -> Cow<'_, str> {
 
 /// The authority in the form that all who decide about a request are shown, and its backend, too: the host as `bare`, which
 /// is its [`bare_host`], and the port unless it is the default of the scheme.
+#[inline]
 pub fn normal_authority<'a>(authority: &'a str, bare: &str, secure: bool) -> Cow<'a, str> {
+    // Most requests name the bare host, which is borrowed from the authority.
+    if std::ptr::eq(authority, bare) {
+        return Cow::Borrowed(authority);
+    }
+    with_normal_port(authority, bare, secure)
+}
+
+fn with_normal_port<'a>(authority: &'a str, bare: &str, secure: bool) -> Cow<'a, str> {
     if authority == bare {
         return Cow::Borrowed(authority);
     }
@@ -92,6 +101,10 @@ pub fn normal_authority<'a>(authority: &'a str, bare: &str, secure: bool) -> Cow
     let default = if secure { 443 } else { 80 };
     match port.parse::<u16>() {
         Ok(port) if port == default => Cow::Owned(bare.to_owned()),
+        // The usual form, which is not copied.
+        Ok(_) if !port.starts_with(['0', '+']) && is_joined(authority, bare, port) => {
+            Cow::Borrowed(authority)
+        }
         Ok(port) => Cow::Owned(format!("{bare}:{port}")),
         // Not a port: too large, or none. What follows the colon of an address is no number of digits alone.
         Err(_) if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => {
@@ -99,6 +112,11 @@ pub fn normal_authority<'a>(authority: &'a str, bare: &str, secure: bool) -> Cow
         }
         Err(_) => Cow::Owned(bare.to_owned()),
     }
+}
+
+/// Whether the authority is this host, a colon, and this port, which it ends with.
+fn is_joined(authority: &str, host: &str, port: &str) -> bool {
+    authority.len() == host.len() + 1 + port.len() && authority.starts_with(host)
 }
 
 /// The characters of nearly all names: no upper case, no brackets, no colon.
@@ -165,4 +183,31 @@ fn check_name(text: &str, name: &str) -> Result<(), PatternFault> {
 fn is_label(label: &str) -> bool {
     let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     (1..=63).contains(&label.len()) && label.bytes().all(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_forms_of_an_authority_are_not_copied() {
+        let normal =
+            |authority, secure| normal_authority(authority, &bare_host(authority), secure).into_owned();
+        for usual in ["a.test", "a.test:8080", "[::1]:81", "192.0.2.1:1"] {
+            let borrowed = normal_authority(usual, &bare_host(usual), false);
+            assert!(matches!(borrowed, Cow::Borrowed(same) if same == usual), "{usual}");
+        }
+        for (other, expected) in [
+            ("a.test:80", "a.test"),
+            ("A.test:8080", "a.test:8080"),
+            ("a.test.:8080", "a.test:8080"),
+            ("a.test:08080", "a.test:8080"),
+            ("a.test:", "a.test"),
+            ("a.test:443", "a.test:443"),
+            ("[0::1]:81", "[::1]:81"),
+        ] {
+            assert_eq!(normal(other, false), expected);
+        }
+        assert_eq!(normal("a.test:443", true), "a.test");
+    }
 }

@@ -66,9 +66,8 @@ pub(crate) fn fits(gateway: &Gateway, backend: &HoldingBackend, max: usize) {
     backend.close();
     let mut admitted: Vec<_> = (0..max).map(|number| begin(gateway, &format!("/fits-{number}"))).collect();
     backend.holds(max);
-    let waits = |places: f64| {
-        (gateway.metric("tollgate_concurrency_waiting", &["limit=\"x\""]) - places).abs() < 0.5
-    };
+    let waits =
+        |places: f64| (gateway.metric("tollgate_concurrency_waiting", &["limit=\"x\""]) - places).abs() < 0.5;
     // It is refused at once, or it waits in a queue, which it leaves.
     let mut one_more = begin(gateway, "/fits-no-more");
     let is_refused = eventually("a refusal or a wait", || {
