@@ -135,11 +135,16 @@ fn a_ban_outlives_its_gateway() {
     let ban = format!("{ONE}ban = {{ after = 2, within = \"10min\", for = \"1h\" }}");
     let toml = plan.limit("x", &ban).on(&redis);
     let gateway = Gateway::start(&toml);
+    // A decision without the store would begin a ban of this gateway alone.
+    eventually("the store", || (gateway.metric("tollgate_store_up", &[]) > 0.5).then_some(()));
     for _ in 0..5 {
         crate::harness::get_with(gateway.addr(), "/", &client("a"));
     }
     eventually("the ban", || (bans(&gateway) == 1).then_some(()));
-    drop(gateway);
+    // The store's list is told afterwards: a gateway that is killed before tells nobody.
+    let beside = Gateway::start(&toml);
+    eventually("the ban in a gateway beside it", || (bans(&beside) == 1).then_some(()));
+    drop((gateway, beside));
     let next = Gateway::start(&toml);
     eventually("the ban in the next gateway", || (bans(&next) == 1).then_some(()));
     assert!(is_ban(&crate::harness::get_with(next.addr(), "/", &client("a"))));
