@@ -439,6 +439,8 @@ mod tests {
     use crate::store::{Group, SharedKeyInfo};
 
     proptest! {
+        #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
         /// The store's count equals the contents of its sets, whatever is overwritten, evicted or dropped.
         #[test]
         fn what_is_counted_is_what_is_held(

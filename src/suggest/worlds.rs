@@ -225,7 +225,7 @@ fn judge(seeds: std::ops::Range<u64>, algorithm: SuggestedAlgorithm, is_verified
 
 #[test]
 fn a_token_bucket_refuses_all_abusers_and_no_person() {
-    judge(0..worlds(20), SuggestedAlgorithm::TokenBucket, true, false);
+    judge(0..worlds(10), SuggestedAlgorithm::TokenBucket, true, false);
 }
 
 #[test]

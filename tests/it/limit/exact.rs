@@ -78,7 +78,7 @@ fn a_consumer_that_moves_to_another_tier_under_load_gets_exactly_the_larger_allo
         let request = |_| "GET / HTTP/1.1\r\nhost: test\r\nauthorization: Bearer k1\r\n\r\n".to_owned();
         let address = gateway.addr();
         let statuses = std::thread::scope(|scope| {
-            let load = Load { requests: 10_000, concurrency: 50 };
+            let load = Load { requests: 5_000, concurrency: 50 };
             let load = scope.spawn(move || load.run(address, request));
             eventually("the smaller allowance", || (backend.count() >= 50).then_some(()));
             write("pro");
@@ -90,7 +90,7 @@ fn a_consumer_that_moves_to_another_tier_under_load_gets_exactly_the_larger_allo
         let answered: usize = statuses.values().sum();
         assert_eq!(
             (answered, statuses.len()),
-            (10_000, 2),
+            (5_000, 2),
             "{algorithm}: the reload drops no request: {statuses:?}"
         );
         Load { requests: 2_000, concurrency: 20 }.run(gateway.addr(), request);

@@ -25,8 +25,8 @@ impl Workshop {
         Self { directory }
     }
 
-    /// The package of this version, compressed as little as possible: that is quick.
-    fn package(&self, version: &str, folder: &str) -> PathBuf {
+    /// The package of this version.
+    fn package(&self, version: &str, folder: &str, compressor: &str) -> PathBuf {
         let folder = self.directory.path().join(folder);
         std::fs::create_dir_all(&folder).expect("it can be made");
         std::fs::write(folder.join("THIRD-PARTY-LICENSES.txt"), "Terms.\n").expect("it can be written");
@@ -35,7 +35,8 @@ impl Workshop {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/deb");
         let mut command = Command::new(script);
         command.arg(self.directory.path().join("tollgate")).arg(&folder);
-        command.env("TOLLGATE_VERSION", version).env("DPKG_DEB_COMPRESSOR_LEVEL", "0");
+        command.env("TOLLGATE_VERSION", version).env("TOLLGATE_COMPRESSOR", compressor);
+        command.env("DPKG_DEB_COMPRESSOR_LEVEL", "0");
         let output = command.output().expect("it starts");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         folder.join(format!("tollgate_{version}-1_amd64.deb"))
@@ -52,7 +53,7 @@ impl Machine {
         let (system, workshop) = (System::start()?, Workshop::new());
         for version in ["1.0", "2.0"] {
             let place = system.path(&format!("/tmp/{version}.deb"));
-            std::fs::copy(workshop.package(version, version), place).expect("it can be copied");
+            std::fs::copy(workshop.package(version, version, "none"), place).expect("it can be copied");
         }
         Some(Self { system })
     }
@@ -218,7 +219,7 @@ fn is_removed_and_purged(machine: &Machine) {
 fn lintian_finds_no_fault_and_the_same_input_makes_the_same_file() {
     let workshop = Workshop::new();
     let Some(mut lintian) = tools::tool("lintian") else { return };
-    let [one, two] = ["one", "two"].map(|folder| workshop.package("1.0", folder));
+    let [one, two] = ["one", "two"].map(|folder| workshop.package("1.0", folder, "xz"));
     assert!(std::fs::read(&one).expect("it is there") == std::fs::read(two).expect("it is there"));
     lintian.args(["--allow-root", "--fail-on", "error,warning"]).arg(one);
     let output = lintian.output().expect("it starts");

@@ -16,7 +16,7 @@ use crate::harness::script::{Shared, charge};
 
 /// One of each algorithm.
 const HISTORIES: u8 = 8;
-const STEPS: usize = 10_000;
+const STEPS: usize = 6_000;
 /// Its costs are settled.
 const SETTLES: &SharedKeyInfo =
     &SharedKeyInfo { name: Cow::Borrowed(""), identity: 0, on_error: OnError::Local, settles: true };

@@ -220,7 +220,7 @@ fn threads_together_never_exceed_it() {
             let threads: Vec<_> = (0..4_u64)
                 .map(|thread| {
                     scope.spawn(move || {
-                        for turn in 0..2_000_u64 {
+                        for turn in 0..1_000_u64 {
                             let number = (turn * 7 + thread * 13) % 900;
                             let pair = [limits.charge(BOUND, number), limits.charge(SECOND_RATE, number)];
                             let now = NOON.plus(Micros(turn));
@@ -247,7 +247,7 @@ fn threads_together_never_exceed_it() {
             let charges: Vec<_> = (0..900).map(|number| limits.charge(limit, number)).collect();
             limits
                 .store
-                .used(&charges, Timestamp(NOON.0 + 2_000))
+                .used(&charges, Timestamp(NOON.0 + 1_000))
                 .into_iter()
                 .filter(|used| *used > 0)
                 .count()

@@ -157,7 +157,7 @@ fn assert_all_go_on(peer: &mut Peer, tasks: &mut [Task]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_task_that_waits_for_room_is_woken(steps in vec(step(), 1..120)) {
