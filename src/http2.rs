@@ -13,5 +13,6 @@ pub mod frame;
 pub mod head;
 pub mod hpack;
 pub mod overhead;
+pub mod reset_rate;
 pub mod server_stream;
 pub mod traffic;

@@ -10,6 +10,7 @@ mod connect;
 pub mod connection_limit;
 mod dns;
 pub mod exchange;
+mod failure;
 pub mod health;
 mod http2;
 mod in_flight;
@@ -35,108 +36,19 @@ use tokio::time::Instant;
 use crate::boxed_cold::boxed_cold;
 use crate::clock::{self, Deadline};
 use crate::http1::response::ResponseHead;
-use crate::labels::labels;
 use crate::plan::{Affinity, Balance, Endpoint, Protocol, Upstream};
 use balance::{Balancer, SlowStart, WHOLE};
 use breaker::BreakerPermit;
 use cause::{AbortReason, Cause};
 use exchange::{BodyFailed, Exchange, RequestBody, UpstreamRequest};
 use http2::{Http2Pool, MAX_HTTP2_CONNECTIONS};
-use pool::{EndpointPool, InFlight, UpstreamConnection};
+use pool::{EndpointPool, InFlight, Timeouts, UpstreamConnection};
 use private::OwnConnections;
 use retry::RetryBudget;
 use server_registry::{ServerRegistry, ServerStates};
 use server_state::{FailedAttempt, ServerState};
 
-labels! {
-    /// Why a backend gave no response: the `error` of the access log and of `tollgate_upstream_failures_total`.
-    pub enum Failure {
-        /// No server was tried: all fail their health checks.
-        NoneHealthy = "no_healthy_upstream",
-        /// The circuit breaker is open.
-        BreakerOpen = "breaker_open",
-        /// The upstream has reached its connection limit, and too many requests wait for a connection, or this one waited
-        /// too long.
-        Full = "upstream_full",
-        /// No connection: refused, unreachable, or the server's name does not resolve.
-        Connect = "connect",
-        /// No connection within `connect_timeout`, TLS included.
-        ConnectTimeout = "connect_timeout",
-        /// A connection, but no TLS: the server's certificate is not trusted, the server rejects the gateway's, or speaks
-        /// no TLS.
-        Tls = "tls",
-        /// No response head within `timeout`.
-        Timeout = "timeout",
-        /// The backend closed the connection before its response head was complete.
-        Reset = "reset",
-        /// The response is not valid HTTP, or is ambiguous.
-        Protocol = "protocol",
-        /// The request body broke off: not the backend's fault.
-        Upload = "upload",
-    }
-}
-
-/// A failure, and the server that it came from.
-#[derive(Debug)]
-pub struct Failed {
-    /// Why.
-    pub failure: Failure,
-    /// `host:port` of the last server tried, if any was.
-    pub authority: Option<Arc<str>>,
-    /// How often the request was sent, or a connection for it was attempted.
-    pub attempts: u32,
-    /// The seconds after which the upstream is tried again, where that is known.
-    pub retry_after: Option<u64>,
-}
-
-impl Failed {
-    /// A failure before any server was tried.
-    fn untried(failure: Failure) -> Self {
-        Self { failure, authority: None, attempts: 0, retry_after: None }
-    }
-
-    /// A failure of the last of these attempts, at the server of the pool.
-    fn at(pool: &EndpointPool, failure: Failure, attempts: u32) -> Self {
-        let authority = Some(Arc::clone(pool.authority()));
-        Self { failure, authority, attempts, retry_after: None }
-    }
-}
-
-/// Why an attempt is followed by another one: the `reason` of `tollgate_upstream_retries_total`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RetryReason {
-    /// It failed.
-    Failed(Failure),
-    /// The response has a status of `retry.on`.
-    Status,
-}
-
-impl RetryReason {
-    /// All of them; the last one is a status.
-    pub const COUNT: usize = Failure::ALL.len() + 1;
-
-    /// All of them, by [`Self::index`].
-    pub fn all() -> impl Iterator<Item = Self> {
-        Failure::ALL.into_iter().map(Self::Failed).chain([Self::Status])
-    }
-
-    /// The name of the reason.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Failed(failure) => failure.as_str(),
-            Self::Status => "status",
-        }
-    }
-
-    /// Its position among all, below [`Self::COUNT`].
-    pub fn index(self) -> usize {
-        match self {
-            // The enum's discriminants count from 0, in the order of `ALL`.
-            Self::Failed(failure) => failure as usize,
-            Self::Status => Failure::ALL.len(),
-        }
-    }
-}
+pub use failure::{Failed, Failure, RetryReason};
 
 /// All pools of one worker, by server, so that connections outlive a reload.
 #[derive(Debug, Default)]
@@ -146,6 +58,13 @@ pub struct Pools {
 
 /// An upstream's name and `host:port`.
 type ServerName = (Arc<str>, Arc<str>);
+
+/// How often a request is sent again that no server has processed: it was refused, or nothing of it was sent.
+const MAX_REFUSALS: u32 = 20;
+/// Refusals after which the request is sent again at once.
+const PROMPT_REFUSALS: u32 = 2;
+/// The longest pause after a further refusal, in milliseconds.
+const MAX_PAUSE: u64 = 100;
 
 /// A request whose kept connection was stale is sent once more, even if it has one attempt only.
 const WITH_STALE: u32 = 2;
@@ -281,13 +200,13 @@ impl UpstreamClient {
         let named = request.affinity.server.filter(|index| self.is_available(*index, now));
         let index = own.or(named).or_else(|| self.choose(request.affinity, &tried, now));
         let mut index = index.ok_or_else(|| Failed::untried(Failure::NoneHealthy))?;
-        let (mut fresh, mut was_stale, mut attempts) = (None, false, 0);
+        let (mut fresh, mut was_stale, mut attempts, mut refusals) = (None, false, 0, 0);
         loop {
             attempts += 1;
             let pool = &self.pools[index];
             let failed = |failure| Failed::at(pool, failure, attempts);
             let (affinity, begun) = (request.affinity, now);
-            let connection = match self.connection(index, careful, fresh, request.own).await {
+            let connection = match self.connection(index, careful, fresh, timeout, request.own).await {
                 Ok(connection) => connection,
                 Err(Failure::Full) => return Err(failed(Failure::Full)),
                 Err(failure) => {
@@ -320,8 +239,24 @@ impl UpstreamClient {
             if exchange.is_server_failure(failure) {
                 self.report_failure(index, failure, begun, now, &permit);
             }
+            if exchange.ending().is_refusal() && refusals < MAX_REFUSALS {
+                refusals += 1;
+                let is_busy = exchange.ending() == AbortReason::Busy;
+                request = exchange.into_retryable().ok_or_else(|| failed(failure))?;
+                request.answer.bytes.clear();
+                boxed_cold(|| pause_after_refusal(refusals)).await;
+                // No attempt: the server has not processed the request.
+                (now, careful, attempts) = (clock::now(), true, attempts - 1);
+                if is_busy {
+                    index = self.choose(affinity, &[index], now).unwrap_or(index);
+                }
+                continue;
+            }
+            if exchange.ending().is_refusal() {
+                return Err(failed(Failure::Full));
+            }
             let may_be_stale = !was_stale && attempts < self.upstream.retry.attempts.max(WITH_STALE);
-            let (stale, ending) = (may_be_stale && exchange.is_stale(), exchange.ending());
+            let stale = may_be_stale && exchange.is_stale();
             let late = failure == Failure::Timeout && self.upstream.retry.timeout;
             let broken = late || matches!(failure, Failure::Reset | Failure::Tls);
             let unspent = if broken { exchange.into_retryable() } else { None };
@@ -329,8 +264,7 @@ impl UpstreamClient {
             request.answer.bytes.clear();
             if !stale {
                 let other = self.retry_server(&mut tried, index, attempts, affinity, now);
-                let same = || self.retry_busy(attempts, index, ending, now);
-                let next = other.or_else(same).ok_or_else(|| failed(failure))?;
+                let next = other.ok_or_else(|| failed(failure))?;
                 self.note_retry(index, RetryReason::Failed(failure));
                 index = next;
             }
@@ -435,6 +369,7 @@ impl UpstreamClient {
         index: usize,
         careful: bool,
         fresh: Option<Instant>,
+        response_timeout: Duration,
         OwnConnections { kept: own, proxy_header, .. }: OwnConnections<'_>,
     ) -> Result<UpstreamConnection, Failure> {
         let pool = &self.pools[index];
@@ -446,17 +381,13 @@ impl UpstreamClient {
             Some(kept) => kept,
             // Boxed: otherwise the whole state of the wait for a connection would be moved with each request.
             None => {
-                boxed_cold(|| pool.connection(fresh, proxy_header, self.upstream.connect_timeout)).await?
+                let timeouts =
+                    Timeouts { connect: self.upstream.connect_timeout, response: response_timeout };
+                boxed_cold(|| pool.connection(fresh, proxy_header, timeouts)).await?
             }
         };
         connection.in_flight = Some(in_flight);
         Ok(connection)
-    }
-
-    /// Whether to try a server with too many requests again, since there is no other.
-    fn retry_busy(&self, attempts: u32, index: usize, ending: AbortReason, now: Instant) -> Option<usize> {
-        let left = attempts < self.upstream.retry.attempts;
-        (ending == AbortReason::Busy && left && self.budget.borrow_mut().spend(now)).then_some(index)
     }
 
     /// The index of the server for another attempt after a response, if its status and the request allow that.
@@ -493,5 +424,13 @@ impl UpstreamClient {
         }
         let other = self.choose(affinity, tried, now)?;
         self.budget.borrow_mut().spend(now).then_some(other)
+    }
+}
+
+/// Waits before a refused request is sent again.
+async fn pause_after_refusal(refusals: u32) {
+    if let Some(more) = refusals.checked_sub(PROMPT_REFUSALS + 1) {
+        let milliseconds = 1_u64.checked_shl(more).unwrap_or(MAX_PAUSE).min(MAX_PAUSE);
+        tokio::time::sleep(Duration::from_millis(milliseconds)).await;
     }
 }

@@ -9,6 +9,7 @@
 mod blocks;
 mod handle;
 mod receive;
+mod resets;
 mod send;
 mod settings;
 mod streams;
@@ -21,6 +22,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::time::Instant;
@@ -30,6 +32,7 @@ use super::frame::{ErrorCode, MAX_31_BITS, put_ping, put_window_update};
 use super::head::{HeadError, ReceivedHead};
 use super::hpack::decoder::Decoder;
 use super::overhead::Overhead;
+use super::reset_rate::ResetRate;
 use super::traffic::Traffic;
 use crate::clock::now;
 use crate::net::Stream;
@@ -116,22 +119,34 @@ struct State {
     /// The peer wants a smaller dynamic table: the next header block has to announce it.
     table_update: bool,
     send_window: SendWindow,
+    /// The largest that it was, in bytes.
+    max_send_window: usize,
     peer: PeerSettings,
     /// The receive window of a new stream, and of one with a body being read.
     stream_windows: (u32, u32),
+    /// The bytes by which streams' windows have grown, and their maximum: so the connection's window has room for all
+    /// streams, even if none is read.
+    grown: u32,
+    max_grown: u32,
     /// Bytes of bodies received and not read.
     held: usize,
     waiting: Waiting,
     streams: StreamMap,
     /// Requests not returned yet: the stream, and its head.
     requests: VecDeque<(u32, Result<ReceivedHead, HeadError>)>,
+    /// The peer has sent HEADERS or DATA since the last checking PING. Servers of gRPC end connections with more PINGs.
+    may_ping: bool,
     /// The client's overhead frames.
     overhead: Overhead,
     opened: Instant,
+    /// How long the peer took to acknowledge SETTINGS, once it has.
+    round_trip: Option<Duration>,
     /// Streams reset for the peer's errors.
-    error_resets: u32,
-    /// Streams reset in the same read that opened them, in the present read.
-    early_resets: u32,
+    error_resets: ResetRate,
+    /// Streams that the client reset in the same read that opened them: see [`Http2Codec::take_unserved_resets`].
+    unserved_resets: u32,
+    /// Received header blocks that are bombs.
+    bombs: u32,
     /// The last stream of the GOAWAY sent.
     goaway_sent: Option<u32>,
     /// The last stream of the GOAWAY received.
@@ -179,6 +194,7 @@ impl Http2Codec {
             put_window_update(0, more, &mut outbound);
         }
         traffic.add_received(inbound.len());
+        let opened = now();
         let state = State {
             role,
             inbound,
@@ -193,16 +209,22 @@ impl Http2Codec {
             replies: 0,
             table_update: false,
             send_window: SendWindow::new(DEFAULT_WINDOW),
+            max_send_window: DEFAULT_WINDOW as usize,
             peer: PeerSettings::default(),
             stream_windows: (settings.stream_window, settings.max_stream_window),
+            grown: 0,
+            max_grown: settings.max_grown(),
             held: 0,
             waiting: Waiting::default(),
             streams: StreamMap::new(settings.max_streams),
             requests: VecDeque::new(),
+            may_ping: true,
             overhead: Overhead::default(),
-            opened: now(),
-            error_resets: 0,
-            early_resets: 0,
+            opened,
+            round_trip: None,
+            error_resets: ResetRate::new(opened),
+            unserved_resets: 0,
+            bombs: 0,
             goaway_sent: None,
             goaway_received: None,
             room_waiters: Vec::new(),
@@ -278,6 +300,15 @@ impl Http2Codec {
         self.wake();
     }
 
+    /// Sends a PING, unless the peer has sent neither HEADERS nor DATA since the last one. Returns whether it was sent.
+    pub fn ping_once(&self) -> bool {
+        let may_ping = std::mem::take(&mut self.state.borrow_mut().may_ping);
+        if may_ping {
+            self.ping();
+        }
+        may_ping
+    }
+
     /// Whether the peer has acknowledged the last [`Self::ping`].
     pub fn has_ponged(&self) -> bool {
         self.ponged.get()
@@ -315,12 +346,23 @@ impl Http2Codec {
         self.socket.close_sending()
     }
 
+    /// How long the client took to acknowledge SETTINGS; `None` until it has.
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.state.borrow().round_trip
+    }
+
+    /// The streams since the last call that the client reset in the same read that opened them. They were not served.
+    pub fn take_unserved_resets(&self) -> u32 {
+        std::mem::take(&mut self.state.borrow_mut().unserved_resets)
+    }
+
     /// Whether the client has sent more overhead frames than any honest client does, or has had too many streams reset
     /// for its own errors (CVE-2025-8671).
     pub fn is_flood(&self) -> bool {
         let state = self.state.borrow();
         let age = || (now() - state.opened).as_secs();
-        state.overhead.is_flood(self.traffic.sent(), age) || state.error_resets > receive::MAX_ERROR_RESETS
+        state.overhead.is_flood(self.traffic.sent(), age)
+            || state.error_resets.exceeds(resets::MAX_ERROR_RESETS)
     }
 }
 

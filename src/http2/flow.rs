@@ -50,8 +50,8 @@ impl SendWindow {
 pub struct ReceiveWindow {
     /// The size of the window when all received bytes are released.
     size: u32,
-    /// Bytes that the peer may still send.
-    available: u32,
+    /// Bytes that the peer may still send. Negative after [`Self::shrink`] (RFC 9113 §6.9.2).
+    available: i64,
     /// Bytes released and not announced to the peer yet.
     released: u32,
 }
@@ -59,7 +59,7 @@ pub struct ReceiveWindow {
 impl ReceiveWindow {
     /// A window of this size, which the peer knows.
     pub fn new(size: u32) -> Self {
-        Self { size, available: size, released: 0 }
+        Self { size, available: i64::from(size), released: 0 }
     }
 
     /// Counts received bytes.
@@ -69,8 +69,11 @@ impl ReceiveWindow {
     /// The peer was not allowed to send that many.
     #[inline]
     pub fn receive(&mut self, bytes: usize) -> Result<(), FlowControlError> {
-        let bytes = u32::try_from(bytes).map_err(|_| FlowControlError)?;
-        self.available = self.available.checked_sub(bytes).ok_or(FlowControlError)?;
+        let bytes = i64::try_from(bytes).map_err(|_| FlowControlError)?;
+        if bytes > self.available && bytes > 0 {
+            return Err(FlowControlError);
+        }
+        self.available -= bytes;
         Ok(())
     }
 
@@ -78,22 +81,44 @@ impl ReceiveWindow {
     /// released, which saves frames.
     #[inline]
     pub fn release(&mut self, bytes: usize) -> Option<u32> {
-        let used = self.size - self.available - self.released;
-        self.released += u32::try_from(bytes).unwrap_or(u32::MAX).min(used);
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.released += bytes.min(self.unreleased());
         if self.released < self.size / 2 || self.released == 0 {
             return None;
         }
-        self.available += self.released;
+        self.available += i64::from(self.released);
         Some(std::mem::take(&mut self.released))
     }
 }
 
 impl ReceiveWindow {
-    /// Enlarges the window to `size`, if it is smaller. The peer learns of it with the next [`Self::release`].
-    pub fn grow(&mut self, size: u32) {
-        let more = size.saturating_sub(self.size);
+    /// Bytes received and not released.
+    fn unreleased(&self) -> u32 {
+        let used = i64::from(self.size) - self.available - i64::from(self.released);
+        u32::try_from(used).unwrap_or(0)
+    }
+
+    /// Whether the peer may send nothing.
+    pub fn is_closed(&self) -> bool {
+        self.available <= 0
+    }
+
+    /// The size of the window when all received bytes are released.
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Enlarges the window by `more`. The peer learns of it with the next [`Self::release`].
+    pub fn grow(&mut self, more: u32) {
         self.released += more;
         self.size += more;
+    }
+
+    /// Makes the window smaller, as the peer knows.
+    pub fn shrink(&mut self, less: u32) {
+        let less = less.min(self.size);
+        self.size -= less;
+        self.available -= i64::from(less);
     }
 }
 
@@ -101,7 +126,7 @@ impl ReceiveWindow {
 impl ReceiveWindow {
     /// Bytes received and not released.
     pub fn used(&self) -> u32 {
-        self.size - self.available - self.released
+        self.unreleased()
     }
 }
 
@@ -133,11 +158,23 @@ mod tests {
         assert_eq!(window.receive(1), Err(FlowControlError));
         assert_eq!(window.release(1000), Some(100), "no more than was used");
         assert_eq!(window.release(1000), None);
-        window.grow(400);
-        window.grow(50);
+        window.grow(300);
         assert_eq!(window.receive(101), Err(FlowControlError), "the peer does not know");
         window.receive(10).expect("as many as were allowed");
         assert_eq!(window.release(10), Some(310));
         window.receive(400).expect("the larger window");
+    }
+
+    #[test]
+    fn a_window_that_shrinks_below_what_was_sent_is_closed_until_that_is_released() {
+        let mut window = ReceiveWindow::new(100);
+        window.receive(80).expect("as many as were allowed");
+        window.shrink(90);
+        assert_eq!(window.receive(0), Ok(()), "a frame without bytes");
+        assert_eq!(window.receive(1), Err(FlowControlError));
+        assert_eq!(window.release(75), Some(75));
+        assert_eq!(window.receive(6), Err(FlowControlError));
+        window.receive(5).expect("10 less the 5 that are used");
+        assert_eq!((window.used(), window.release(10)), (10, Some(10)));
     }
 }

@@ -72,8 +72,10 @@ pub struct HeadBuilder {
     /// Cookies may come in several fields (RFC 9113 §8.2.3); HTTP/1.1 allows one.
     cookie: SmallVec<[u8; 64]>,
     content_length: Option<u64>,
-    /// Bytes that the fields may still use.
-    room: usize,
+    /// The maximum size of the fields.
+    max_size: usize,
+    /// The size of all fields so far, including those that are left out for an error.
+    size: usize,
     error: Option<HeadError>,
 }
 
@@ -92,26 +94,31 @@ impl HeadBuilder {
             begun: kind == BlockKind::Trailers,
             cookie: SmallVec::new(),
             content_length: None,
-            room: max_size,
+            max_size,
+            size: 0,
             error: None,
         }
     }
 
     /// The next field.
     pub fn field(&mut self, name: &[u8], value: &[u8]) {
+        self.size = self.size.saturating_add(name.len() + value.len() + FIELD_OVERHEAD);
         if self.error.is_some() {
             return;
         }
-        let size = name.len() + value.len() + FIELD_OVERHEAD;
-        let Some(room) = self.room.checked_sub(size) else {
+        if self.size > self.max_size {
             return self.error = Some(HeadError::TooLarge);
-        };
-        self.room = room;
+        }
         let valid =
             if name.first() == Some(&b':') { self.pseudo(name, value) } else { self.regular(name, value) };
         if valid.is_none() {
             self.error = Some(HeadError::Malformed);
         }
+    }
+
+    /// The size of all fields so far: names, values and 32 each.
+    pub fn size(&self) -> usize {
+        self.size
     }
 
     /// `None`: the field is malformed.
@@ -123,7 +130,8 @@ impl HeadBuilder {
             (BlockKind::Request, b":path") => &mut self.path,
             (BlockKind::Request, b":authority") => &mut self.authority,
             (BlockKind::Response, b":status") if self.status == 0 => {
-                self.status = read_status(value)?;
+                // A status of a class that does not exist has no meaning (RFC 9110 §15).
+                self.status = read_status(value).filter(|status| *status < 600)?;
                 return Some(());
             }
             _ => return None,
@@ -243,6 +251,14 @@ impl HeadBuilder {
     }
 }
 
+/// Whether a `content-type` is that of gRPC calls (the protocol "gRPC over HTTP/2"). `application/grpc-web` is for browsers,
+/// which read an HTTP status and see from its length that a response is whole.
+pub fn is_grpc(content_type: &[u8]) -> bool {
+    content_type.split_at_checked(b"application/grpc".len()).is_some_and(|(kind, rest)| {
+        kind.eq_ignore_ascii_case(b"application/grpc") && matches!(rest, [] | [b'+' | b';' | b' ', ..])
+    })
+}
+
 fn read_status(value: &[u8]) -> Option<u16> {
     StatusCode::from_bytes(value).ok().map(|status| status.as_u16())
 }
@@ -306,7 +322,7 @@ pub fn put_response(head: &[u8], out: &mut BytesMut) -> Result<bool, InvalidHead
             Name::ContentLength => length = Some(value),
             known if known.is_hop_by_hop() => {}
             _ => {
-                grpc |= value.starts_with(b"application/grpc") && name.eq_ignore_ascii_case(b"content-type");
+                grpc |= is_grpc(value) && name.eq_ignore_ascii_case(b"content-type");
                 put_field(name, value, out);
             }
         }

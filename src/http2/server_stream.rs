@@ -79,6 +79,11 @@ impl ServerStream {
         self.stream.poll_unread(context)
     }
 
+    /// See [`StreamHandle::is_window_closed`].
+    pub fn is_window_closed(&self) -> bool {
+        self.stream.is_window_closed()
+    }
+
     /// Opens the client's window by `bytes`.
     pub fn release(&self, bytes: usize) {
         self.stream.release(bytes);
@@ -184,6 +189,11 @@ impl ServerStream {
             }
             Answer::Awaited | Answer::Ended => Err(StreamLost),
         }
+    }
+
+    /// See [`Http2Codec::round_trip`](super::connection::Http2Codec::round_trip).
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.stream.connection().round_trip()
     }
 
     /// Whether the client accepted nothing for too long.

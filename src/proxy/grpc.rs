@@ -6,15 +6,11 @@ use http::{Method, StatusCode};
 
 use super::upstream_head::{put_field, put_number, put_status};
 use crate::http1::request::RequestHead;
+use crate::http2::head::is_grpc;
 
 /// Whether a request is a gRPC call.
 pub(crate) fn is_call(head: &RequestHead<'_>) -> bool {
-    head.method == Method::POST
-        && head.fields.first(&CONTENT_TYPE).is_some_and(|value| {
-            let rest = value.get(16..).filter(|_| value[..16].eq_ignore_ascii_case(b"application/grpc"));
-            // `application/grpc-web` is for browsers, which read an HTTP status.
-            rest.is_some_and(|rest| matches!(rest, [] | [b'+' | b';' | b' ', ..]))
-        })
+    head.method == Method::POST && head.fields.first(&CONTENT_TYPE).is_some_and(is_grpc)
 }
 
 /// The gRPC status for an HTTP status of a local response ("HTTP to gRPC Status Code Mapping"). Two differ: a refusal

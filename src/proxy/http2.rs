@@ -26,10 +26,13 @@ use stream_guard::{ClientStreams, StreamGuard};
 
 /// The maximum number of concurrent streams, as announced to the client.
 const MAX_STREAMS: usize = 100;
-/// The flow-control window of one stream; bytes of a request body that a client may send before any is consumed.
-const STREAM_WINDOW: u32 = 64 << 10;
-/// The flow-control window of the connection, for all streams together.
-const CONNECTION_WINDOW: u32 = 1 << 20;
+/// The initial flow-control window of a stream; bytes of a request body that a client may send before any is read.
+const STREAM_WINDOW: u32 = 10 << 10;
+/// The window of a stream with a body being read.
+const MAX_STREAM_WINDOW: u32 = 64 << 10;
+/// The flow-control window of the connection: room for the initial windows of all streams, so that bodies that wait stop
+/// no other, and for some twenty that are being read.
+const CONNECTION_WINDOW: u32 = 2 << 20;
 /// The interval of PINGs, and how long the client may take to acknowledge one.
 const PING_EVERY: Duration = Duration::from_secs(20);
 /// A client that was sent more bytes than this since the last acknowledged PING may be slow to reach the next PING
@@ -104,7 +107,7 @@ fn settings(max_header_bytes: usize) -> LocalSettings {
     LocalSettings {
         max_streams: MAX_STREAMS,
         stream_window: STREAM_WINDOW,
-        max_stream_window: STREAM_WINDOW,
+        max_stream_window: MAX_STREAM_WINDOW,
         connection_window: CONNECTION_WINDOW,
         max_header_list: max_header_bytes,
     }
@@ -236,6 +239,7 @@ impl Client {
 
     /// Whether the number of the client's frames amounts to a flood.
     fn is_flood(&self) -> bool {
+        self.streams.count_rapid_resets(self.connection.take_unserved_resets());
         self.streams.is_flood() || self.connection.is_flood()
     }
 

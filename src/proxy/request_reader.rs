@@ -107,6 +107,14 @@ pub(crate) enum Source {
 }
 
 impl Source {
+    /// Whether the client may send no byte of a body, since the gateway has closed its flow-control window.
+    fn is_window_closed(&self) -> bool {
+        match self {
+            Self::Http1(_) => false,
+            Self::Http2(stream) => stream.is_window_closed(),
+        }
+    }
+
     /// The protocol that TLS negotiated for the connection.
     fn alpn(&self) -> Option<Alpn> {
         match self {
@@ -315,6 +323,11 @@ impl RequestReader {
                 };
                 if pace != BodyDeadlines::Bytes || !self.rate.crawls(now) {
                     ready!(self.deadline.poll(context, since + silence));
+                }
+                // A client that may send nothing is not late.
+                if self.source.is_window_closed() {
+                    (self.silent_since, self.rate) = (Some(now), Rate::default());
+                    ready!(self.deadline.poll(context, now + silence));
                 }
                 Poll::Ready(Err(BodyFault::Timeout))
             }

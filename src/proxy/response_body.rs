@@ -10,7 +10,7 @@ use super::request_reader::BodyFault;
 use super::response_writer::{ResponseWriter, SocketWriter};
 use super::settlement::Settlement;
 use crate::clock::{Deadline, now};
-use crate::http1::chunks::{ChunkDecoder, MAX_TRAILERS, MalformedChunk, encode, encode_end};
+use crate::http1::chunks::{ChunkDecoder, MalformedChunk, encode, encode_end};
 use crate::http1::response::Framing;
 use crate::http1::trailers::Trailers;
 use crate::http2::connection::StreamLost;
@@ -266,9 +266,6 @@ impl Download {
                 self.silent_since = None;
                 if matches!(self.rest, Rest::UntilClose) {
                     let lines = exchange.trailers();
-                    if lines.as_ref().is_some_and(|lines| lines.len() > MAX_TRAILERS) {
-                        return Poll::Ready(Err(RelayError::Backend));
-                    }
                     if let (true, Some(lines)) = (self.keeps_trailers, &lines) {
                         self.raw_trailers.extend_from_slice(lines);
                     }

@@ -241,7 +241,9 @@ impl Check {
         let (stream, address) =
             connect(endpoint, host_address, turn, proxy_header.as_deref(), rule.timeout).await?;
         if self.protocol == Protocol::Http2 {
-            return self.ask_http2(Http2Connection::open(stream, address, None, |_| {})?.stream()).await;
+            return self
+                .ask_http2(Http2Connection::open(stream, address, None, None, |_| {})?.stream())
+                .await;
         }
         let mut request = &*self.request;
         while !request.is_empty() {

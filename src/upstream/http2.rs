@@ -1,5 +1,6 @@
 //! HTTP/2 connections to one server; many requests share one.
 
+mod liveness;
 mod stream;
 
 use std::cell::{Cell, RefCell};
@@ -10,8 +11,8 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::Mutex;
-use tokio::time::Instant;
+use tokio::sync::{Mutex, Notify};
+use tokio::time::{Instant, timeout};
 
 use super::connect::MAX_AGE;
 use super::connection_limit::Permit;
@@ -20,6 +21,7 @@ use crate::clock::{Deadline, now};
 use crate::http2::connection::{ConnectionEnd, Http2Codec, LocalSettings};
 use crate::http2::frame::{ErrorCode, MAX_31_BITS};
 use crate::net::{Alpn, Stream};
+use liveness::Liveness;
 pub(super) use stream::{ClientStream, NoAnswer};
 
 /// Concurrent requests on one connection, if the server accepts as many; more open another connection.
@@ -35,8 +37,12 @@ const MAX_STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = MAX_31_BITS;
 /// The minimum time between two connections opened to reach another address.
 const SPREAD_EVERY: Duration = Duration::from_millis(100);
-/// A connection that is silent for this long while requests wait is no longer used.
-const DOUBT: Duration = Duration::from_secs(1);
+/// How long the rest of a frame may be missing before the connection takes no more requests.
+const MAX_HALF_FRAME: Duration = Duration::from_millis(10);
+/// How long it is remembered that a server ended connections after few requests.
+const REMEMBERED: Duration = Duration::from_secs(10);
+/// A request that waits for room looks again after this time, if nothing wakes it.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How long an unused connection may take to send its last bytes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum size of a response's fields, in bytes.
@@ -52,8 +58,70 @@ pub(super) struct Http2Pool {
     idle_timeout: Duration,
     /// Held while a connection is opened: other requests wait for that instead of opening their own.
     pub(super) dialling: Mutex<()>,
+    state: Rc<PoolState>,
     /// When a connection was last opened to reach another address.
     spread: Cell<Option<Instant>>,
+}
+
+/// What a pool and its connections know together.
+#[derive(Debug, Default)]
+struct PoolState {
+    /// Wakes a request that waits for room on any connection.
+    freed: Notify,
+    /// The number of those.
+    waiting: Cell<usize>,
+    /// The concurrent requests that the last connection's server announced to accept.
+    announced: Cell<Option<usize>>,
+    /// The connections that the server ended lately with more requests on them than it served.
+    short_lived: Cell<Option<ShortLived>>,
+}
+
+impl PoolState {
+    /// Wakes a request that waits for room.
+    fn wake_waiting(&self) {
+        if self.waiting.get() > 0 {
+            self.freed.notify_one();
+        }
+    }
+
+    /// How many requests a connection may take in all, as far as the server has shown more than once.
+    fn max_served(&self, now: Instant) -> usize {
+        let lately = self.short_lived.get().filter(|lately| lately.count > 1 && lately.is_recent(now));
+        lately.map_or(usize::MAX, |lately| lately.served)
+    }
+
+    /// Notes a connection that served this many requests and lost others.
+    fn note_short_lived(&self, served: usize, now: Instant) {
+        let before = self.short_lived.get().filter(|lately| lately.is_recent(now));
+        let count = before.map_or(0, |lately| lately.count) + 1;
+        self.short_lived.set(Some(ShortLived { served, last: now, count }));
+    }
+}
+
+/// Connections that a server ended after few requests, as one that takes a fixed number of them does.
+#[derive(Clone, Copy, Debug)]
+struct ShortLived {
+    /// The requests that the last one served.
+    served: usize,
+    last: Instant,
+    count: u32,
+}
+
+impl ShortLived {
+    fn is_recent(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.last) < REMEMBERED
+    }
+}
+
+/// Where a request can go.
+#[derive(Debug)]
+pub(super) enum Pick {
+    /// To this connection, which has room.
+    Connection(Rc<Http2Connection>),
+    /// To a new connection.
+    Open,
+    /// All connections are full, and there may be no more.
+    Wait,
 }
 
 /// One connection.
@@ -67,6 +135,8 @@ pub(super) struct Http2Connection {
     pub(super) since: Instant,
     /// Requests in flight.
     open: Cell<usize>,
+    /// Requests so far.
+    begun: Cell<usize>,
     /// When the last request ended.
     used: Cell<Instant>,
     /// The connection accepts no more requests: it has ended, the server is closing it, or no bytes are received any
@@ -74,8 +144,8 @@ pub(super) struct Http2Connection {
     retired: Cell<bool>,
     /// The upstream has a connection limit: no other connection may be opened while this one is open.
     bounded: bool,
-    /// Since when a request waits, and the bytes received by then.
-    waiting: Cell<Option<(Instant, u64)>>,
+    liveness: Rc<Liveness>,
+    pool: Rc<PoolState>,
 }
 
 /// The gateway's settings for servers. Server push is refused.
@@ -94,6 +164,7 @@ impl Http2Pool {
             max_connections,
             idle_timeout,
             dialling: Mutex::new(()),
+            state: Rc::default(),
             spread: Cell::default(),
         }
     }
@@ -103,23 +174,38 @@ impl Http2Pool {
         self.max_connections == others.max_connections && self.idle_timeout == others.idle_timeout
     }
 
-    /// The connection with the fewest requests; of several, the one that was unused for longest. `fresh`: of those that
-    /// were opened after this moment, unless there may be no more connections. `None` if another is to be opened.
-    pub(super) fn pick(&self, fresh: Option<Instant>) -> Option<Rc<Http2Connection>> {
+    /// Where the next request goes: to the connection with the fewest requests, of several to the one that was unused for
+    /// longest. Only connections with room are chosen. `fresh`: of those that were opened after this moment, unless there may
+    /// be no more connections.
+    pub(super) fn pick(&self, fresh: Option<Instant>) -> Pick {
         let mut connections = self.connections.borrow_mut();
         let now = now();
-        connections.retain(|connection| connection.is_young(now));
+        let max_served = self.state.max_served(now);
+        connections.retain(|connection| connection.is_young(now) && !connection.is_used_up(max_served));
         let is_full = connections.len() >= self.max_connections;
-        let is_fresh =
-            |connection: &&Rc<Http2Connection>| fresh.is_none_or(|moment| connection.since >= moment);
-        let least_used = |among: &dyn Fn(&&Rc<Http2Connection>) -> bool| {
-            let among = connections.iter().filter(|connection| among(connection));
+        let least_used = |is_fresh: &dyn Fn(&Http2Connection) -> bool| {
+            let among = connections
+                .iter()
+                .filter(|connection| is_fresh(connection) && connection.has_room(now, max_served));
             among.min_by_key(|connection| (connection.open.get(), connection.used.get())).map(Rc::clone)
         };
-        match least_used(&is_fresh) {
-            Some(connection) => (connection.has_room() || is_full).then_some(connection),
-            None => is_full.then(|| least_used(&|_| true)).flatten(),
+        let chosen = match fresh {
+            None => least_used(&|_| true),
+            Some(moment) => least_used(&|connection| connection.since >= moment)
+                .or_else(|| if is_full { least_used(&|_| true) } else { None }),
+        };
+        match chosen {
+            Some(connection) => Pick::Connection(connection),
+            None if is_full => Pick::Wait,
+            None => Pick::Open,
         }
+    }
+
+    /// Waits until a connection may have room.
+    pub(super) async fn wait(&self) {
+        let _waiting = Waiting::begin(&self.state);
+        // Connections that end or that the server widens wake nobody.
+        drop(timeout(LOOK_AGAIN, self.state.freed.notified()).await);
     }
 
     /// Whether another connection may be opened now to reach `addresses` without one. Rate-limited, since an address
@@ -159,6 +245,22 @@ impl Http2Pool {
     }
 }
 
+/// Counts a request that waits for room as long as this lives.
+struct Waiting<'p>(&'p PoolState);
+
+impl<'p> Waiting<'p> {
+    fn begin(state: &'p PoolState) -> Self {
+        state.waiting.set(state.waiting.get() + 1);
+        Self(state)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.set(self.0.waiting.get() - 1);
+    }
+}
+
 impl Http2Connection {
     /// Starts HTTP/2 on a new connection. It ends with its last request once it is retired; `slot` is held until then.
     /// `tell` logs faults that only an operator can fix.
@@ -166,6 +268,7 @@ impl Http2Connection {
         stream: Stream,
         address: ConnectedAddress,
         slot: Option<Permit>,
+        pool: Option<&Http2Pool>,
         tell: impl Fn(&str) + 'static,
     ) -> io::Result<Rc<Self>> {
         if stream.is_tls() && stream.alpn() != Some(Alpn::Http2) {
@@ -175,6 +278,7 @@ impl Http2Connection {
         let scheme: &[u8] = if stream.is_tls() { b"https" } else { b"http" };
         let codec = Http2Codec::client(Rc::new(stream), &SETTINGS);
         let now = now();
+        let liveness = Rc::new(Liveness::default());
         let connection = Rc::new(Self {
             codec: Rc::clone(&codec),
             scheme,
@@ -184,10 +288,12 @@ impl Http2Connection {
             used: Cell::new(now),
             retired: Cell::new(false),
             bounded: slot.is_some(),
-            waiting: Cell::default(),
+            begun: Cell::new(0),
+            liveness: Rc::clone(&liveness),
+            pool: pool.map_or_else(Rc::default, |pool| Rc::clone(&pool.state)),
         });
         tokio::task::spawn_local(async move {
-            drive(&codec).await;
+            drive(&codec, &liveness).await;
             if codec.close_sending().is_err() {
                 // The server has closed it before.
             }
@@ -212,32 +318,47 @@ impl Http2Connection {
             && (needed || now.saturating_duration_since(self.since) < MAX_AGE)
     }
 
-    /// Records that a request was sent.
-    fn wait(&self) {
-        let heard = self.codec.traffic().received();
-        if self.waiting.get().is_none_or(|(_, before)| before != heard) {
-            self.waiting.set(Some((now(), heard)));
-        }
+    /// Whether it has served as many requests as the server serves on a connection, and none is left.
+    fn is_used_up(&self, max_served: usize) -> bool {
+        self.begun.get() >= max_served && self.open.get() == 0
     }
 
     /// Records that a request got no response. The server may be gone without closing the connection. If no bytes were
     /// received either, the connection is retired, so that the next request opens another if the limit allows it.
     fn mark_suspect(&self) {
         let needed = self.bounded && self.open.get() > 1;
-        if let Some((since, before)) = self.waiting.get()
-            && !needed
-            && before == self.codec.traffic().received()
-            && now().saturating_duration_since(since) >= DOUBT
-        {
+        if !needed && self.liveness.is_doubtful(&self.codec, now()) {
             self.retired.set(true);
         }
     }
 
-    fn has_room(&self) -> bool {
-        // The server's limits are known once its SETTINGS were received.
-        let silent = self.codec.traffic().received() == 0;
-        let accepted = if silent { MAX_STREAMS } else { self.codec.max_requests() };
+    /// Whether another request may be sent now. `max_served`: the requests that it may take in all.
+    fn has_room(&self, now: Instant, max_served: usize) -> bool {
+        let accepted = self.codec.max_requests();
+        if accepted.is_some() {
+            self.pool.announced.set(accepted);
+        }
+        // The server's limit is known once its SETTINGS were received.
+        let accepted = accepted.or(self.pool.announced.get()).unwrap_or(MAX_STREAMS);
+        let is_cut = |since| now.saturating_duration_since(since) >= MAX_HALF_FRAME;
         self.open.get() < MAX_STREAMS.min(accepted)
+            && self.begun.get() < max_served
+            && !self.codec.is_choked()
+            && !self.codec.traffic().open_since().is_some_and(is_cut)
+            && !self.liveness.is_doubtful(&self.codec, now)
+    }
+
+    /// Whether more requests were assigned than the server accepts at once, as is known now.
+    fn is_overbooked(&self) -> bool {
+        self.codec.max_requests().is_some_and(|accepted| self.open.get() > accepted)
+    }
+
+    /// The server has ended the connection without processing all requests.
+    fn note_going_away(&self) {
+        let served = self.codec.requests_served();
+        if !self.retired.replace(true) && served < MAX_STREAMS {
+            self.pool.note_short_lived(served.max(1), now());
+        }
     }
 }
 
@@ -248,15 +369,20 @@ impl Drop for Http2Connection {
     }
 }
 
-/// Drives a connection to its end. Once it is unused, the server has [`CLOSE_TIMEOUT`] to accept the last bytes.
-async fn drive(connection: &Rc<Http2Codec>) {
+/// Drives a connection to its end, and gives it up once it is dead. Once it is unused, the server has [`CLOSE_TIMEOUT`] to
+/// accept the last bytes.
+async fn drive(connection: &Rc<Http2Codec>, liveness: &Liveness) {
     let (mut deadline, mut ended_since) = (Deadline::default(), None);
     poll_fn(|context| {
         if connection.poll(context).is_ready() {
             return Poll::Ready(());
         }
-        if connection.end().is_none() {
+        if connection.end().is_none() && liveness.poll_dead(connection, context).is_pending() {
             return Poll::Pending;
+        }
+        if connection.end().is_none() {
+            // Its requests learn that it is lost; those that may be sent again go elsewhere.
+            connection.abort(ErrorCode::NO_ERROR);
         }
         let since = *ended_since.get_or_insert_with(now);
         deadline.poll(context, since + CLOSE_TIMEOUT)
@@ -272,6 +398,7 @@ impl Drop for StreamPermit {
     fn drop(&mut self) {
         self.0.open.set(self.0.open.get() - 1);
         self.0.used.set(now());
+        self.0.pool.wake_waiting();
     }
 }
 
@@ -292,8 +419,8 @@ mod tests {
         });
         filled.await;
         connection.abort(ErrorCode::NO_ERROR);
-        let begun = now();
-        let ending = tokio::time::timeout(CLOSE_TIMEOUT * 10, drive(&connection));
+        let (begun, liveness) = (now(), Liveness::default());
+        let ending = tokio::time::timeout(CLOSE_TIMEOUT * 10, drive(&connection, &liveness));
         assert!(ending.await.is_ok(), "it is waited for without end");
         assert_eq!(now() - begun, CLOSE_TIMEOUT);
     }

@@ -12,7 +12,7 @@ use super::Failure;
 use super::connect::{ConnectError, MAX_AGE, connect};
 use super::connection_limit::{ConnectionLimit, IdleConnection, Permit};
 use super::dns::{ConnectedAddress, HostAddress};
-use super::http2::{ClientStream, Http2Connection, Http2Pool};
+use super::http2::{ClientStream, Http2Connection, Http2Pool, Pick};
 use super::in_flight::WorkerInFlight;
 use super::server_state::ServerState;
 use crate::clock;
@@ -42,6 +42,15 @@ pub struct EndpointPool {
     /// The operating system's error when a connection last failed.
     connect_error: Cell<ErrorKind>,
     in_flight: Arc<WorkerInFlight>,
+}
+
+/// How long a request waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timeouts {
+    /// For a connection to be opened, or for one within the connection limit.
+    pub(super) connect: Duration,
+    /// For its response; and for room on a shared connection.
+    pub(super) response: Duration,
 }
 
 /// An open HTTP/1.1 connection, in use or not.
@@ -166,10 +175,11 @@ impl EndpointPool {
         self: &Rc<Self>,
         fresh: Option<Instant>,
         proxy_header: Option<&[u8]>,
-        connect_timeout: Duration,
+        timeouts: Timeouts,
     ) -> Result<UpstreamConnection, Failure> {
+        let connect_timeout = timeouts.connect;
         if let Some(http2_pool) = &self.http2_pool {
-            return self.stream(http2_pool, fresh, connect_timeout).await;
+            return self.stream(http2_pool, fresh, timeouts).await;
         }
         let Some(bound) = &self.bound else {
             return self.connect(None, proxy_header, connect_timeout).await;
@@ -182,25 +192,48 @@ impl EndpointPool {
         }
     }
 
-    /// An HTTP/2 stream, on an open connection or on a new one. `fresh`: on one that is opened after this moment.
+    /// An HTTP/2 stream, on an open connection with room or on a new one. `fresh`: on one that is opened after this moment.
     async fn stream(
         self: &Rc<Self>,
         http2_pool: &Http2Pool,
         fresh: Option<Instant>,
-        connect_timeout: Duration,
+        timeouts: Timeouts,
     ) -> Result<UpstreamConnection, Failure> {
-        if let Some(connection) = http2_pool.pick(fresh) {
-            self.spread_http2(http2_pool, connect_timeout);
+        if let Pick::Connection(connection) = http2_pool.pick(fresh) {
+            self.spread_http2(http2_pool, timeouts.connect);
             return Ok(self.use_http2(&connection, true));
         }
-        let dialling = async {
-            let _turn = http2_pool.dialling.lock().await;
-            match http2_pool.pick(fresh) {
-                Some(connection) => Ok(self.use_http2(&connection, true)),
-                None => Ok(self.use_http2(&self.http2_connection(http2_pool, connect_timeout).await?, false)),
+        let acquiring = async {
+            loop {
+                let acquired = self.try_stream(http2_pool, fresh, timeouts.connect);
+                match timeout(timeouts.connect, acquired).await.map_err(|_| Failure::ConnectTimeout)?? {
+                    Some(stream) => return Ok(stream),
+                    None => http2_pool.wait().await,
+                }
             }
         };
-        timeout(connect_timeout, dialling).await.unwrap_or(Err(Failure::ConnectTimeout))
+        timeout(timeouts.response, acquiring).await.unwrap_or(Err(Failure::Full))
+    }
+
+    /// As [`Self::stream`]. `None`: all connections are full, and there may be no more.
+    async fn try_stream(
+        self: &Rc<Self>,
+        http2_pool: &Http2Pool,
+        fresh: Option<Instant>,
+        connect_timeout: Duration,
+    ) -> Result<Option<UpstreamConnection>, Failure> {
+        let mut turn = None;
+        loop {
+            match http2_pool.pick(fresh) {
+                Pick::Connection(connection) => return Ok(Some(self.use_http2(&connection, true))),
+                Pick::Wait => return Ok(None),
+                Pick::Open if turn.is_none() => turn = Some(http2_pool.dialling.lock().await),
+                Pick::Open => {
+                    let connection = self.http2_connection(http2_pool, connect_timeout).await?;
+                    return Ok(Some(self.use_http2(&connection, false)));
+                }
+            }
+        }
     }
 
     /// Opens a connection that requests may share.
@@ -217,7 +250,8 @@ impl EndpointPool {
         let RawConnection { stream, address, .. } = *self.dial(None, connect_timeout).await?;
         let pool = Rc::downgrade(self);
         let tell = move |fault: &str| drop(pool.upgrade().inspect(|pool| pool.warn_connect_failure(fault)));
-        let connection = Http2Connection::open(stream, address, slot, tell).map_err(|_| Failure::Protocol)?;
+        let connection = Http2Connection::open(stream, address, slot, Some(http2_pool), tell)
+            .map_err(|_| Failure::Protocol)?;
         http2_pool.add(&connection);
         Ok(connection)
     }

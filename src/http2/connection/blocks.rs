@@ -10,12 +10,22 @@ use super::{FrameError, Reset, Role, State};
 
 /// Bytes of a header block beyond the size of its fields: lengths and indices.
 const BLOCK_OVERHEAD: usize = 16 << 10;
+/// The factor by which the header block of a backend may exceed the maximum size of its fields. It is read and fails its
+/// own request only. A larger one ends the connection.
+const MAX_EXCESS: usize = 4;
+/// A header block whose fields exceed their maximum size by this factor is a bomb: few bytes that decompress to many.
+const BOMB: usize = 4;
+/// The number of bombs that end a connection.
+const MAX_BOMBS: u32 = 3;
 /// Maximum number of CONTINUATION frames of one header block (CVE-2024-27316).
 const MAX_CONTINUATIONS: u32 = 128;
-/// Maximum bytes of trailers, and of fields of a response that wait for the task of their stream.
-const MAX_TRAILERS: usize = 32 << 10;
-/// Maximum number of response heads that wait for the task of their stream.
-const MAX_HEADS: usize = 16;
+/// Maximum bytes of a client's trailers, and of a backend's, with 32 more for each field.
+const MAX_REQUEST_TRAILERS: usize = 32 << 10;
+const MAX_RESPONSE_TRAILERS: usize = 128 << 10;
+/// Maximum number of response heads that wait for the task of their stream: interim ones, and a final one.
+const MAX_HEADS: usize = 101;
+/// Maximum bytes of interim response heads that wait for the task of their stream.
+const MAX_INTERIM: usize = 64 << 10;
 
 /// An incomplete header block.
 #[derive(Debug)]
@@ -66,7 +76,8 @@ impl State {
         header: FrameHeader,
         payload: &[u8],
     ) -> Result<(), FrameError> {
-        let max = self.max_header_list.saturating_add(BLOCK_OVERHEAD);
+        let excess = if self.role == Role::Client { MAX_EXCESS } else { 1 };
+        let max = self.max_header_list.saturating_mul(excess).saturating_add(BLOCK_OVERHEAD);
         let Some(block) = &mut self.block else { return Ok(()) };
         block.continuations += 1;
         if block.bytes.len() + payload.len() > max || block.continuations > MAX_CONTINUATIONS {
@@ -95,11 +106,22 @@ impl State {
             (false, true) => BlockKind::Response,
             (false, false) => BlockKind::Request,
         };
-        let max = if trailers { MAX_TRAILERS } else { self.max_header_list };
+        let max = match (trailers, of_client) {
+            (false, _) => self.max_header_list,
+            (true, true) => MAX_RESPONSE_TRAILERS,
+            (true, false) => MAX_REQUEST_TRAILERS,
+        };
         let mut head = HeadBuilder::new(kind, max);
         self.decoder.decode(block, |name, value| head.field(name, value)).map_err(|_| {
             FrameError::Connection(ErrorCode::COMPRESSION_ERROR, "a header block is malformed")
         })?;
+        if head.size() > BOMB * max {
+            self.bombs += 1;
+            if self.bombs >= MAX_BOMBS {
+                let calm = ErrorCode::ENHANCE_YOUR_CALM;
+                return Err(FrameError::Connection(calm, "header blocks that decompress to too much"));
+            }
+        }
         let head = head.finish(end_stream);
         if known.is_none() && (of_client || id <= self.streams.newest_of_peer() || id.is_multiple_of(2)) {
             return self.receive_late_block(id);
@@ -144,7 +166,7 @@ impl State {
         if ended && length.is_some_and(|length| length > 0) {
             return Err(malformed);
         }
-        let mut stream = StreamState::new(id, self.stream_windows.0, self.peer.initial_window);
+        let mut stream = StreamState::new(id, self.initial_receive_window(), self.peer.initial_window);
         (stream.begun, stream.receive_ended, stream.expected) = (true, ended, length);
         self.streams.add(stream);
         self.requests.push_back((id, head));
@@ -167,12 +189,14 @@ impl State {
         }
         let head = head.map_err(|_| fault)?;
         let interim = (100..200).contains(&head.status);
-        if interim && ended || stream.heads.len() >= MAX_HEADS {
+        let waiting: usize = stream.heads.iter().map(|(head, _)| head.text.len()).sum();
+        if interim && (ended || stream.heads.len() + 1 >= MAX_HEADS || waiting > MAX_INTERIM) {
             return Err(fault);
         }
         stream.begun = !interim;
         let bodiless = stream.to_head || matches!(head.status, 100..200 | 204 | 304);
-        stream.expected = head.content_length.filter(|_| !bodiless);
+        // Such a response has no DATA with bytes, whatever length it declares.
+        stream.expected = if bodiless { Some(0) } else { head.content_length };
         if ended && stream.expected.is_some_and(|length| length > 0) {
             return Err(fault);
         }

@@ -98,8 +98,11 @@ impl StreamHandle {
                 stream.unreleased = stream.unreleased.saturating_sub(bytes);
             }
             if let Some(stream) = state.streams.get_mut(id).filter(|stream| stream.is_receiving()) {
-                if !is_scarce() {
-                    stream.receive_window.grow(state.stream_windows.1);
+                let more = state.stream_windows.1.saturating_sub(stream.receive_window.size());
+                if more > 0 && more <= state.max_grown - state.grown && !is_scarce() {
+                    stream.receive_window.grow(more);
+                    stream.grown += more;
+                    state.grown += more;
                 }
                 if let Some(increment) = stream.receive_window.release(bytes) {
                     put_window_update(id, increment, &mut state.outbound);
@@ -120,6 +123,14 @@ impl StreamHandle {
                 stream.wait_to_read(context);
                 stream.received.capacity()
             })
+        })
+    }
+
+    /// Whether the peer may send no byte of the body: the window of the stream or of the connection is closed.
+    pub fn is_window_closed(&self) -> bool {
+        self.with(false, |state, id| {
+            let is_closed = |stream: &StreamState| stream.receive_window.is_closed();
+            state.receive_window.is_closed() || state.streams.get(id).is_some_and(is_closed)
         })
     }
 
@@ -276,7 +287,7 @@ impl Http2Codec {
             return Err(OpenError::Closed);
         }
         let id = state.streams.next_id();
-        let mut stream = StreamState::new(id, state.stream_windows.0, state.peer.initial_window);
+        let mut stream = StreamState::new(id, state.initial_receive_window(), state.peer.initial_window);
         stream.to_head = head.starts_with(b"HEAD ");
         state.streams.add(stream);
         if state.put_head(id, ended, |out| put_request(head, scheme, out)).is_err() {
@@ -308,9 +319,22 @@ impl Http2Codec {
         }
     }
 
-    /// The number of concurrent requests that the peer accepts, as far as it has announced it.
-    pub fn max_requests(&self) -> usize {
-        self.state.borrow().peer.max_streams
+    /// The number of concurrent requests that the peer accepts; `None` until it has announced it.
+    pub fn max_requests(&self) -> Option<usize> {
+        let state = self.state.borrow();
+        state.greeted.then_some(state.peer.max_streams)
+    }
+
+    /// The number of requests that the peer's GOAWAY says it has processed, or may have.
+    pub fn requests_served(&self) -> usize {
+        let last = self.state.borrow().goaway_received;
+        last.map_or(usize::MAX, |last| usize::try_from(last.div_ceil(2)).unwrap_or(usize::MAX))
+    }
+
+    /// Whether the peer accepts no more bytes of bodies, and a stream waits for that.
+    pub fn is_choked(&self) -> bool {
+        let state = self.state.borrow();
+        state.send_window.available() == 0 && !state.room_waiters.is_empty()
     }
 
     /// Whether the connection accepts another request, now or later.

@@ -5,19 +5,14 @@ use std::task::{Context, Poll};
 use bytes::{Buf as _, BytesMut};
 
 use super::super::frame::{
-    ErrorCode, FrameHeader, HEADER_LENGTH, MAX_PAYLOAD, flag, kind, put_goaway, put_ping, put_reset,
-    put_window_update,
+    ErrorCode, FrameHeader, HEADER_LENGTH, MAX_PAYLOAD, flag, kind, put_goaway, put_ping, put_window_update,
 };
 use super::streams::Closed;
 use super::{
     ConnectionEnd, FrameError, Http2Codec, MAX_OUTBOUND, MAX_REPLIES, PING_ALIVE, PING_GOAWAY, PREFACE, READ,
     Reset, Role, State,
 };
-
-/// Maximum number of streams reset for a client's errors (CVE-2025-8671).
-pub(super) const MAX_ERROR_RESETS: u32 = 64;
-/// Maximum number of streams that a client may reset in the same read in which it opens them (CVE-2023-44487).
-const MAX_EARLY_RESETS: u32 = 20;
+use crate::clock::now;
 
 /// The part of a DATA frame that is still to come.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +59,11 @@ impl Http2Codec {
         *budget = budget.saturating_sub(read);
         self.traffic.add_received(read);
         state.receive(&self.ponged);
-        self.traffic.note_block(state.has_open_block());
+        let is_open = match state.role {
+            Role::Server => state.has_open_block(),
+            Role::Client => state.awaits_rest(),
+        };
+        self.traffic.note_block(is_open);
         true
     }
 }
@@ -73,7 +72,6 @@ impl State {
     /// Processes all frames received completely.
     fn receive(&mut self, ponged: &std::cell::Cell<bool>) {
         let mut inbound = std::mem::take(&mut self.inbound);
-        self.early_resets = 0;
         while self.end.is_none() {
             match self.take_frame(&mut inbound, ponged) {
                 Ok(true) => {}
@@ -105,6 +103,7 @@ impl State {
         let end = HEADER_LENGTH + header.length;
         let Some(payload) = inbound.get(HEADER_LENGTH..end) else { return Ok(false) };
         self.overhead.count(&header);
+        self.may_ping |= header.kind == kind::HEADERS;
         let handled = match header.kind {
             kind::HEADERS => self.receive_headers(header, payload),
             kind::CONTINUATION => self.receive_continuation(header, payload),
@@ -169,6 +168,7 @@ impl State {
         let data = length.filter(|_| !header.has(flag::PADDED) || header.length > 0);
         let data = data.ok_or(FrameError::protocol("DATA with too much padding"))?;
         inbound.advance(consumed);
+        self.may_ping = true;
         // Padding is no content.
         self.overhead.count(&FrameHeader { length: data, ..header });
         if header.stream == 0 || self.is_idle(header.stream) {
@@ -194,7 +194,8 @@ impl State {
                 Some(Closed::ByPeer) => {
                     Err(FrameError::Connection(ErrorCode::STREAM_CLOSED, "DATA of a stream that is over"))
                 }
-                None => Err(FrameError::Stream(id, ErrorCode::STREAM_CLOSED)),
+                // One of very many that ended or were refused.
+                None => Ok(()),
             };
         };
         if stream.reset.is_some() {
@@ -293,7 +294,9 @@ impl State {
         if header.stream == 0 || self.is_idle(header.stream) {
             return Err(FrameError::protocol("RST_STREAM of no stream"));
         }
-        self.forget_request(header.stream)?;
+        if self.forget_request(header.stream) {
+            self.unserved_resets += 1;
+        }
         self.streams.change(header.stream, |stream| {
             if stream.reset.is_none() {
                 stream.reset = Some(Reset::Remote(ErrorCode(code)));
@@ -305,31 +308,6 @@ impl State {
         Ok(())
     }
 
-    /// A request reset before it was returned is not served.
-    fn forget_request(&mut self, id: u32) -> Result<(), FrameError> {
-        let Some(index) = self.requests.iter().position(|(stream, ..)| *stream == id) else { return Ok(()) };
-        self.requests.remove(index);
-        self.remove_stream(id);
-        self.early_resets += 1;
-        if self.early_resets > MAX_EARLY_RESETS {
-            return Err(FrameError::Connection(ErrorCode::ENHANCE_YOUR_CALM, "rapid reset"));
-        }
-        Ok(())
-    }
-
-    /// Removes a stream, and opens the window for bytes that were received and not read.
-    pub(super) fn remove_stream(&mut self, id: u32) {
-        let Some(stream) = self.streams.get(id) else { return };
-        if stream.queued {
-            self.room_waiters.retain(|&waiter| waiter != id);
-        }
-        // Its task may have read bytes and not released them.
-        let (unread, unreleased) = (stream.received.len(), stream.unreleased);
-        self.held -= unread;
-        self.release_connection(unread + unreleased);
-        self.streams.remove(id);
-    }
-
     fn receive_settings_frame(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), FrameError> {
         if header.stream != 0 {
             return Err(FrameError::protocol("SETTINGS of a stream"));
@@ -339,6 +317,9 @@ impl State {
             self.greeted = true;
         } else if !payload.is_empty() {
             return Err(FrameError::Connection(ErrorCode::FRAME_SIZE_ERROR, "SETTINGS of a wrong size"));
+        } else if self.round_trip.is_none() {
+            self.round_trip = Some(now().saturating_duration_since(self.opened));
+            self.shrink_windows();
         }
         Ok(())
     }
@@ -391,6 +372,7 @@ impl State {
             }
             let overflow = FrameError::Connection(ErrorCode::FLOW_CONTROL_ERROR, "too large a window");
             self.send_window.change(increment).map_err(|_| overflow)?;
+            self.max_send_window = self.max_send_window.max(self.send_window.available());
             self.share_room();
             return Ok(());
         }
@@ -403,6 +385,7 @@ impl State {
         }
         let overflow = FrameError::Stream(id, ErrorCode::FLOW_CONTROL_ERROR);
         stream.send_window.change(increment).map_err(|_| overflow)?;
+        stream.unread = stream.unread.saturating_sub(usize::try_from(increment).unwrap_or(usize::MAX));
         if stream.wants_room {
             stream.wake_writer();
         }
@@ -411,6 +394,12 @@ impl State {
 
     pub(super) fn is_idle(&self, id: u32) -> bool {
         self.streams.is_idle(id, self.role == Role::Client)
+    }
+
+    /// Whether a header block is open, or the beginning of a frame was received and not its rest. The payload of DATA is
+    /// passed on as it is received.
+    pub(super) fn awaits_rest(&self) -> bool {
+        self.block.is_some() || self.payload.is_none() && !self.inbound.is_empty()
     }
 
     /// No control frames or response heads are read from a peer that does not read the replies.
@@ -430,24 +419,6 @@ impl State {
         self.replies += self.outbound.len() - before;
     }
 
-    /// Resets a stream for an error of the peer.
-    fn reset_for_fault(&mut self, id: u32, code: ErrorCode) {
-        self.error_resets += 1;
-        self.reset_stream(id, code, Reset::Fault);
-    }
-
-    /// Resets a stream, if there is one or may be one.
-    pub(super) fn reset_stream(&mut self, id: u32, code: ErrorCode, reset: Reset) {
-        self.reply(|out| put_reset(id, code, out));
-        self.streams.remember(id, Closed::ByUs);
-        self.streams.change(id, |stream| {
-            stream.reset.get_or_insert(reset);
-            stream.wake_reader();
-            stream.wake_writer();
-        });
-        self.wake_to_open();
-    }
-
     /// Opens the connection's window by `bytes`.
     pub(super) fn release_connection(&mut self, bytes: usize) {
         if let Some(increment) = self.receive_window.release(bytes) {
@@ -463,9 +434,16 @@ impl State {
         put_goaway(last, code, &mut self.outbound);
     }
 
-    /// Wakes the tasks that wait to open a stream.
+    /// A stream has ended or the peer accepts more: wakes the tasks that wait to open a stream, and the last upload, which
+    /// may have the whole window now.
     pub(super) fn wake_to_open(&mut self) {
         self.open_waiters.drain(..).for_each(std::task::Waker::wake);
+        if self.role == Role::Client && self.streams.active() == 1 {
+            self.streams
+                .iter_mut()
+                .filter(|stream| stream.wants_room)
+                .for_each(|stream| stream.wake_writer());
+        }
     }
 
     /// Whether another stream may be opened now; an error: never.

@@ -25,6 +25,13 @@ pub struct LocalSettings {
 }
 
 impl LocalSettings {
+    /// The bytes by which streams' windows may grow together: what the connection's window has beyond the initial windows
+    /// of all streams.
+    pub(super) fn max_grown(&self) -> u32 {
+        let streams = u32::try_from(self.max_streams).unwrap_or(u32::MAX);
+        self.connection_window.saturating_sub(streams.saturating_mul(self.stream_window))
+    }
+
     pub(super) fn put(&self, role: Role, out: &mut BytesMut) {
         let list = u32::try_from(self.max_header_list).unwrap_or(u32::MAX);
         let first = match role {
@@ -55,6 +62,23 @@ impl Default for PeerSettings {
 }
 
 impl State {
+    /// The receive window of a new stream: a client that has not read SETTINGS yet uses the default (RFC 9113 §6.9.2).
+    pub(super) fn initial_receive_window(&self) -> u32 {
+        if self.role == Role::Server && self.round_trip.is_none() {
+            self.stream_windows.0.max(DEFAULT_WINDOW)
+        } else {
+            self.stream_windows.0
+        }
+    }
+
+    /// The client has read SETTINGS, and uses the smaller initial window for all its streams.
+    pub(super) fn shrink_windows(&mut self) {
+        let difference = DEFAULT_WINDOW.saturating_sub(self.stream_windows.0);
+        if self.role == Role::Server && difference > 0 {
+            self.streams.iter_mut().for_each(|stream| stream.receive_window.shrink(difference));
+        }
+    }
+
     /// SETTINGS of the peer.
     pub(super) fn receive_settings(&mut self, payload: &[u8]) -> Result<(), FrameError> {
         if !self.greeted {

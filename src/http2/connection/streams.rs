@@ -10,8 +10,11 @@ use super::super::flow::{ReceiveWindow, SendWindow};
 use super::super::head::ReceivedHead;
 use super::Reset;
 
-/// Ended streams that are remembered, since more of their frames may come.
-const MAX_CLOSED: usize = 128;
+/// Streams ended by the peer or by both sides that are remembered, to find frames that must not come.
+const MAX_CLOSED_BY_PEER: usize = 128;
+/// Streams reset by this side that are remembered, since more of their frames may come: a client that has not read SETTINGS
+/// yet opens more streams than it may.
+const MAX_CLOSED_BY_US: usize = 1024;
 
 /// One stream.
 #[derive(Debug, Default)]
@@ -20,6 +23,8 @@ pub(super) struct StreamState {
     /// Bytes of the body received and not read. The window limits them.
     pub(super) received: BytesMut,
     pub(super) receive_window: ReceiveWindow,
+    /// The bytes by which the window has grown.
+    pub(super) grown: u32,
     /// Bytes read and not released to the connection's window yet.
     pub(super) unreleased: usize,
     /// Bytes of the body still to come, if the head declares a length.
@@ -33,6 +38,8 @@ pub(super) struct StreamState {
     /// The lines of the trailers received.
     pub(super) trailers: BytesMut,
     pub(super) send_window: SendWindow,
+    /// Bytes sent for which the peer has not opened the stream's window again.
+    pub(super) unread: usize,
     /// This side has sent all.
     pub(super) send_ended: bool,
     /// Bytes that it may send before other streams.
@@ -61,6 +68,11 @@ impl StreamState {
             share: usize::MAX,
             ..Self::default()
         }
+    }
+
+    /// Bytes that it may send now, with at most `max_unread` on the way or unread.
+    pub(super) fn window(&self, max_unread: usize) -> usize {
+        self.send_window.available().min(max_unread.saturating_sub(self.unread))
     }
 
     /// Whether frames are still allowed in either direction.
@@ -231,8 +243,11 @@ impl StreamMap {
     /// Remembers how a stream ended.
     pub(super) fn remember(&mut self, id: u32, closed: Closed) {
         let [by_us, by_peer] = &mut self.closed;
-        let ids = if closed == Closed::ByUs { by_us } else { by_peer };
-        if ids.len() == MAX_CLOSED {
+        let (ids, max) = match closed {
+            Closed::ByUs => (by_us, MAX_CLOSED_BY_US),
+            Closed::ByPeer => (by_peer, MAX_CLOSED_BY_PEER),
+        };
+        if ids.len() == max {
             ids.pop_front();
         }
         ids.push_back(id);

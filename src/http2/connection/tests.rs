@@ -17,6 +17,7 @@ mod memory;
 mod oracle;
 mod rules;
 mod sharing;
+mod stress;
 mod waking;
 
 /// The gateway's settings for clients.

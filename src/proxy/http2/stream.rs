@@ -110,7 +110,7 @@ async fn serve(request: ReceivedRequest, seat: StreamGuard) {
     session.worker.spare.put(session.buffers.take());
     drop(session);
     match stream.finish() {
-        ResponseOutcome::Unanswered => seat.client_reset(),
+        ResponseOutcome::Unanswered => seat.client_reset(stream.round_trip()),
         ResponseOutcome::Told => {
             if !poll_fn(|context| Poll::Ready(stream.discard(context).0)).await {
                 drop(tokio::task::spawn_local(linger(stream, seat)));

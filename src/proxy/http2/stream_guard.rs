@@ -1,6 +1,6 @@
 //! The open streams of one client connection.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::task::Context;
 use std::time::Duration;
@@ -11,13 +11,16 @@ use super::super::connection_handle::ConnectionHandle;
 use super::super::peer::ConnectionPeer;
 use super::super::worker::Worker;
 use crate::clock::now;
+use crate::http2::reset_rate::ResetRate;
 
-/// The number of streams opened within [`WINDOW`] from which resets count. A client that opens at least this many and
-/// resets half of them before their responses is disconnected: it causes work for nothing (CVE-2023-44487, rapid reset,
-/// at any pace).
-const FLOOD: u32 = 100;
-/// See [`FLOOD`].
-const WINDOW: Duration = Duration::from_secs(1);
+/// The streams that a client may reset within ten seconds so soon that it cannot have waited for their responses: it
+/// causes work for nothing (CVE-2023-44487, rapid reset). A front proxy passes on the cancelled requests of thousands of
+/// clients.
+const MAX_RAPID_RESETS: u32 = 2_000;
+/// A stream that lived for less is reset too soon, even where a round trip is shorter.
+const MIN_WAIT: Duration = Duration::from_millis(50);
+/// A client that was slow to acknowledge SETTINGS, or has not, may wait for this long.
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// State shared by the streams of one connection.
 #[derive(Debug)]
@@ -28,15 +31,7 @@ pub(super) struct ClientStreams {
     open: Cell<usize>,
     /// Since when no stream is open, if none is.
     idle_since: Cell<Instant>,
-    lately: RefCell<RecentStreams>,
-}
-
-/// The client's streams in the present window.
-#[derive(Debug)]
-struct RecentStreams {
-    since: Instant,
-    opened: u32,
-    taken_back: u32,
+    rapid_resets: Cell<ResetRate>,
 }
 
 impl ClientStreams {
@@ -52,7 +47,7 @@ impl ClientStreams {
             handle,
             open: Cell::new(0),
             idle_since: Cell::new(now),
-            lately: RefCell::new(RecentStreams { since: now, opened: 0, taken_back: 0 }),
+            rapid_resets: Cell::new(ResetRate::new(now)),
         })
     }
 
@@ -74,10 +69,18 @@ impl ClientStreams {
         self.open.get() == 0 && self.handle.is_evicted()
     }
 
+    /// Counts streams that the client has reset too soon.
+    pub(super) fn count_rapid_resets(&self, resets: u32) {
+        if resets > 0 {
+            let (mut rate, now) = (self.rapid_resets.get(), now());
+            (0..resets).for_each(|_| rate.count(now));
+            self.rapid_resets.set(rate);
+        }
+    }
+
     /// Whether the client opens streams only to reset them.
     pub(super) fn is_flood(&self) -> bool {
-        let lately = self.lately.borrow();
-        lately.opened >= FLOOD && lately.taken_back * 2 >= lately.opened
+        self.rapid_resets.get().exceeds(MAX_RAPID_RESETS)
     }
 }
 
@@ -91,13 +94,7 @@ pub(super) struct StreamGuard {
 impl StreamGuard {
     pub(super) fn take(streams: &Rc<ClientStreams>) -> Self {
         streams.open.set(streams.open.get() + 1);
-        let now = now();
-        let mut lately = streams.lately.borrow_mut();
-        if now - lately.since >= WINDOW {
-            *lately = RecentStreams { since: now, opened: 0, taken_back: 0 };
-        }
-        lately.opened += 1;
-        Self { streams: Rc::clone(streams), opened: now }
+        Self { streams: Rc::clone(streams), opened: now() }
     }
 
     pub(super) fn streams(&self) -> &ClientStreams {
@@ -109,9 +106,13 @@ impl StreamGuard {
         self.opened
     }
 
-    /// Records that the client reset the stream before its response.
-    pub(super) fn client_reset(&self) {
-        self.streams.lately.borrow_mut().taken_back += 1;
+    /// Records that the client reset the stream before its response, `round_trip` being the time between a frame and its
+    /// acknowledgement, if known.
+    pub(super) fn client_reset(&self, round_trip: Option<Duration>) {
+        let wait = round_trip.unwrap_or(MAX_WAIT).clamp(MIN_WAIT, MAX_WAIT);
+        if now().saturating_duration_since(self.opened) < wait {
+            self.streams.count_rapid_resets(1);
+        }
     }
 }
 

@@ -44,6 +44,7 @@ impl NoAnswer {
 impl ClientStream {
     pub(super) fn new(connection: &Rc<Http2Connection>) -> Self {
         connection.open.set(connection.open.get() + 1);
+        connection.begun.set(connection.begun.get() + 1);
         Self {
             permit: StreamPermit(Rc::clone(connection)),
             stream: None,
@@ -67,10 +68,14 @@ impl ClientStream {
     ///
     /// # Errors
     ///
-    /// The connection accepts no more requests: nothing was sent.
+    /// The connection accepts no more requests, or fewer at once than were assigned to it: nothing was sent.
     pub(in crate::upstream) fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<Result<(), NoAnswer>> {
-        let turn = ready!(self.permit.0.codec.poll_open(context));
-        Poll::Ready(turn.map_err(|error| self.refused(error)))
+        match self.permit.0.codec.poll_open(context) {
+            Poll::Ready(turn) => Poll::Ready(turn.map_err(|error| self.refused(error))),
+            // Another connection may have room.
+            Poll::Pending if self.permit.0.is_overbooked() => Poll::Ready(Err(NoAnswer::CLOSED)),
+            Poll::Pending => Poll::Pending,
+        }
     }
 
     /// Sends the request head, given as HTTP/1.1. `ended`: nothing follows it.
@@ -82,7 +87,7 @@ impl ClientStream {
         let connection = &self.permit.0;
         match connection.codec.open(head, connection.scheme, ended) {
             Ok(stream) => {
-                connection.wait();
+                connection.liveness.request_sent(&connection.codec);
                 (self.stream, self.ended) = (Some(stream), ended);
                 Ok(())
             }
@@ -148,7 +153,7 @@ impl ClientStream {
             }
             Err(reset) => {
                 if reset == Reset::GoneAway {
-                    self.permit.0.retired.set(true);
+                    self.permit.0.note_going_away();
                 }
                 Err(meaning(reset))
             }

@@ -69,7 +69,10 @@ async fn shared_connections_lead_to_all_addresses_of_a_name() {
     let asking = async {
         let mut asked = Vec::new();
         for _ in 0..400 {
-            let mut connection = pool.connection(None, None, TIMEOUT).await.expect("a connection");
+            let mut connection = pool
+                .connection(None, None, Timeouts { connect: TIMEOUT, response: TIMEOUT })
+                .await
+                .expect("a connection");
             asked.push(connection.http2().expect("a stream").address());
             if [1, 2, 3].iter().all(|last| asked.contains(&connected_to(*last))) {
                 return asked;

@@ -89,7 +89,7 @@ fn rapid_reset_at_once() {
 #[test]
 fn rapid_reset_paced() {
     let code = attack("paced resets", |attacker| {
-        for batch in 0..40 {
+        for batch in 0..150 {
             let streams = || (0..20).map(move |number| (batch * 20 + number) * 2 + 1);
             let head = get("/slow", &[]);
             let requests =

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::harness::servers::{ALONE, is_cut, over_http2, post};
-use crate::harness::{Client, Frame, FrameServer, Frames, Gateway, eventually};
+use crate::harness::{Client, Fault, Frame, FrameServer, Frames, Gateway, eventually};
 
 const CANCEL: [u8; 4] = [0, 0, 0, 8];
 const INTERNAL_ERROR: u32 = 2;
@@ -87,13 +87,16 @@ fn a_request_is_repeated_once_on_a_new_connection() {
     third.ok(stream);
     client.read().expect(200);
 
+    // A server that processes nothing is asked a bounded number of times.
     client.write(GET);
     second.request();
     second.go_away(0);
-    let mut fourth = server.accept();
-    fourth.request();
-    fourth.go_away(0);
-    client.read().expect(502);
+    for _ in 0..20 {
+        let mut next = server.accept();
+        next.request();
+        next.go_away(0);
+    }
+    client.read().expect(503);
     assert!(server.is_left_alone(Duration::from_millis(20)));
 }
 
@@ -115,28 +118,37 @@ fn a_request_whose_body_is_on_its_way_is_sent_again() {
     client.read().expect(200);
 }
 
+/// No server has processed it: that is no attempt, but a server that only ever refuses ends it.
 #[test]
-fn a_refused_stream_is_tried_once_more() {
+fn a_refused_stream_is_tried_again_a_bounded_number_of_times() {
     let server = FrameServer::start();
-    let gateway = gateway(&server, "", "");
+    let gateway = gateway(&server, "retry = { attempts = 1 }", "");
     let mut client = asking(&gateway, &post("a"));
     let mut frames = server.accept();
-    for again in [true, false] {
+    for _ in 0..5 {
         let (stream, body) = frames.request();
         assert_eq!(body, b"a");
         frames.reset(stream, REFUSED_STREAM);
-        let (stream, body) = frames.request();
-        assert_eq!(body, b"a");
-        if again {
-            frames.ok(stream);
-            client.read().expect(200);
-            client.write(post("a"));
-        } else {
-            frames.reset(stream, REFUSED_STREAM);
-            client.read().expect(502);
-        }
     }
-    assert_eq!(error(&gateway, 2), "reset");
+    let (stream, _) = frames.request();
+    frames.ok(stream);
+    client.read().expect(200);
+    assert_eq!(gateway.metric("tollgate_upstream_failed_attempts_total", &["upstream=\"api\""]), 0.0);
+    client.write(post("a"));
+    let refusing = std::thread::spawn(move || {
+        let mut refused = 0;
+        while let Some(frame) = frames.try_next() {
+            if frame.ends() {
+                frames.reset(frame.stream, REFUSED_STREAM);
+                refused += 1;
+            }
+        }
+        refused
+    });
+    client.read().expect(503);
+    assert_eq!(error(&gateway, 2), "upstream_full");
+    drop((client, gateway));
+    assert_eq!(refusing.join().expect("no panic"), 21);
 }
 
 #[test]
@@ -163,10 +175,15 @@ fn an_answer_that_breaks_off_never_passes_as_whole() {
         if !ended {
             frames.reset(stream, INTERNAL_ERROR);
         }
-        assert!(is_cut(&mut client), "{head:?} {body} {ended}");
-        assert_eq!(error(&gateway, index + 1), "response_cut");
         if ended {
+            // A fault that is known before the head has gone on is told as such.
             assert_eq!(frames.next().kind, Frame::RESET);
+            let outcome = client.try_read("GET");
+            let is_told = matches!(&outcome, Ok(response) if response.status == 502);
+            assert!(is_told || matches!(outcome, Err(Fault::Cut(_))), "{head:?} {body}: {outcome:?}");
+        } else {
+            assert!(is_cut(&mut client), "{head:?} {body}");
+            assert_eq!(error(&gateway, index + 1), "response_cut");
         }
         (client, stream) = asked(&gateway, &mut frames, GET);
     }

@@ -233,8 +233,10 @@ fn faults_are_told_as_the_rfc_has_them() {
 fn more_than_the_window_is_a_fault() {
     let small = LocalSettings { stream_window: 10, max_stream_window: 10, ..SETTINGS };
     let mut peer = Peer::client(&small);
+    // A client that has not read SETTINGS has the default window.
     peer.send(kind::HEADERS, flag::END_HEADERS, 1, POST);
     peer.send(kind::DATA, 0, 1, &[0; 10]);
+    peer.send(kind::SETTINGS, flag::ACK, 0, &[]);
     assert_eq!(peer.codes(), []);
     peer.send(kind::DATA, 0, 1, &[0]);
     assert_eq!(peer.codes(), [(1, ErrorCode::FLOW_CONTROL_ERROR)]);
