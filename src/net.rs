@@ -23,7 +23,7 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-pub use ack_timeout::AckTimeout;
+pub use ack_timeout::{AckTimeout, set_ack_timeout};
 #[cfg(test)]
 pub use pipe::Pipe;
 pub use socket::Socket;

@@ -236,6 +236,10 @@ impl UpstreamClient {
                 Err(failure) => failure,
             };
             now = clock::now();
+            if failure == Failure::Timeout && exchange.is_unheard() {
+                // A path may swallow the bytes of kept connections while new ones work: those not used since are closed.
+                pool.expire(begun + self.upstream.idle_timeout);
+            }
             if exchange.is_server_failure(failure) {
                 self.report_failure(index, failure, begun, now, &permit);
             }

@@ -57,6 +57,15 @@ impl AckTimeout {
     }
 }
 
+/// Has the kernel end the connection once the peer has acknowledged nothing of what was sent for `timeout`.
+///
+/// # Errors
+///
+/// The kernel lacks the option, or the socket has no such timeouts.
+pub fn set_ack_timeout(socket: &TcpStream, timeout: Duration) -> io::Result<()> {
+    set(socket, timeout)
+}
+
 #[cfg(target_os = "linux")]
 fn set(socket: &TcpStream, timeout: Duration) -> io::Result<()> {
     // The kernel takes whole milliseconds, as a signed number; zero would switch the option off.

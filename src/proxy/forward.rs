@@ -260,6 +260,12 @@ impl ResponseRelay<'_, '_> {
             }
             (BodyFraming::Plain | BodyFraming::Frames, _) => {}
         }
+        // It says to which protocol (RFC 9110 §15.5.22). HTTP/2 has no such field (RFC 9113 §8.2.2).
+        if head.status == StatusCode::UPGRADE_REQUIRED && !self.ctx.form.http2 {
+            let fields = answer.fields(head);
+            fields.all_known(Name::Upgrade).for_each(|protocols| put_field(out, b"upgrade", protocols));
+            put_field(out, b"connection", b"upgrade");
+        }
         put_connection(self.ctx.form, out);
         out.extend_from_slice(b"\r\n");
     }

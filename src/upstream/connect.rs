@@ -13,13 +13,16 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::Failure;
 use super::dns::{ConnectedAddress, HostAddress};
 use crate::clock::now;
-use crate::net::{Socket, Stream};
+use crate::net::{Socket, Stream, set_ack_timeout};
 use crate::plan::Endpoint;
 
 /// Addresses that are tried for one connection. More would leave too little time for each.
 const MAX_TRIES: usize = 3;
 /// The pause before another attempt at a Unix socket whose queue is full.
 const FULL_QUEUE_REST: Duration = Duration::from_millis(1);
+/// A server that acknowledges nothing of what was sent for so long is gone. A server that reads nothing counts as well, so
+/// this is longer than a slow upload pauses.
+const ACK_TIMEOUT: Duration = Duration::from_secs(120);
 /// A connection older than this serves no further request, so that load balancers before the servers can move it.
 pub(super) const MAX_AGE: Duration = Duration::from_secs(3600);
 
@@ -72,6 +75,11 @@ pub(super) async fn connect(
             reason = "a socket that refuses works, but small requests wait for acknowledgements"
         )]
         let _ = socket.set_nodelay(true);
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "a kernel without the option waits longer for a server that is gone"
+        )]
+        let _ = set_ack_timeout(&socket, ACK_TIMEOUT);
         announce(&mut socket, proxy_header).await?;
         Ok((secure(endpoint, socket).await?, ConnectedAddress::Ip(address)))
     };

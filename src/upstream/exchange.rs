@@ -249,6 +249,11 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
         }
     }
 
+    /// Whether nothing came from a kept HTTP/1.1 connection.
+    pub(super) fn is_unheard(&self) -> bool {
+        self.connection.reused && !self.answered && self.connection.stream().is_some()
+    }
+
     /// How the connection ended.
     pub(super) fn ending(&self) -> AbortReason {
         self.ending

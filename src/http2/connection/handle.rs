@@ -334,7 +334,7 @@ impl Http2Codec {
     /// Whether the peer accepts no more bytes of bodies, and a stream waits for that.
     pub fn is_choked(&self) -> bool {
         let state = self.state.borrow();
-        state.send_window.available() == 0 && !state.room_waiters.is_empty()
+        state.send_window.available() == 0 && state.streams.iter().any(|stream| stream.wants_room)
     }
 
     /// Whether the connection accepts another request, now or later.

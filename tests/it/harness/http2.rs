@@ -97,6 +97,11 @@ impl FrameServer {
 
     /// The next connection, once both sides have said how they want it.
     pub(crate) fn accept(&self) -> Frames {
+        self.accept_with(b"")
+    }
+
+    /// The next connection, with these settings (RFC 9113 §6.5.1).
+    pub(crate) fn accept_with(&self, settings: &[u8]) -> Frames {
         let (stream, _) = self.0.accept().expect("a connection");
         stream.set_read_timeout(Some(TIMEOUT)).expect("a socket option");
         stream.set_nodelay(true).expect("a socket option");
@@ -104,8 +109,22 @@ impl FrameServer {
         let mut preface = [0; 24];
         frames.0.read_exact(&mut preface).expect("the preface");
         assert_eq!(&preface, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-        frames.send(Frame::SETTINGS, 0, 0, b"");
+        frames.send(Frame::SETTINGS, 0, 0, settings);
         frames
+    }
+
+    /// Serves each connection, by its number, in a thread of its own, until the test ends.
+    pub(crate) fn serve(
+        self,
+        serve: impl Fn(usize, &Self) -> Frames + Send + 'static,
+        act: fn(usize, Frames),
+    ) {
+        std::thread::spawn(move || {
+            for number in 0.. {
+                let frames = serve(number, &self);
+                std::thread::spawn(move || act(number, frames));
+            }
+        });
     }
 
     /// Whether no client connects within this time.
@@ -230,6 +249,24 @@ impl Frames {
     pub(crate) fn ok(&mut self, stream: u32) {
         self.head(stream, &[(":status", "200")], false);
         self.data(stream, b"ok", true);
+    }
+
+    /// Sends bytes that are no whole frame.
+    pub(crate) fn raw(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).expect("the gateway reads");
+    }
+
+    /// Reads to the end, answers nothing, and counts the PING frames that ask for an answer.
+    pub(crate) fn pings_to_the_end(mut self) -> usize {
+        let mut bytes = Vec::new();
+        self.0.read_to_end(&mut bytes).expect("the gateway closes the connection");
+        let (mut rest, mut pings) = (&bytes[..], 0);
+        while let [high, middle, low, kind, flags, ..] = *rest {
+            pings += usize::from(kind == Frame::PING && flags & Frame::ACK == 0);
+            let length = u32::from_be_bytes([0, high, middle, low]) as usize;
+            rest = rest.get(9 + length..).unwrap_or_default();
+        }
+        pings
     }
 
     /// Resets a stream.

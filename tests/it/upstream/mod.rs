@@ -9,6 +9,7 @@ mod eject;
 mod health;
 mod http2;
 mod http2_faults;
+mod http2_stress;
 mod in_flight;
 mod names;
 mod outage;
