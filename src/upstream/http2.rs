@@ -93,7 +93,7 @@ impl PoolState {
     /// Notes a connection that served this many requests and lost others.
     fn note_short_lived(&self, served: usize, now: Instant) {
         let before = self.short_lived.get().filter(|lately| lately.is_recent(now));
-        let count = before.map_or(0, |lately| lately.count) + 1;
+        let (served, count) = before.map_or((served, 1), |it| (it.served.min(served), it.count + 1));
         self.short_lived.set(Some(ShortLived { served, last: now, count }));
     }
 }
@@ -101,7 +101,7 @@ impl PoolState {
 /// Connections that a server ended after few requests, as one that takes a fixed number of them does.
 #[derive(Clone, Copy, Debug)]
 struct ShortLived {
-    /// The requests that the last one served.
+    /// The fewest requests that one of them served.
     served: usize,
     last: Instant,
     count: u32,
@@ -175,26 +175,23 @@ impl Http2Pool {
     }
 
     /// Where the next request goes: to the connection with the fewest requests, of several to the one that was unused for
-    /// longest. Only connections with room are chosen. `fresh`: of those that were opened after this moment, unless there may
-    /// be no more connections.
+    /// longest. Only connections with room are chosen, and where there may be no more connections, hampered ones, too.
+    /// `fresh`: of those that were opened after this moment, unless there may be no more.
     pub(super) fn pick(&self, fresh: Option<Instant>) -> Pick {
         let mut connections = self.connections.borrow_mut();
         let now = now();
         let max_served = self.state.max_served(now);
         connections.retain(|connection| connection.is_young(now) && !connection.is_used_up(max_served));
         let is_full = connections.len() >= self.max_connections;
-        let least_used = |is_fresh: &dyn Fn(&Http2Connection) -> bool| {
+        let least_used = |is_eligible: &dyn Fn(&Http2Connection) -> bool| {
             let among = connections
                 .iter()
-                .filter(|connection| is_fresh(connection) && connection.has_room(now, max_served));
+                .filter(|connection| is_eligible(connection) && connection.has_room(now, max_served));
             among.min_by_key(|connection| (connection.open.get(), connection.used.get())).map(Rc::clone)
         };
-        let chosen = match fresh {
-            None => least_used(&|_| true),
-            Some(moment) => least_used(&|connection| connection.since >= moment)
-                .or_else(|| if is_full { least_used(&|_| true) } else { None }),
-        };
-        match chosen {
+        let is_fresh = |connection: &Http2Connection| fresh.is_none_or(|moment| connection.since >= moment);
+        let good = least_used(&|connection| is_fresh(connection) && !connection.is_hampered(now));
+        match good.or_else(|| if is_full { least_used(&|_| true) } else { None }) {
             Some(connection) => Pick::Connection(connection),
             None if is_full => Pick::Wait,
             None => Pick::Open,
@@ -343,9 +340,12 @@ impl Http2Connection {
         let is_cut = |since| now.saturating_duration_since(since) >= MAX_HALF_FRAME;
         self.open.get() < MAX_STREAMS.min(accepted)
             && self.begun.get() < max_served
-            && !self.codec.is_choked()
             && !self.codec.traffic().open_since().is_some_and(is_cut)
-            && !self.liveness.is_doubtful(&self.codec, now)
+    }
+
+    /// Whether a request may wait there for another's upload, or in vain.
+    fn is_hampered(&self, now: Instant) -> bool {
+        self.codec.is_choked() || self.liveness.is_suspect(&self.codec, now)
     }
 
     /// Whether more requests were assigned than the server accepts at once, as is known now.

@@ -331,10 +331,10 @@ impl Http2Codec {
         last.map_or(usize::MAX, |last| usize::try_from(last.div_ceil(2)).unwrap_or(usize::MAX))
     }
 
-    /// Whether the peer accepts no more bytes of bodies, and a stream waits for that.
+    /// Whether the peer accepts hardly any more bytes of bodies at present.
     pub fn is_choked(&self) -> bool {
         let state = self.state.borrow();
-        state.send_window.available() == 0 && state.streams.iter().any(|stream| stream.wants_room)
+        state.send_window.available() <= state.max_send_window / 16
     }
 
     /// Whether the connection accepts another request, now or later.

@@ -212,10 +212,6 @@ impl StreamMap {
         self.find(id).and_then(|index| self.open.get_mut(index)).map(|stream| &mut **stream)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &StreamState> {
-        self.open.iter().map(|stream| &**stream)
-    }
-
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut StreamState> {
         self.open.iter_mut().map(|stream| &mut **stream)
     }

@@ -9,7 +9,9 @@ use tokio::time::Instant;
 use crate::clock::{Deadline, now};
 use crate::http2::connection::Http2Codec;
 
-/// A connection that is silent for this long while a request waits gets no further requests, and one PING.
+/// A connection that is silent for this long while a request waits gets further requests only where there may be no other.
+const SUSPICION: Duration = Duration::from_millis(250);
+/// A connection that is silent for this long while a request waits gets one PING.
 const DOUBT: Duration = Duration::from_secs(1);
 /// A connection that is silent for this long after the PING is dead.
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
@@ -33,10 +35,19 @@ impl Liveness {
         }
     }
 
+    /// Whether the connection has been silent for [`SUSPICION`] while a request waited.
+    pub(super) fn is_suspect(&self, connection: &Http2Codec, now: Instant) -> bool {
+        self.is_silent(connection, now, SUSPICION)
+    }
+
     /// Whether the connection has been silent for [`DOUBT`] while a request waited.
     pub(super) fn is_doubtful(&self, connection: &Http2Codec, now: Instant) -> bool {
+        self.is_silent(connection, now, DOUBT)
+    }
+
+    fn is_silent(&self, connection: &Http2Codec, now: Instant, span: Duration) -> bool {
         self.waiting.get().is_some_and(|(since, before)| {
-            before == connection.traffic().received() && now.saturating_duration_since(since) >= DOUBT
+            before == connection.traffic().received() && now.saturating_duration_since(since) >= span
         })
     }
 

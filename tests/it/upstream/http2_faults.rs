@@ -326,7 +326,7 @@ fn a_connection_that_falls_silent_is_used_no_more() {
     // One that is only slow with this request, and busy with others, stays.
     client.write(GET);
     other.request();
-    std::thread::sleep(Duration::from_millis(500));
+    std::thread::sleep(Duration::from_millis(100));
     let (mut quick, stream) = asked(&gateway, &mut other, GET);
     other.ok(stream);
     quick.read().expect(200);
