@@ -142,6 +142,8 @@ pub(super) struct Http2Connection {
     /// The connection accepts no more requests: it has ended, the server is closing it, or no bytes are received any
     /// more.
     retired: Cell<bool>,
+    /// The server has ended it without processing all its requests.
+    loses_requests: Cell<bool>,
     /// The upstream has a connection limit: no other connection may be opened while this one is open.
     bounded: bool,
     liveness: Rc<Liveness>,
@@ -284,6 +286,7 @@ impl Http2Connection {
             open: Cell::new(0),
             used: Cell::new(now),
             retired: Cell::new(false),
+            loses_requests: Cell::new(false),
             bounded: slot.is_some(),
             begun: Cell::new(0),
             liveness: Rc::clone(&liveness),
@@ -355,8 +358,9 @@ impl Http2Connection {
 
     /// The server has ended the connection without processing all requests.
     fn note_going_away(&self) {
+        self.retired.set(true);
         let served = self.codec.requests_served();
-        if !self.retired.replace(true) && served < MAX_STREAMS {
+        if !self.loses_requests.replace(true) && served < MAX_STREAMS {
             self.pool.note_short_lived(served.max(1), now());
         }
     }

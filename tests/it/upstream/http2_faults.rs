@@ -291,6 +291,8 @@ fn two_thousand_clients_that_leave_end_no_connection() {
     let (awaited, _) = frames.request();
     let mut streams = Vec::new();
     for index in 0..2_000 {
+        // A connection that is silent for long is not used.
+        frames.send(Frame::PING, 0, 0, &[0; 8]);
         let client = asking(&gateway, GET);
         streams.push(frames.request().0);
         client.reset();
