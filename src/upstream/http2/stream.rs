@@ -99,7 +99,7 @@ impl ClientStream {
         match error {
             OpenError::Unfit => NoAnswer::UNFIT,
             OpenError::Closed => {
-                self.permit.0.retired.set(true);
+                self.permit.0.note_going_away();
                 NoAnswer::CLOSED
             }
         }
