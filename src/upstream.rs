@@ -236,28 +236,12 @@ impl UpstreamClient {
                 Err(failure) => failure,
             };
             now = clock::now();
-            if failure == Failure::Timeout && exchange.is_unheard() {
-                // A path may swallow the bytes of kept connections while new ones work: those not used since are closed.
-                pool.expire(begun + self.upstream.idle_timeout);
-            }
-            if exchange.is_server_failure(failure) {
-                self.report_failure(index, failure, begun, now, &permit);
-            }
-            if exchange.ending().is_refusal() && refusals < MAX_REFUSALS {
-                refusals += 1;
-                let is_busy = exchange.ending() == AbortReason::Busy;
-                request = exchange.into_retryable().ok_or_else(|| failed(failure))?;
-                request.answer.bytes.clear();
-                boxed_cold(|| pause_after_refusal(refusals)).await;
+            self.report_unanswered(&exchange, failure, begun, now, &permit);
+            if exchange.ending().is_refusal() {
+                (request, index) = boxed_cold(|| self.take_back(exchange, failure, &mut refusals)).await?;
                 // No attempt: the server has not processed the request.
                 (now, careful, attempts) = (clock::now(), true, attempts - 1);
-                if is_busy {
-                    index = self.choose(affinity, &[index], now).unwrap_or(index);
-                }
                 continue;
-            }
-            if exchange.ending().is_refusal() {
-                return Err(failed(Failure::Full));
             }
             let may_be_stale = !was_stale && attempts < self.upstream.retry.attempts.max(WITH_STALE);
             let stale = may_be_stale && exchange.is_stale();
@@ -265,7 +249,6 @@ impl UpstreamClient {
             let broken = late || matches!(failure, Failure::Reset | Failure::Tls);
             let unspent = if broken { exchange.into_retryable() } else { None };
             request = unspent.ok_or_else(|| failed(failure))?;
-            request.answer.bytes.clear();
             if !stale {
                 let other = self.retry_server(&mut tried, index, attempts, affinity, now);
                 let next = other.ok_or_else(|| failed(failure))?;
@@ -273,8 +256,7 @@ impl UpstreamClient {
                 index = next;
             }
             // Other kept connections may have been closed, too.
-            (fresh, careful) = (stale.then_some(now), true);
-            was_stale |= stale;
+            (fresh, careful, was_stale) = (stale.then_some(now), true, was_stale || stale);
         }
     }
 
@@ -304,6 +286,44 @@ impl UpstreamClient {
 
     fn accepts(&self, index: usize) -> bool {
         self.peers.get(index).is_some_and(|server| server.accepts())
+    }
+
+    /// A request that its server has refused without processing it, and the server to send it to again.
+    async fn take_back<'r, U: RequestBody>(
+        &self,
+        exchange: Exchange<'r, U>,
+        failure: Failure,
+        refusals: &mut u32,
+    ) -> Result<(UpstreamRequest<'r, U>, usize), Failed> {
+        let (index, is_busy) = (exchange.index(), exchange.ending() == AbortReason::Busy);
+        let failed = |failure| Failed::at(&self.pools[index], failure, exchange.attempts());
+        *refusals += 1;
+        if *refusals > MAX_REFUSALS {
+            return Err(failed(Failure::Full));
+        }
+        let failed = failed(failure);
+        let request = exchange.into_retryable().ok_or(failed)?;
+        pause_after_refusal(*refusals).await;
+        let other = if is_busy { self.choose(request.affinity, &[index], clock::now()) } else { None };
+        Ok((request, other.unwrap_or(index)))
+    }
+
+    /// Records that an attempt that began at `begun` got no response.
+    fn report_unanswered<U: RequestBody>(
+        &self,
+        exchange: &Exchange<'_, U>,
+        failure: Failure,
+        begun: Instant,
+        now: Instant,
+        permit: &Option<BreakerPermit>,
+    ) {
+        if failure == Failure::Timeout && exchange.is_unheard() {
+            // A path may swallow the bytes of kept connections while new ones work: those not used since are closed.
+            self.pools[exchange.index()].expire(begun + self.upstream.idle_timeout);
+        }
+        if exchange.is_server_failure(failure) {
+            self.report_failure(exchange.index(), failure, begun, now, permit);
+        }
     }
 
     /// Records that the server failed an attempt that began at `begun`.

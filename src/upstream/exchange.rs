@@ -190,7 +190,10 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
         let bytes_written = self.connection.stream().map_or(0, Stream::bytes_written);
         let unsent = !self.written && bytes_written == self.bytes_written;
         let untaken = unsent || unanswered || self.ending.is_refusal();
-        (self.intact && !self.broken && untaken).then_some(self.request)
+        (self.intact && !self.broken && untaken).then(|| {
+            self.request.answer.bytes.clear();
+            self.request
+        })
     }
 
     /// Whether the request may be sent again although it was answered: it is idempotent, its body was not begun or is kept,

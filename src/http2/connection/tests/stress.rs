@@ -120,6 +120,9 @@ fn the_window_shrinks_when_the_client_has_read_settings() {
     assert_eq!(peer.codes(), [(1, ErrorCode::FLOW_CONTROL_ERROR)]);
 }
 
+/// Names and values.
+type Fields = &'static [(&'static str, &'static str)];
+
 /// A response that is known to be malformed is not passed on.
 #[test]
 fn responses_with_a_fault_in_the_same_read_fail() {
@@ -134,7 +137,7 @@ fn responses_with_a_fault_in_the_same_read_fail() {
         }
         block
     };
-    let cases: [(&[u8], &[(&str, &str)], &[u8]); 5] = [
+    let cases: [(&[u8], Fields, &[u8]); 5] = [
         (b"GET / HTTP/1.1\r\n\r\n", &[(":status", "200"), ("content-length", "0")], b"x"),
         (b"GET / HTTP/1.1\r\n\r\n", &[(":status", "204")], b"x"),
         (b"GET / HTTP/1.1\r\n\r\n", &[(":status", "304"), ("content-length", "1")], b"x"),
