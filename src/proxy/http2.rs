@@ -27,12 +27,12 @@ use stream_guard::{ClientStreams, StreamGuard};
 /// The maximum number of concurrent streams, as announced to the client.
 const MAX_STREAMS: usize = 100;
 /// The initial flow-control window of a stream; bytes of a request body that a client may send before any is read.
-const STREAM_WINDOW: u32 = 10 << 10;
+const STREAM_WINDOW: u32 = 8 << 10;
 /// The window of a stream with a body being read.
 const MAX_STREAM_WINDOW: u32 = 64 << 10;
 /// The flow-control window of the connection: room for the initial windows of all streams, so that bodies that wait stop
-/// no other, and for some twenty that are being read.
-const CONNECTION_WINDOW: u32 = 2 << 20;
+/// no other, and for some larger ones of bodies that are being read.
+const CONNECTION_WINDOW: u32 = 1 << 20;
 /// The interval of PINGs, and how long the client may take to acknowledge one.
 const PING_EVERY: Duration = Duration::from_secs(20);
 /// A client that was sent more bytes than this since the last acknowledged PING may be slow to reach the next PING

@@ -98,8 +98,9 @@ impl StreamHandle {
                 stream.unreleased = stream.unreleased.saturating_sub(bytes);
             }
             if let Some(stream) = state.streams.get_mut(id).filter(|stream| stream.is_receiving()) {
-                let more = state.stream_windows.1.saturating_sub(stream.receive_window.size());
-                if more > 0 && more <= state.max_grown - state.grown && !is_scarce() {
+                let wanted = state.stream_windows.1.saturating_sub(stream.receive_window.size());
+                let more = wanted.min(state.max_grown - state.grown);
+                if more > 0 && !is_scarce() {
                     stream.receive_window.grow(more);
                     stream.grown += more;
                     state.grown += more;
