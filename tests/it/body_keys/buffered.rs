@@ -113,10 +113,15 @@ fn a_flood_of_half_sent_bodies_stays_within_the_budget_and_honest_clients_lose_n
     eventually("the gateway to evict", || {
         (gateway.metric("tollgate_buffer_evictions_total", &[]) > 0.5).then_some(())
     });
-    let (held, grown) = (gateway.metric("tollgate_buffered_bytes", &[]), gateway.resident_kib() - before);
-    println!("{held} bytes held, {grown} KiB more");
+    let held = gateway.metric("tollgate_buffered_bytes", &[]);
     assert!(held <= f64::from(16 << 20), "{held} bytes held");
-    assert!(grown < (16 + 32) << 10, "{grown} KiB more");
+    // Refused requests are read to their ends for a moment, and the allocator gives pages back a little later.
+    eventually("the memory to be given back", || {
+        let grown = gateway.resident_kib().saturating_sub(before);
+        (grown < (16 + 32) << 10).then_some(())
+    });
+    let held = gateway.metric("tollgate_buffered_bytes", &[]);
+    assert!(held > f64::from(8 << 20), "the flood still waits: {held} bytes held");
     finish(waiting);
     finish(honest());
     drop(flood);
