@@ -39,9 +39,6 @@ use driver::ConnectionDriver;
 use pending::{ReplySlot, TimedReply};
 use queue::PipelineQueue;
 
-/// How often one call is repeated after loading the script.
-const MAX_LOADS: u32 = 20;
-
 /// A connection that reconnects by itself. Closed when it is dropped.
 #[derive(Debug)]
 pub(super) struct Pipeline {
@@ -134,7 +131,9 @@ impl Pipeline {
             loads = self.hand_over(asked, loads);
             let reply = self.call(asked, mode, write)?.await;
             tries += 1;
-            if tries == MAX_LOADS || !matches!(reply, (Ok(RespValue::Refused(ServerError::NoScript)), _)) {
+            if tries == handshake::MAX_LOADS
+                || !matches!(reply, (Ok(RespValue::Refused(ServerError::NoScript)), _))
+            {
                 return Ok(reply);
             }
         }
