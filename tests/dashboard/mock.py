@@ -64,6 +64,7 @@ class Gateway:
         self.started, self.seq, self.redis = time.time() - 3600, 3300, redis
         self.version, self.loaded, self.reload, self.life = "3f9c2a10", self.started, None, "serving"
         self.lock, self.outage = threading.Lock(), None
+        self.drained = set()
         self.columns, self.refusals, self.refusal_seq = [], [], 0
         self.limits = [
             {"name": "per-client", "mode": "enforce", "algorithm": "token-bucket", "key": ["ip"], "policies": ["10/s, burst 50"], "routes": ["search", "shop"], "per_second": 10, "quota": 50},
@@ -136,7 +137,6 @@ class Gateway:
                             "id": key.id, "key": key.key, "cost": 1, "retry_after": 1, "reason": reason})
 
     def note(self, now, refusal):
-        self.drained = set()
         self.refusal_seq += 1
         self.refusals.append({"seq": self.refusal_seq, "time": now + random.random(), "method": "GET", "host": "api.example.com"} | refusal)
         self.refusals = self.refusals[-200:]
