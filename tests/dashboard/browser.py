@@ -122,11 +122,17 @@ class Browser:
         raise AssertionError(f"never came: {what}\n{self.run('document.body.innerText')}")
 
     def click(self, selector):
-        """Clicks with the mouse at the position of the element; an element that is covered or gone is not hit."""
-        self.until(f"!!document.querySelector({selector!r})", selector)
-        x, y = self.run(f"(() => {{ const e = document.querySelector({selector!r}); e.scrollIntoView({{block: 'center'}}); const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; }})()")
-        for kind in ["mouseMoved", "mousePressed", "mouseReleased"]:
-            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="none" if kind == "mouseMoved" else "left", clickCount=0 if kind == "mouseMoved" else 1)
+        """Clicks with the mouse at the position of the element, until it is hit: new data may move it meanwhile. One that stays covered is never hit."""
+        end = time.monotonic() + TIMEOUT
+        while time.monotonic() < end:
+            self.until(f"!!document.querySelector({selector!r})", selector)
+            x, y = self.run(f"(() => {{ const e = document.querySelector({selector!r}); e.scrollIntoView({{block: 'center'}}); const r = e.getBoundingClientRect(); window.hit = false;"
+                            f" addEventListener('click', event => window.hit = event.composedPath().some(node => node.matches?.({selector!r})), {{capture: true, once: true}}); return [r.x + r.width / 2, r.y + r.height / 2]; }})()")
+            for kind in ["mouseMoved", "mousePressed", "mouseReleased"]:
+                self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="none" if kind == "mouseMoved" else "left", clickCount=0 if kind == "mouseMoved" else 1)
+            if self.run("window.hit"):
+                return
+        raise AssertionError(f"never hit: {selector}")
 
     def answer_sure(self, what, yes=True):
         """Answers the page's dialog before a change; `what` is its title."""

@@ -5,6 +5,7 @@ mod client_address;
 mod connection_life;
 mod connections;
 mod cors;
+mod cut_responses;
 mod forward;
 mod headers;
 mod identity;
