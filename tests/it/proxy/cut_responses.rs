@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
-use crate::harness::http2_client::{Http2, get};
-use crate::harness::{Backend, Client, Fault, Frame, FrameServer, Frames, Gateway, Next};
+use crate::harness::{Backend, Client, Fault, Frame, FrameServer, Frames, Gateway, Http2, Next, h2_get};
 
 /// A response that is not whole.
 #[derive(Clone, Debug)]
@@ -140,7 +139,7 @@ fn http1_client_sees_it(gateway: &Gateway, case: &CutResponse) {
 }
 
 fn http2_client_sees_it(client: &Http2, case: &CutResponse) {
-    match client.exchange(get("/"), &b""[..]) {
+    match client.exchange(h2_get("/"), &b""[..]) {
         // The gateway says so; the client's library would notice a wrong length by itself.
         Err(error) => assert!(error.is_remote(), "{case:?}: {error}"),
         Ok(answer) if answer.status == 502 => {}
@@ -160,7 +159,7 @@ fn both_clients_see_it(gateway: &Gateway, response: &NextResponse) {
         http2_client_sees_it(&client, &case);
         Ok(())
     };
-    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(100) };
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) };
     TestRunner::new(config).run(&responses(), property).expect("it holds");
 }
 
