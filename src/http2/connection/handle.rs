@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::BytesMut;
 
@@ -11,6 +12,9 @@ use super::super::hpack::encoder::put_table_size;
 use super::streams::StreamState;
 use super::waiting::is_scarce;
 use super::{Http2Codec, Reset, Role, State};
+
+/// A peer with this round trip or a longer one needs a larger window for the same rate.
+const FAR: Duration = Duration::from_millis(2);
 
 /// The peer has reset the stream, its connection is lost, or its window stays closed for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +75,7 @@ impl StreamHandle {
                 } else {
                     into.extend_from_slice(&stream.received);
                 }
-                stream.received.clear();
+                stream.empty_received();
                 state.held -= received;
                 return Poll::Ready(Ok(received));
             }
@@ -98,7 +102,12 @@ impl StreamHandle {
                 stream.unreleased = stream.unreleased.saturating_sub(bytes);
             }
             if let Some(stream) = state.streams.get_mut(id).filter(|stream| stream.is_receiving()) {
-                let wanted = state.stream_windows.1.saturating_sub(stream.receive_window.size());
+                let max = if state.round_trip >= Some(FAR) {
+                    state.stream_windows.1
+                } else {
+                    state.stream_windows.1 / 2
+                };
+                let wanted = max.saturating_sub(stream.receive_window.size());
                 let more = wanted.min(state.max_grown - state.grown);
                 if more > 0 && !is_scarce() {
                     stream.receive_window.grow(more);

@@ -238,7 +238,7 @@ impl State {
         let open = self.streams.get_mut(payload.stream).filter(|stream| stream.reset.is_none());
         match open {
             Some(stream) => {
-                stream.received.extend_from_slice(&inbound[..here]);
+                stream.receive(&inbound[..here]);
                 self.held += here;
             }
             None => self.release_connection(here),

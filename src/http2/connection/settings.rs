@@ -16,7 +16,7 @@ pub struct LocalSettings {
     pub max_streams: usize,
     /// The initial flow-control window of a stream, in bytes.
     pub stream_window: u32,
-    /// The window of a stream with a body being read; so a stuck stream holds less.
+    /// The window of a stream with a body being read; half of it where the peer is near. So a stuck stream holds less.
     pub max_stream_window: u32,
     /// The window of all streams together; at least 65,535.
     pub connection_window: u32,

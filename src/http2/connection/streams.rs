@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::super::flow::{ReceiveWindow, SendWindow};
 use super::super::head::ReceivedHead;
-use super::Reset;
+use super::{READ, Reset};
 
 /// Streams ended by the peer or by both sides that are remembered, to find frames that must not come.
 const MAX_CLOSED_BY_PEER: usize = 128;
@@ -83,6 +83,28 @@ impl StreamState {
     /// Whether more of the body may come.
     pub(super) fn is_receiving(&self) -> bool {
         self.reset.is_none() && !self.receive_ended
+    }
+
+    /// Keeps received bytes of the body. The buffer never has more room than the window allows beside the bytes that are
+    /// read and not released: a reader that stalls costs no more than its window.
+    pub(super) fn receive(&mut self, bytes: &[u8]) {
+        let needed = self.received.len() + bytes.len();
+        if needed > self.received.capacity() && needed > READ {
+            let window = usize::try_from(self.receive_window.size()).unwrap_or(usize::MAX);
+            let room = (2 * needed).min(window.saturating_sub(self.unreleased)).max(needed);
+            let mut larger = BytesMut::with_capacity(room);
+            larger.extend_from_slice(&self.received);
+            self.received = larger;
+        }
+        self.received.extend_from_slice(bytes);
+    }
+
+    /// The received bytes were read. A large buffer is not kept: it would wait empty for a reader that stalls.
+    pub(super) fn empty_received(&mut self) {
+        if self.received.capacity() > READ {
+            self.received = BytesMut::new();
+        }
+        self.received.clear();
     }
 
     /// Wakes the task that waits to read.

@@ -1,5 +1,7 @@
 //! What stops no other stream: resets, bodies that wait, heads that are too large.
 
+use std::time::Duration;
+
 use super::super::super::frame::{FrameHeader, kind};
 use super::*;
 use crate::http2::connection::Reset;
@@ -234,4 +236,52 @@ fn an_upload_that_is_not_read_leaves_half_of_the_window_to_others() {
     }
     assert!(unread <= 40 << 10, "{unread} bytes are not read");
     assert!(read > 1 << 20, "{read} bytes of the other passed");
+}
+
+/// Bytes of DATA that a client may send before more are released, once it was released all that it had.
+async fn window_at(round_trip: Duration) -> u32 {
+    let settings = LocalSettings { stream_window: 8 << 10, ..SETTINGS };
+    let mut peer = Peer::client(&settings);
+    tokio::time::advance(round_trip).await;
+    peer.send(kind::SETTINGS, flag::ACK, 0, &[]);
+    peer.send(kind::HEADERS, flag::END_HEADERS, 1, POST);
+    peer.send(kind::DATA, 0, 1, &[0; 8 << 10]);
+    peer.frames();
+    let (stream, mut read) = (peer.stream(0), BytesMut::new());
+    assert!(stream.poll_read(&Context::from_waker(Waker::noop()), &mut read).is_ready());
+    stream.release(read.len());
+    let frames = peer.frames();
+    let update =
+        frames.iter().find(|frame| (frame.header.kind, frame.header.stream) == (kind::WINDOW_UPDATE, 1));
+    update.expect("the window is opened").number()
+}
+
+/// A reader that stalls holds a whole window. So the window is as large as the round trip needs.
+#[tokio::test(start_paused = true)]
+async fn the_window_of_a_body_that_is_read_grows_with_the_round_trip() {
+    assert_eq!(window_at(Duration::from_micros(100)).await, 32 << 10);
+    assert_eq!(window_at(Duration::from_millis(1)).await, 32 << 10);
+    assert_eq!(window_at(Duration::from_millis(2)).await, 64 << 10);
+    assert_eq!(window_at(Duration::from_millis(80)).await, 64 << 10);
+}
+
+/// Room beyond the window would wait empty for a reader that stalls.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_waits_holds_no_more_room_than_its_window() {
+    let mut peer = Peer::client(&SETTINGS);
+    peer.send(kind::SETTINGS, flag::ACK, 0, &[]);
+    peer.send(kind::HEADERS, flag::END_HEADERS, 1, POST);
+    let context = Context::from_waker(Waker::noop());
+    let mut read = BytesMut::new();
+    for part in 0..20 {
+        peer.send(kind::DATA, 0, 1, &[0; 10_000]);
+        peer.send(kind::DATA, 0, 1, &[0; 16 << 10]);
+        let stream = peer.stream(0);
+        let room = stream.poll_unread(&context);
+        assert!((26_384..=64 << 10).contains(&room), "part {part}: {room}");
+        read.clear();
+        assert!(stream.poll_read(&context, &mut read).is_ready());
+        assert!(stream.poll_unread(&context) <= 16 << 10, "part {part}");
+        stream.release(read.len());
+    }
 }
