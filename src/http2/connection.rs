@@ -251,16 +251,20 @@ impl Http2Codec {
     pub fn poll(self: &Rc<Self>, context: &mut Context<'_>) -> Poll<Option<ReceivedRequest>> {
         self.register(context);
         let mut budget = READ * 4;
+        // A request is returned once the socket is read empty: a frame behind it may reset it.
+        let mut may_hold_more = false;
         loop {
             let mut state = self.state.borrow_mut();
-            if let Some((stream, head)) = state.requests.pop_front() {
+            if !may_hold_more && let Some((stream, head)) = state.requests.pop_front() {
                 drop(state);
                 let stream = StreamHandle::new(Rc::clone(self), stream);
                 return Poll::Ready(Some(ReceivedRequest { stream, head }));
             }
+            let before = budget;
             let progress =
                 state.end.is_none() && budget > 0 && self.poll_receive(context, &mut state, &mut budget);
-            if progress {
+            if progress || std::mem::take(&mut may_hold_more) {
+                may_hold_more = before - budget == READ && budget > 0;
                 continue;
             }
             let paused = state.is_paused();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::super::frame::{FrameHeader, kind};
 use super::*;
-use crate::http2::connection::Reset;
+use crate::http2::connection::{READ, Reset};
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut frame = BytesMut::new();
@@ -37,6 +37,21 @@ fn a_request_that_is_reset_for_a_fault_in_the_same_read_is_not_served() {
         peer.drive();
         assert_eq!(peer.requests.len(), 1, "the connection goes on");
     }
+}
+
+/// As above, where the request is at the end of what one read takes.
+#[test]
+fn a_request_whose_fault_is_in_the_next_read_is_not_served() {
+    let mut peer = Peer::client(&SETTINGS);
+    let post = frame(kind::HEADERS, flag::END_HEADERS, 1, POST);
+    let get = frame(kind::HEADERS, END, 3, GET);
+    let data = frame(kind::DATA, 0, 1, &vec![0; READ - post.len() - get.len() - 9]);
+    let fault = frame(kind::WINDOW_UPDATE, 0, 3, &[0; 4]);
+    let bytes = [post, data, get, fault].concat();
+    assert_eq!(bytes.len(), READ + 13);
+    peer.write(&bytes);
+    assert_eq!(peer.requests.len(), 1, "the first");
+    assert_eq!(peer.codes(), [(3, ErrorCode::PROTOCOL_ERROR)]);
 }
 
 #[test]
