@@ -7,7 +7,7 @@ use bytes::{Buf as _, BytesMut};
 use super::super::frame::{
     ErrorCode, FrameHeader, HEADER_LENGTH, MAX_PAYLOAD, flag, kind, put_goaway, put_ping, put_window_update,
 };
-use super::streams::Closed;
+use super::streams::{Closed, StreamState};
 use super::{
     ConnectionEnd, FrameError, Http2Codec, MAX_OUTBOUND, MAX_REPLIES, PING_ALIVE, PING_GOAWAY, PREFACE, READ,
     Reset, Role, State,
@@ -374,6 +374,9 @@ impl State {
             self.send_window.change(increment).map_err(|_| overflow)?;
             self.max_send_window = self.max_send_window.max(self.send_window.available());
             self.share_room();
+            // A stream that has used its half may send more.
+            let waits = |stream: &&mut StreamState| stream.wants_room && !stream.queued;
+            self.streams.iter_mut().filter(waits).for_each(StreamState::wake_writer);
             return Ok(());
         }
         if self.is_idle(id) {

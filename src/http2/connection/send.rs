@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf as _, BytesMut};
 
 use super::super::frame::{MAX_PAYLOAD, put_data};
+use super::streams::UploadQuota;
 use super::waiting::is_scarce;
 use super::{Http2Codec, KEPT_BUFFER, MAX_OUTBOUND, Role, SCARCE_OUTBOUND, State};
 
@@ -83,21 +84,26 @@ impl State {
         self.send_window.available().min(max.saturating_sub(self.outbound.len()))
     }
 
-    /// Bytes that one request may have on the way or unread: half of the connection's window while there are others, so
-    /// that a server that does not read one upload still gets the others.
-    fn max_unread(&self) -> usize {
+    /// What one request may send of its body. While there are others, half of the connection's window is its own, and what
+    /// is left above the other half. So a server that does not read one upload still gets the others, and one that reads
+    /// all of them stops none, however late it opens the window of a stream.
+    fn quota(&self) -> UploadQuota {
         let shared = self.role == Role::Client && self.streams.active() > 1;
-        if shared { self.max_send_window / 2 } else { usize::MAX }
+        if !shared {
+            return UploadQuota { own: usize::MAX, spare: usize::MAX };
+        }
+        let half = self.max_send_window / 2;
+        UploadQuota { own: half, spare: self.send_window.available().saturating_sub(half) }
     }
 
     /// Bytes of DATA that a stream may send now. 0: the present task is woken when it may.
     pub(super) fn poll_room(&mut self, id: u32, context: &Context<'_>) -> usize {
-        let (free, max_unread) = (self.free_room(), self.max_unread());
+        let (free, quota) = (self.free_room(), self.quota());
         let Some(stream) = self.streams.get_mut(id) else { return 0 };
         if stream.share == 0 && self.outbound.is_empty() {
             stream.share = usize::MAX;
         }
-        let window = stream.window(max_unread);
+        let window = stream.window(quota);
         // A stream without a share of its own waits behind those that wait already.
         let in_turn = stream.share != usize::MAX || self.room_waiters.is_empty();
         let room = if in_turn { free.min(window).min(stream.share) } else { 0 };
@@ -115,9 +121,9 @@ impl State {
     /// Appends DATA: as much of `data` as the stream may send. Returns the number of bytes. `last`: the stream ends
     /// after it.
     pub(super) fn put_data(&mut self, id: u32, data: &[u8], last: bool) -> usize {
-        let (free, max_unread) = (self.free_room(), self.max_unread());
+        let (free, quota) = (self.free_room(), self.quota());
         let Some(stream) = self.streams.get_mut(id) else { return 0 };
-        let sent = data.len().min(free).min(stream.window(max_unread)).min(stream.share);
+        let sent = data.len().min(free).min(stream.window(quota)).min(stream.share);
         stream.send_window.consume(sent);
         stream.unread = stream.unread.saturating_add(sent);
         if stream.share != usize::MAX {

@@ -59,6 +59,15 @@ pub(super) struct StreamState {
     writer: Option<Waker>,
 }
 
+/// What one stream may send of a connection's window.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UploadQuota {
+    /// Bytes that may be on the way or unread.
+    pub(super) own: usize,
+    /// Bytes that it may send beyond.
+    pub(super) spare: usize,
+}
+
 impl StreamState {
     pub(super) fn new(id: u32, receive: u32, send: u32) -> Self {
         Self {
@@ -70,9 +79,10 @@ impl StreamState {
         }
     }
 
-    /// Bytes that it may send now, with at most `max_unread` on the way or unread.
-    pub(super) fn window(&self, max_unread: usize) -> usize {
-        self.send_window.available().min(max_unread.saturating_sub(self.unread))
+    /// Bytes that it may send now.
+    pub(super) fn window(&self, quota: UploadQuota) -> usize {
+        let left = quota.own.saturating_sub(self.unread).max(quota.spare);
+        self.send_window.available().min(left)
     }
 
     /// Whether frames are still allowed in either direction.

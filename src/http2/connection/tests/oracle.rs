@@ -442,3 +442,21 @@ proptest! {
         run(with_h2_server(exchanges, windows, sizes));
     }
 }
+
+/// A server that opens the window of a stream late, as that is larger than half of the connection's window.
+#[test]
+fn uploads_to_a_server_with_large_stream_windows_are_whole() {
+    let upload = |length| Exchange {
+        up: Body { length, piece: 8_737, pause: 1, trailers: false, reset: None },
+        down: Body { length: 0, piece: 1, pause: 1, trailers: false, reset: None },
+        interim: false,
+    };
+    for connection_window in [65_535, 72_094, 200_000] {
+        let windows = (1_000, 91_591, 1 << 20, connection_window);
+        run(with_h2_server(
+            vec![upload(33_226), upload(132_775), upload(500_000)],
+            windows,
+            vec![99_723, 17_652],
+        ));
+    }
+}
