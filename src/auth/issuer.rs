@@ -74,14 +74,9 @@ impl Issuer {
         }
     }
 
-    /// The URL of its keys.
-    pub fn url(&self) -> String {
-        self.url.to_string()
-    }
-
-    /// Whether both have the same URL and trust the same certificates.
-    pub fn is_same(&self, other: &Self) -> bool {
-        self.url == other.url
+    /// Where its keys are fetched: the URL, and the certificates that are trusted there.
+    pub fn url(&self) -> &ServiceTarget {
+        &self.url
     }
 
     /// The keys that were fetched last.
@@ -102,6 +97,8 @@ impl Issuer {
             let ended = *fetches.borrow_and_update();
             let mut last = self.last_asked.lock();
             match *last {
+                // The first fetch goes on.
+                _ if ended == 0 => {}
                 // Another request has asked, and its fetch goes on.
                 Some(last) if last.fetches == ended && now < last.at + MAX_WAIT => {}
                 Some(last) if now < last.at + AT_MOST_EVERY => return false,
@@ -133,13 +130,13 @@ impl Issuer {
             let fetched = issuer.fetch().await;
             match &fetched {
                 Ok(()) if is_away => {
-                    tracing::info!(url = issuer.url(), "the keys of the issuer could be fetched again")
+                    tracing::info!(url = %issuer.url(), "the keys of the issuer could be fetched again")
                 }
                 Ok(()) => {}
                 Err(_) if is_away => {}
                 Err(error) => {
                     let url = issuer.url();
-                    tracing::warn!(url, %error, "the keys of the issuer could not be fetched; the last ones stay in force");
+                    tracing::warn!(%url, %error, "the keys of the issuer could not be fetched; the last ones stay in force");
                 }
             }
             is_away = fetched.is_err();

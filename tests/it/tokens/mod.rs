@@ -109,9 +109,17 @@ struct KeySetServer {
 
 impl KeySetServer {
     fn start(keys: &[&SigningKey]) -> Self {
+        let server = Self::behind_a_gate(keys);
+        server.backend.open_gate();
+        server
+    }
+
+    /// One that answers once its gate is open.
+    fn behind_a_gate(keys: &[&SigningKey]) -> Self {
         let document = Arc::new(Mutex::new(key_set(keys)));
         let shown = Arc::clone(&document);
         let backend = Backend::start(move |exchange| {
+            exchange.wait_at_gate();
             let body = shown.lock().expect("no panic inside").clone();
             exchange.write(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()));
             Next::KeepAlive

@@ -41,6 +41,27 @@ fn keys_rotate_and_the_last_ones_outlive_their_issuer() {
     ask(&gateway, &new.sign(&claims("carl"))).expect(200);
 }
 
+/// A request that comes during the first fetch waits for it, and asks for no other: the next unknown key may.
+#[test]
+fn a_request_during_the_first_fetch_leaves_the_next_one_to_a_new_key() {
+    let (old, new) = (SigningKey::new("old", Algorithm::ES256), SigningKey::new("new", Algorithm::ES256));
+    let issuer = KeySetServer::behind_a_gate(&[&old]);
+    let backend = Backend::ok();
+    let gateway = gateway(&backend, &sso(&issuer.url(), ""));
+    eventually("the first fetch", || (issuer.backend.count() == 1).then_some(()));
+    let first = old.sign(&claims("ann"));
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| ask(&gateway, &first).expect(200));
+        // The request waits; if it comes later, the keys are there.
+        std::thread::sleep(Duration::from_millis(100));
+        issuer.backend.open_gate();
+        asking.join().expect("no panic");
+    });
+    issuer.publish(&[&old, &new]);
+    ask(&gateway, &new.sign(&claims("bob"))).expect(200);
+    assert_eq!(issuer.backend.count(), 2);
+}
+
 #[test]
 fn a_key_that_leaves_ends_its_tokens() {
     let (old, new) = (SigningKey::new("old", Algorithm::ES256), SigningKey::new("new", Algorithm::ES256));
