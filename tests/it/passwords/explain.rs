@@ -108,7 +108,7 @@ fn wrong_credentials_are_charged_and_bounded_as_those_of_clients() {
 /// A flood of guesses does not keep the admin listener from its other requests: their hashes are computed elsewhere.
 #[test]
 fn guesses_do_not_delay_the_admin_listener() {
-    let folder = Folder::new(&line("ann", "good", 11));
+    let folder = Folder::new(&line("ann", "good", 10));
     let gateway = Gateway::start(&config(&folder, ""));
     let explained = Arc::new(AtomicUsize::new(0));
     std::thread::scope(|scope| {
