@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tollgate::auth::htpasswd::Users;
 use tollgate::auth::jwt::{ClaimsRules, KeySet, SecretKey, SignatureAlgorithm};
 use tollgate::auth::passwords::PasswordVerifier;
-use tollgate::auth::tokens::{NamedClaims, TokenVerifier, VerificationKeys};
+use tollgate::auth::tokens::{NamedClaims, TokenSettings, TokenVerifier, VerificationKeys};
 use tollgate::limit::units::Timestamp;
 
 fn main() {
@@ -28,7 +28,7 @@ const NOW: Timestamp = Timestamp(1_800_000_000_000_000);
 fn verifier(keys: VerificationKeys) -> Arc<TokenVerifier> {
     let rules = ClaimsRules { issuer: None, audience: None, leeway: 0 };
     let claims = NamedClaims { name: "sub".into(), tier: None, counted: Box::default() };
-    Arc::new(TokenVerifier::new(keys, rules, claims, [7; 16]))
+    Arc::new(TokenVerifier::new(Arc::new(TokenSettings { keys, rules, claims }), None, [7; 16]))
 }
 
 fn claims() -> Value {
@@ -90,7 +90,7 @@ fn find_remembered_token(bencher: Bencher<'_, '_>) {
 fn passwords() -> (Arc<PasswordVerifier>, String) {
     let file = format!("ann:{}\n", bcrypt::hash("secret", 10).expect("a hash"));
     let users = Users::parse(file.as_bytes()).expect("a good file");
-    (Arc::new(PasswordVerifier::new(users, [7; 16])), STANDARD.encode("ann:secret"))
+    (Arc::new(PasswordVerifier::new(Arc::new(users), [7; 16])), STANDARD.encode("ann:secret"))
 }
 
 #[divan::bench(sample_count = 10, sample_size = 1)]

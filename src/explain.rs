@@ -4,6 +4,7 @@ mod description;
 pub(crate) mod json;
 mod live;
 mod request;
+mod resolution;
 pub(crate) mod text;
 
 pub use live::{LiveCredential, PendingCredential, Running, explain_live, pending_credential};
@@ -11,23 +12,24 @@ pub use request::{ExplainFault, ExplainRequest};
 
 use http::StatusCode;
 
-use crate::clock::Clock;
+use crate::auth::method::AuthMethod;
 use crate::http1::request::{RequestError, RequestHead};
 use crate::limit::units::{Cost, Fingerprint};
 use crate::plan::action::{ResponseContent, RouteAction};
 use crate::plan::admission::{self, LimitCheck};
-use crate::plan::auth::{AuthMethod, NamedConsumer, VerifiedCredential};
-use crate::plan::loop_mark::LoopMark;
-use crate::plan::resolve::{EarlyResponse, Peer, Resolution, RoutedRequest, resolve};
+use crate::plan::auth::NamedConsumer;
+use crate::plan::resolve::{EarlyResponse, RoutedRequest};
+use crate::plan::seen_request::SeenRequest;
 use crate::plan::trial::Trial;
 use crate::plan::{
     LimitIndex, LimitUse, Mode, PathEdit, Plan, Redirect, Route, TierIndex, Upstream, UpstreamIndex,
 };
 use crate::route::client::{AddressRefusal, ClientAddress};
-use crate::route::content::RequestContent;
 use crate::route::key::{KeySecret, Missing};
 use crate::route::mask::{Masking, ShortIds};
 use crate::route::{self, Conditions, Match, RouteIndex};
+
+use resolution::{Resolution, Stop, Unresolved, resolved};
 
 /// Why a credential is not verified without a running gateway.
 const OFFLINE: &str = "only a running gateway verifies passwords and tokens (`--live`)";
@@ -185,25 +187,11 @@ pub fn explain(plan: &Plan, request: &ExplainRequest) -> Explanation {
         Ok(head) => {
             // Owners are not used without a running gateway, so any secret will do.
             let secret = KeySecret::Process([0; 16]);
-            let verified = VerifiedCredential::unknown(Clock::system().now());
-            let resolution = resolved(plan, request, &head, (&secret, None), &verified);
+            let resolution = resolved(plan, request, &head, (&secret, None), None);
             Explanation::of(plan, request, &head, &resolution, None, OFFLINE)
         }
         Err(fault) => Explanation::refused(plan, request, fault),
     }
-}
-
-/// The request as the gateway resolves it.
-fn resolved<'p, 'r>(
-    plan: &'p Plan,
-    request: &ExplainRequest,
-    head: &'r RequestHead<'r>,
-    (secret, loop_mark): (&KeySecret, Option<&LoopMark>),
-    verified: &'p VerifiedCredential,
-) -> Resolution<'p, 'r> {
-    // With TLS, so that the route behind a redirect is explained too.
-    let peer = Peer { address: request.peer, secure: true, subject: None };
-    resolve(plan, secret, loop_mark, head, peer, verified, Some(&RequestContent::Unknown))
 }
 
 impl Explanation {
@@ -232,17 +220,23 @@ impl Explanation {
         ids: Option<&ShortIds>,
         reason: &'static str,
     ) -> Self {
-        let Resolution { client, host, route, seen, outcome } = resolution;
-        let early = outcome.as_ref().err();
-        let unverified = match early {
-            Some(EarlyResponse::Unverified(auth)) => Some(match plan.auth(*auth).method {
-                AuthMethod::Forward(_) => "a service decides about the request, and is not asked here",
-                _ => reason,
-            }),
-            _ => None,
+        let Resolution { client, host, route, outcome } = resolution;
+        let (routed, stop, seen) = match outcome {
+            Ok(routed) => (Some(routed), None, None),
+            Err(Unresolved { stop, seen }) => (None, Some(stop), seen.as_deref()),
         };
-        let routed = outcome.as_ref().ok();
-        let request = routed.map(RoutedRequest::request).or_else(|| seen.as_ref().map(|seen| seen.request()));
+        let (answer, unverified) = match stop {
+            Some(Stop::Answered(response)) => (Some(ExplainedAnswer::of(plan, response)), None),
+            Some(Stop::Unverified(auth)) => (
+                None,
+                Some(match plan.auth(*auth).method {
+                    AuthMethod::Forward(_) => "a service decides about the request, and is not asked here",
+                    _ => reason,
+                }),
+            ),
+            None => (None, None),
+        };
+        let request = routed.map(RoutedRequest::request).or_else(|| seen.map(SeenRequest::request));
         let (others, untold) =
             request.as_ref().map_or_else(Default::default, |request| others(plan, request));
         let route_taken = request.zip(*route);
@@ -259,7 +253,7 @@ impl Explanation {
             consumer: routed
                 .and_then(|routed| routed.consumer)
                 .map(|named| ExplainedConsumer::of(plan, named)),
-            answer: early.filter(|_| unverified.is_none()).map(|early| ExplainedAnswer::of(plan, early)),
+            answer,
             unverified,
             route: route_taken,
             others,
@@ -287,8 +281,6 @@ impl ExplainedAnswer {
                 rule.map_or_else(|| reason.detail.to_string(), |rule| rule.words().to_owned())
             }
             EarlyResponse::Unauthenticated(failure) => failure.fault.detail().into(),
-            EarlyResponse::Unverified(_) => "the credential is not verified".into(),
-            EarlyResponse::Unread => "the body is not known".into(),
             EarlyResponse::Redirect(location) => format!("to `{}`", without_credentials(plan, location)),
             EarlyResponse::Preflight => "a browser's preflight".into(),
             EarlyResponse::Options => "what the server as a whole can do".into(),

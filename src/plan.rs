@@ -1,12 +1,12 @@
 //! The compiled plan: the meaning of `gateway.toml`. `config` builds it, `proxy` runs it.
 //!
-//! A reload replaces it as a whole, and no setting in it ever changes. Some of [`Plan::auths`] change inside, behind
-//! locks of their own: the credentials that were verified and are remembered, the keys that an issuer publishes, and the
-//! kept connections to a service.
+//! It is data: a reload replaces it as a whole, and nothing in it ever changes. What is learned while it runs is elsewhere:
+//! counters in the store, credentials in [`AuthRuntime`](crate::auth::runtime::AuthRuntime).
 
 pub mod action;
 pub mod admin;
 pub mod admission;
+mod assemble;
 pub mod auth;
 pub mod certificates;
 pub mod cors;
@@ -41,21 +41,21 @@ use crate::limit::units::{Micros, Timestamp};
 use crate::measure::JsonPointer;
 use crate::route::client::{AddressRules, ClientRule};
 use crate::route::exemptions::Exemptions;
-use crate::route::guarded_headers::GuardedHeaders;
-use crate::route::key::{Key, Part};
+use crate::route::key::Key;
 use crate::route::path::{EncodedDots, PathMatching};
 use crate::route::{Conditions, RouteIndex, RouteTable};
 use crate::store::redis::settings as redis;
 use crate::store::{OnError, ParamsId, SharedKeyInfo};
 use action::{ErrorPages, RouteAction};
 use admin::Admin;
-use auth::AuthMethod;
+use assemble::Derived;
 use cost::CostRule;
 use log::Log;
 use target::TargetTemplate;
 use template::{BodyTemplate, HeaderTemplate};
 use trial::Trial;
 
+pub use assemble::PlanSections;
 pub use ratelimit::{RatelimitHeaders, RatelimitPolicies};
 pub use statuses::StatusSet;
 pub use trace::Trace;
@@ -89,64 +89,7 @@ pub struct Plan {
     pub table: RouteTable,
     /// `[errors]`.
     pub errors: ErrorPages,
-    /// What services answer with: no client sends it.
-    pub guarded: GuardedHeaders,
-    /// Whether a text of the file has values of the request.
-    pub has_templates: bool,
-}
-
-impl Plan {
-    /// Has the verifiers of tokens keep the claims by which limits count.
-    #[must_use]
-    pub fn with_counted_claims(mut self) -> Self {
-        let parts = self.limits.iter().flat_map(|limit| &limit.key.parts);
-        let claims = parts.filter_map(|part| match part {
-            Part::JwtClaim(claim) => Some(claim.as_str().into()),
-            _ => None,
-        });
-        let mut claims: Vec<Box<str>> = claims.collect();
-        claims.sort_unstable();
-        claims.dedup();
-        for auth in &mut self.auths {
-            if let AuthMethod::Tokens(tokens) = &mut auth.method
-                && let Some(tokens) = Arc::get_mut(tokens)
-            {
-                tokens.count_claims(claims.clone().into());
-            }
-        }
-        self
-    }
-
-    /// Marks the routes whose limits count by values in bodies.
-    #[must_use]
-    pub fn with_read_bodies(mut self) -> Self {
-        let limits = &self.limits;
-        for route in &mut self.routes {
-            let limits = route.limits.iter().filter_map(|used| limits.get(used.limit.0));
-            let keys: Vec<_> = limits.map(|limit| &limit.key).collect();
-            route.reads_body = keys.iter().any(|key| key.reads_body());
-            // A pointer that occurs twice is read twice in the same pass.
-            route.json_pointers = keys.iter().flat_map(|key| key.json_pointers()).cloned().collect();
-        }
-        self
-    }
-
-    /// Marks the limits whose costs are corrected after the response.
-    #[must_use]
-    pub fn with_settled_limits(mut self) -> Self {
-        let uses = self.routes.iter().flat_map(|route| &route.limits);
-        let settled = uses.filter(|used| used.cost.settled().is_some()).map(|used| used.limit.0);
-        let settled: Vec<_> = settled.collect();
-        if !settled.is_empty() {
-            self.log.access.add_settled();
-        }
-        for limit in settled {
-            let Some(limit) = self.limits.get_mut(limit) else { continue };
-            let of_tiers = limit.tiers.iter_mut().flat_map(|tier| &mut tier.policies);
-            limit.policies.iter_mut().chain(of_tiers).for_each(|policy| policy.remote.settles = true);
-        }
-        self
-    }
+    derived: Derived,
 }
 
 /// A limit's index in [`Plan::limits`].
@@ -456,37 +399,6 @@ impl Plan {
     /// The upstream at `index`.
     pub fn upstream(&self, index: UpstreamIndex) -> &Arc<Upstream> {
         &self.upstreams[index.0]
-    }
-}
-
-impl Plan {
-    /// Notes whether a text of the file has values of the request.
-    #[must_use]
-    pub fn with_templates(mut self) -> Self {
-        let has = |headers: &[(_, HeaderTemplate)]| headers.iter().any(|(_, value)| value.has_values());
-        let rejects = |reject: &Option<Arc<Reject>>| {
-            let of = |reject: &Arc<Reject>| {
-                has(&reject.headers) || reject.body.as_ref().is_some_and(BodyTemplate::has_values)
-            };
-            reject.as_ref().is_some_and(of)
-        };
-        let responds = |action: &RouteAction| match action {
-            RouteAction::Respond(response) => {
-                has(&response.headers)
-                    || response.content.as_ref().is_some_and(|content| content.body.has_values())
-            }
-            RouteAction::Forward(_) | RouteAction::Split(_) | RouteAction::Redirect(_) => false,
-        };
-        let of_route = |route: &Route| {
-            let edits = [&route.request_headers, &route.response_headers];
-            edits.into_iter().any(|edits| has(&edits.set))
-                || rejects(&route.reject)
-                || responds(&route.action)
-        };
-        self.has_templates = self.errors.has_values()
-            || self.limits.iter().any(|limit| rejects(&limit.reject))
-            || self.routes.iter().any(of_route);
-        self
     }
 }
 

@@ -30,6 +30,7 @@ use tokio::sync::{mpsc, watch as life};
 
 use crate::admin::AdminListener;
 use crate::auth::password_lanes::PasswordLanes;
+use crate::auth::runtime::AuthRuntime;
 use crate::auth::verification_pool::VerificationPool;
 use crate::clock::Clock;
 use crate::config::{self, NamedFile, Report};
@@ -338,7 +339,7 @@ fn share(
     life: life::Receiver<Life>,
     control: Control,
 ) -> Result<Shared, ServeError> {
-    let (secret, mark) = (random()?, random()?);
+    let (secret, credentials, mark) = (random()?, random()?, random()?);
     let store = Store::new(plan.store.max_keys, plan.store.shared.clone()).map_err(|error| {
         let counters = "reserve the counters of `max_keys` in [store]";
         ServeError::System(counters, io::Error::new(io::ErrorKind::OutOfMemory, error))
@@ -350,6 +351,7 @@ fn share(
         clock,
         secret: KeySecret::Process(secret),
         loop_mark: LoopMark::new(u64::from_le_bytes(mark)),
+        auth: AuthRuntime::new(credentials),
         verification: VerificationPool::new(plan.server.workers.div_ceil(2), MAX_UNVERIFIED),
         passwords: PasswordLanes::new(plan.server.workers.div_ceil(2), MAX_UNCHECKED),
         metrics: Metrics::new(plan.server.workers),

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::auth::password_lanes::PasswordLanes;
+use crate::auth::runtime::{AuthRuntime, AuthState};
 use crate::auth::verification_pool::VerificationPool;
 use crate::clock::Clock;
 use crate::plan::Plan;
@@ -47,6 +48,8 @@ pub struct Shared {
     pub secret: KeySecret,
     /// Shows that a request has passed this process before.
     pub loop_mark: LoopMark,
+    /// What the auths have learned.
+    pub auth: AuthRuntime,
     /// Verifies credentials.
     pub verification: VerificationPool,
     /// The passwords that are being checked.
@@ -83,6 +86,11 @@ impl Shared {
     /// Keys the fingerprints of clients' keys under this plan.
     pub fn secret(&self, plan: &Plan) -> KeySecret {
         plan.store.shared.as_ref().map_or(self.secret, |shared| KeySecret::Fleet(shared.secret.0))
+    }
+
+    /// What the auths of this plan have learned, in their order.
+    pub fn auth_states(&self, plan: &Plan) -> Box<[AuthState]> {
+        self.auth.states(plan.auth_methods())
     }
 
     /// Keys the short ids of masked values under this plan: the same in all gateways of a fleet with a secret, else of

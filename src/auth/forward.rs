@@ -73,7 +73,7 @@ pub struct ForwardSettings {
 /// A service that decides about requests.
 #[derive(Debug)]
 pub struct ForwardAuth {
-    settings: ForwardSettings,
+    settings: Arc<ForwardSettings>,
     /// Keys the hashes of questions, identities and credentials.
     secret: [u8; 16],
     answers: Arc<AnswerCache>,
@@ -132,13 +132,13 @@ impl From<ServiceConnectError> for AskError {
 
 impl ForwardAuth {
     /// A service that was asked nothing yet. Its answers are remembered in `answers`, by hashes keyed with `secret`.
-    pub fn new(settings: ForwardSettings, answers: Arc<AnswerCache>, secret: [u8; 16]) -> Self {
+    pub fn new(settings: Arc<ForwardSettings>, answers: Arc<AnswerCache>, secret: [u8; 16]) -> Self {
         let (redirected, in_flight) = (Remembered::new(secret), AtomicUsize::new(0));
         Self { settings, secret, answers, redirected, in_flight, idle: Mutex::default() }
     }
 
     /// What the file says of it.
-    pub fn settings(&self) -> &ForwardSettings {
+    pub fn settings(&self) -> &Arc<ForwardSettings> {
         &self.settings
     }
 

@@ -25,7 +25,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// The users of a file, and the passwords that were good lately.
 #[derive(Debug)]
 pub struct PasswordVerifier {
-    users: Users,
+    users: Arc<Users>,
     /// The hashes that stand in for users that are not known.
     dummies: Vec<PasswordHash>,
     secret: [u8; 16],
@@ -47,12 +47,12 @@ pub struct WrongPassword;
 
 impl PasswordVerifier {
     /// A verifier that remembers no password yet, by a hash keyed with `secret`.
-    pub fn new(users: Users, secret: [u8; 16]) -> Self {
+    pub fn new(users: Arc<Users>, secret: [u8; 16]) -> Self {
         Self { dummies: users.hashes(), users, secret, remembered: Remembered::new(secret) }
     }
 
     /// The users.
-    pub fn users(&self) -> &Users {
+    pub fn users(&self) -> &Arc<Users> {
         &self.users
     }
 
@@ -129,7 +129,10 @@ mod tests {
     fn verifier() -> Arc<PasswordVerifier> {
         let hash = |password| bcrypt::hash(password, 4).expect("a hash");
         let file = format!("ann:{}\nb\u{f6}b:{}\n", hash("se:cret"), hash("pass"));
-        Arc::new(PasswordVerifier::new(Users::parse(file.as_bytes()).expect("a good file"), [7; 16]))
+        Arc::new(PasswordVerifier::new(
+            Arc::new(Users::parse(file.as_bytes()).expect("a good file")),
+            [7; 16],
+        ))
     }
 
     fn basic(text: impl AsRef<[u8]>) -> Vec<u8> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::fetch::ServiceTarget;
 use super::issuer::{Issuer, Keys};
 use super::jwt::{
     Claims, ClaimsFault, ClaimsRules, KeySet, SecretKey, SignatureAlgorithm, SignedToken, TokenFault,
@@ -14,29 +15,26 @@ use crate::route::identity::{Identity, MAX_NAME};
 /// Microseconds of a second.
 const SECOND: u64 = 1_000_000;
 
-/// How tokens are verified, and the ones that were.
-#[derive(Debug)]
-pub struct TokenVerifier {
-    keys: VerificationKeys,
-    rules: ClaimsRules,
-    /// The claim that names the consumer.
-    name: Box<str>,
-    /// The claim that names its tier.
-    tier: Option<Box<str>>,
-    /// Claims that limits count by.
-    claims: Box<[Box<str>]>,
-    remembered: Remembered<Identity>,
+/// What the file says of tokens.
+#[derive(Debug, PartialEq)]
+pub struct TokenSettings {
+    /// What verifies signatures.
+    pub keys: VerificationKeys,
+    /// The rules for the claims.
+    pub rules: ClaimsRules,
+    /// The claims that are of use.
+    pub claims: NamedClaims,
 }
 
 /// What verifies signatures. A public key never verifies HS256, nor a secret another algorithm.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub enum VerificationKeys {
     /// HS256 by this secret.
     Secret(Box<SecretKey>),
     /// These algorithms by keys of a file.
     File(KeySet, Box<[SignatureAlgorithm]>),
-    /// These algorithms by keys that an issuer publishes.
-    Issuer(Arc<Issuer>, Box<[SignatureAlgorithm]>),
+    /// These algorithms by keys that an issuer publishes at this URL.
+    Issuer(ServiceTarget, Box<[SignatureAlgorithm]>),
 }
 
 /// The claims that are of use.
@@ -50,6 +48,15 @@ pub struct NamedClaims {
     pub counted: Box<[Box<str>]>,
 }
 
+/// Verifies tokens, and remembers those that it has verified.
+#[derive(Debug)]
+pub struct TokenVerifier {
+    settings: Arc<TokenSettings>,
+    /// The issuer whose keys are fetched, if the keys are an issuer's.
+    issuer: Option<Arc<Issuer>>,
+    remembered: Remembered<Identity>,
+}
+
 /// A token to verify, with the keys as they are now.
 #[derive(Debug)]
 pub struct TokenVerification {
@@ -59,43 +66,59 @@ pub struct TokenVerification {
     now: Timestamp,
 }
 
-impl TokenVerifier {
-    /// A verifier that remembers no token yet, by a hash keyed with `secret`.
-    pub fn new(keys: VerificationKeys, rules: ClaimsRules, claims: NamedClaims, secret: [u8; 16]) -> Self {
-        let NamedClaims { name, tier, counted } = claims;
-        Self { keys, rules, name, tier, claims: counted, remembered: Remembered::new(secret) }
-    }
-
-    /// Keeps these claims of tokens, by which limits count.
-    pub fn count_claims(&mut self, claims: Box<[Box<str>]>) {
-        self.claims = claims;
-    }
-
+impl TokenSettings {
     /// What verifies tokens: ``the keys of `https://idp.example.com/keys` ``.
     pub fn keys_words(&self) -> String {
         match &self.keys {
             VerificationKeys::Secret(_) => "a secret (HS256)".to_owned(),
             VerificationKeys::File(keys, _) if keys.len() == 1 => "1 public key".to_owned(),
             VerificationKeys::File(keys, _) => format!("{} public keys", keys.len()),
-            VerificationKeys::Issuer(issuer, _) => format!("the keys of `{}`", issuer.url()),
+            VerificationKeys::Issuer(url, _) => format!("the keys of `{url}`"),
         }
     }
 
-    /// The issuer whose keys are fetched.
-    pub fn issuer(&self) -> Option<&Arc<Issuer>> {
+    /// Where the keys of an issuer are fetched.
+    pub fn issuer(&self) -> Option<&ServiceTarget> {
         match &self.keys {
-            VerificationKeys::Issuer(issuer, _) => Some(issuer),
+            VerificationKeys::Issuer(url, _) => Some(url),
             VerificationKeys::Secret(_) | VerificationKeys::File(..) => None,
         }
     }
 
-    /// Uses the keys that `last` has fetched, if it is the same issuer.
-    pub fn adopt_issuer(&mut self, last: &Arc<Issuer>) {
-        if let VerificationKeys::Issuer(issuer, _) = &mut self.keys
-            && issuer.is_same(last)
-        {
-            *issuer = Arc::clone(last);
+    fn identify(&self, claims: &Claims, now: Timestamp) -> Result<Identity, TokenFault> {
+        let end = claims.check(&self.rules, now.0 / SECOND).map_err(TokenFault::Claims)?;
+        let short = |text: &String| encoded(text).len() <= MAX_NAME;
+        let NamedClaims { name, tier, counted } = &self.claims;
+        let name = claims.text(name).filter(short).ok_or(TokenFault::Claims(ClaimsFault::Name))?;
+        let tier = tier.as_ref().and_then(|tier| claims.text(tier));
+        if tier.as_ref().is_some_and(|tier| !short(tier)) {
+            return Err(TokenFault::Claims(ClaimsFault::Name));
         }
+        let text = |claim: &str| Some((claim.into(), claims.text(claim)?.into()));
+        Ok(Identity {
+            name: name.into(),
+            tier: tier.map(Into::into),
+            claims: counted.iter().filter_map(|claim| text(claim)).collect(),
+            fields: Box::default(),
+            expires: Timestamp(end.saturating_mul(SECOND)),
+        })
+    }
+}
+
+impl TokenVerifier {
+    /// A verifier that remembers no token yet, by a hash keyed with `secret`. `issuer` is that of the settings.
+    pub fn new(settings: Arc<TokenSettings>, issuer: Option<Arc<Issuer>>, secret: [u8; 16]) -> Self {
+        Self { settings, issuer, remembered: Remembered::new(secret) }
+    }
+
+    /// What the file says.
+    pub fn settings(&self) -> &Arc<TokenSettings> {
+        &self.settings
+    }
+
+    /// The issuer whose keys are fetched.
+    pub fn issuer(&self) -> Option<&Arc<Issuer>> {
+        self.issuer.as_ref()
     }
 
     /// The consumer of a token that was verified before and has not expired. `None`: it has to be verified.
@@ -113,24 +136,6 @@ impl TokenVerifier {
         let keys = self.issuer().map(|issuer| issuer.keys());
         TokenVerification { verifier: Arc::clone(self), token: token.into(), keys, now }
     }
-
-    fn identify(&self, claims: &Claims, now: Timestamp) -> Result<Identity, TokenFault> {
-        let end = claims.check(&self.rules, now.0 / SECOND).map_err(TokenFault::Claims)?;
-        let short = |text: &String| encoded(text).len() <= MAX_NAME;
-        let name = claims.text(&self.name).filter(short).ok_or(TokenFault::Claims(ClaimsFault::Name))?;
-        let tier = self.tier.as_ref().and_then(|tier| claims.text(tier));
-        if tier.as_ref().is_some_and(|tier| !short(tier)) {
-            return Err(TokenFault::Claims(ClaimsFault::Name));
-        }
-        let text = |claim: &str| Some((claim.into(), claims.text(claim)?.into()));
-        Ok(Identity {
-            name: name.into(),
-            tier: tier.map(Into::into),
-            claims: self.claims.iter().filter_map(|claim| text(claim)).collect(),
-            fields: Box::default(),
-            expires: Timestamp(end.saturating_mul(SECOND)),
-        })
-    }
 }
 
 impl TokenVerification {
@@ -141,7 +146,7 @@ impl TokenVerification {
 
     /// Whether it takes so little time that a worker may do it.
     pub fn is_quick(&self) -> bool {
-        matches!(self.verifier.keys, VerificationKeys::Secret(_))
+        matches!(self.verifier.settings.keys, VerificationKeys::Secret(_))
     }
 
     /// Verifies the token, and remembers it if it is good.
@@ -152,13 +157,13 @@ impl TokenVerification {
     pub fn run(&self) -> Result<Arc<Identity>, TokenFault> {
         let verifier = &*self.verifier;
         let token = SignedToken::parse(&self.token)?;
-        let claims = match (&verifier.keys, &self.keys) {
+        let claims = match (&verifier.settings.keys, &self.keys) {
             (VerificationKeys::Secret(secret), _) => token.verify_secret(secret),
             (VerificationKeys::File(keys, allowed), _) => token.verify_public(keys, allowed),
             (VerificationKeys::Issuer(_, allowed), Some(keys)) => token.verify_public(&keys.set, allowed),
             (VerificationKeys::Issuer(..), None) => Err(TokenFault::UnknownKey),
         }?;
-        let identity = Arc::new(verifier.identify(&claims, self.now)?);
+        let identity = Arc::new(verifier.settings.identify(&claims, self.now)?);
         let generation = self.keys.as_ref().map_or(0, |keys| keys.generation);
         verifier.remembered.keep(&self.token, generation, Arc::clone(&identity), identity.expires);
         Ok(identity)

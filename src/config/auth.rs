@@ -9,9 +9,9 @@ use super::table::ConfigTable;
 use super::text::{Cursor, SyntaxError};
 use super::value::{ConfigValue, Entry};
 use super::{basic, forward, jwt};
-use crate::auth::forward::answers::AnswerCache;
+use crate::auth::method::{ApiKeys, AuthMethod};
 use crate::plan::LimitIndex;
-use crate::plan::auth::{ApiKeys, Auth, AuthIndex, AuthMethod, RouteAuth};
+use crate::plan::auth::{Auth, AuthIndex, RouteAuth};
 use crate::route::credential::CredentialSource;
 
 const TYPES: [(&str, AuthType); 4] = [
@@ -44,8 +44,8 @@ pub(super) struct AuthDraft {
     pub(super) auth: Option<Auth>,
 }
 
-/// Reads one entry of `[auth]`. The services of all entries share `answers`.
-pub(super) fn read(entry: &Entry<'_>, limits: &Directory<'_>, answers: &Arc<AnswerCache>) -> AuthDraft {
+/// Reads one entry of `[auth]`. `counted` are the claims by which limits count.
+pub(super) fn read(entry: &Entry<'_>, limits: &Directory<'_>, counted: &[Box<str>]) -> AuthDraft {
     name::check_label(entry.key, entry.key_span, entry.value.reader());
     let mut draft = AuthDraft {
         name: entry.key.into(),
@@ -55,14 +55,14 @@ pub(super) fn read(entry: &Entry<'_>, limits: &Directory<'_>, answers: &Arc<Answ
         auth: None,
     };
     let table = entry.value.table(&quoted(&format!("[auth.{}]", entry.key)));
-    draft.auth = table.and_then(|table| auth(table, limits, answers, &mut draft));
+    draft.auth = table.and_then(|table| auth(table, limits, counted, &mut draft));
     draft
 }
 
 fn auth(
     mut table: ConfigTable<'_>,
     limits: &Directory<'_>,
-    answers: &Arc<AnswerCache>,
+    counted: &[Box<str>],
     draft: &mut AuthDraft,
 ) -> Option<Auth> {
     let kind = table.require("type", "\"api-key\"", |value| value.choice(&TYPES));
@@ -83,7 +83,7 @@ fn auth(
             (Some(CredentialSource::Basic), passwords)
         }
         AuthType::Forward => {
-            let forward = forward::read(&mut table, answers);
+            let forward = forward::read(&mut table);
             (Some(CredentialSource::Request), forward.map(|forward| AuthMethod::Forward(Arc::new(forward))))
         }
         AuthType::Jwt => {
@@ -91,7 +91,11 @@ fn auth(
                 Some(value) => source(value),
                 None => Some(CredentialSource::Bearer),
             };
-            (source, jwt::read(&mut table, &draft.name).map(|tokens| AuthMethod::Tokens(Arc::new(tokens))))
+            (
+                source,
+                jwt::read(&mut table, &draft.name, counted)
+                    .map(|tokens| AuthMethod::Tokens(Arc::new(tokens))),
+            )
         }
     };
     let realm = table.or("realm", draft.name.to_string(), |value| value.text()?.parse("a realm", realm));

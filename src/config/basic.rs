@@ -1,15 +1,12 @@
 //! The keys of an `[auth.NAME]` with `type = "basic"`. The file holds secrets: no message shows a line of it.
 
-use rustix::rand::{GetRandomFlags, getrandom};
-
 use super::named_file::MAX_TABLE_BYTES;
 use super::report::OtherLine;
 use super::value::ConfigValue;
 use crate::auth::htpasswd::{LineFault, Users};
-use crate::auth::passwords::PasswordVerifier;
 
 /// Reads the file that `value` names. `None` if it has faults.
-pub(super) fn read(value: &ConfigValue<'_>) -> Option<PasswordVerifier> {
+pub(super) fn read(value: &ConfigValue<'_>) -> Option<Users> {
     let path = value.text()?;
     let bytes = value.file_at(&path, MAX_TABLE_BYTES)?;
     let at = |line| OtherLine { file: path.as_str().to_owned(), line };
@@ -26,12 +23,7 @@ pub(super) fn read(value: &ConfigValue<'_>) -> Option<PasswordVerifier> {
         let help = "add one: `htpasswd -nB NAME` asks for the password and prints the line";
         value.reader().warn_in(value.span(), at(1), "the file names no user", help);
     }
-    let mut secret = [0; 16];
-    if getrandom(&mut secret, GetRandomFlags::empty()).is_err() {
-        value.fault("the system has no random numbers", "look at `/dev/urandom`");
-        return None;
-    }
-    Some(PasswordVerifier::new(users, secret))
+    Some(users)
 }
 
 fn help(fault: LineFault) -> &'static str {

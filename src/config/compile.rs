@@ -13,8 +13,7 @@ use super::routes;
 use super::{consumer_rules as consumers, limits, other_methods, server, sticky, upstreams};
 use crate::limit::Algorithm;
 use crate::plan::cost::CostRule;
-use crate::plan::{Endpoint, Limit, Mode, Plan, Policy, Protocol, Server, Upstream};
-use crate::route::guarded_headers::GuardedHeaders;
+use crate::plan::{Endpoint, Limit, Mode, Plan, PlanSections, Policy, Protocol, Server, Upstream};
 use crate::route::key::Part;
 use crate::route::path::PathMatching;
 use crate::route::{Conditions, RouteIndex, RouteTable};
@@ -58,32 +57,20 @@ pub(super) fn compile(draft: FileDraft, reader: &Diagnostics<'_>) -> Option<Plan
         return None;
     }
     let sticky_key = sticky::shared_key(&draft.store);
-    Some(
-        Plan {
-            server: draft.server,
-            admin: draft.admin,
-            store: draft.store,
-            log: draft.log,
-            trace: draft.trace.map(Arc::new),
-            limits: draft.limits.into_iter().map(|draft| draft.limit).collect::<Option<_>>()?,
-            auths: draft.auths.into_iter().map(|draft| draft.auth).collect::<Option<_>>()?,
-            upstreams: draft
-                .upstreams
-                .into_iter()
-                .map(|draft| draft.finish(sticky_key).map(Arc::new))
-                .collect::<Option<_>>()?,
-            routes: draft.routes.into_iter().map(|draft| draft.route).collect::<Option<_>>()?,
-            table,
-            errors: draft.errors,
-            guarded: GuardedHeaders::default(),
-            has_templates: false,
-        }
-        .with_templates()
-        .with_guarded_headers()
-        .with_counted_claims()
-        .with_read_bodies()
-        .with_settled_limits(),
-    )
+    let upstreams = draft.upstreams.into_iter().map(|draft| draft.finish(sticky_key).map(Arc::new));
+    Some(Plan::assemble(PlanSections {
+        server: draft.server,
+        admin: draft.admin,
+        store: draft.store,
+        log: draft.log,
+        trace: draft.trace.map(Arc::new),
+        limits: draft.limits.into_iter().map(|draft| draft.limit).collect::<Option<_>>()?,
+        auths: draft.auths.into_iter().map(|draft| draft.auth).collect::<Option<_>>()?,
+        upstreams: upstreams.collect::<Option<_>>()?,
+        routes: draft.routes.into_iter().map(|draft| draft.route).collect::<Option<_>>()?,
+        table,
+        errors: draft.errors,
+    }))
 }
 
 /// A key by a certificate's subject has no effect if no client is asked for a certificate.

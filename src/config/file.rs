@@ -1,6 +1,6 @@
 //! The allowed sections of `gateway.toml`, read in the order in which they refer to each other.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use toml::de::DeTable;
 
@@ -17,6 +17,7 @@ use crate::plan::action::ErrorPages;
 use crate::plan::admin::Admin;
 use crate::plan::log::Log;
 use crate::plan::{Server, StoreSettings, Trace};
+use crate::route::key::Part;
 
 /// All sections of a file; those with errors are missing.
 pub(super) struct FileDraft {
@@ -56,8 +57,8 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, reader: &'a Diagnostics<'a>) -
     });
     let limit_names = || Directory::new("limit", limits.iter().map(|limit| &*limit.name));
     let (auth_entries, names) = (entries(&mut file, "auth"), limit_names());
-    let answers = Arc::default();
-    let auths: Vec<_> = auth_entries.iter().map(|entry| auth::read(entry, &names, &answers)).collect();
+    let claims = counted_claims(&limits);
+    let auths: Vec<_> = auth_entries.iter().map(|entry| auth::read(entry, &names, &claims)).collect();
     let log = log::read(log_table, &auths);
     let server_limits = server_limits.and_then(|value| route_limits::read_server(&value, &limit_names()));
     let around = DeclaredNames {
@@ -88,6 +89,16 @@ fn entries<'a>(file: &mut ConfigTable<'a>, key: &'static str) -> Vec<Entry<'a>> 
         |value| if value.is_table() { value.entries() } else { value.mismatch("a table", help) },
     )
     .unwrap_or_default()
+}
+
+/// The claims of tokens by which limits count.
+fn counted_claims(limits: &[limits::LimitDraft]) -> Vec<Box<str>> {
+    let parts = limits.iter().filter_map(|draft| draft.limit.as_ref()).flat_map(|limit| &limit.key.parts);
+    let claims = parts.filter_map(|part| match part {
+        Part::JwtClaim(claim) => Some(claim.as_str().into()),
+        _ => None,
+    });
+    claims.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 fn routes(file: &mut ConfigTable<'_>, around: &DeclaredNames<'_>) -> Vec<routes::RouteDraft> {

@@ -1,11 +1,9 @@
 //! The keys of an `[auth.NAME]` with `type = "forward"`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderName;
 use http::uri::PathAndQuery;
-use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::report::quoted;
 use super::service_url;
@@ -13,9 +11,8 @@ use super::table::ConfigTable;
 use super::text::SyntaxError;
 use super::value::ConfigValue;
 use crate::auth::fetch::ServiceTarget;
-use crate::auth::forward::answers::AnswerCache;
+use crate::auth::forward::ForwardSettings;
 use crate::auth::forward::sign_in::SignIn;
-use crate::auth::forward::{ForwardAuth, ForwardSettings};
 use crate::http1::name::{Name, claims_consumer};
 use crate::http1::syntax::is_token;
 use crate::limit::units::Micros;
@@ -34,8 +31,8 @@ const MAX_NAMES: usize = 32;
 const ON_ERROR: [(&str, bool); 2] = [("deny", false), ("allow", true)];
 const HELP: &str = "write `http://HOST:PORT/PATH`, or `https://`";
 
-/// Reads all keys but those that auths of any type have. `None` if they have faults. `answers` remembers for all auths.
-pub(super) fn read(table: &mut ConfigTable<'_>, answers: &Arc<AnswerCache>) -> Option<ForwardAuth> {
+/// Reads all keys but those that auths of any type have. `None` if they have faults.
+pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<ForwardSettings> {
     let target = table.require("url", "\"http://127.0.0.1:4181/check\"", |value| target(&value));
     let timeout = table.or("timeout", DEFAULT_TIMEOUT, |value| bounded(&value, MAX_TIMEOUT));
     let max_in_flight = table.or("max_in_flight", DEFAULT_IN_FLIGHT, |value| {
@@ -54,12 +51,7 @@ pub(super) fn read(table: &mut ConfigTable<'_>, answers: &Arc<AnswerCache>) -> O
     let sign_in = table.optional("sign_in", |value| value.text()?.parse("a log-in page", sign_in));
     let sets_cookies = table.or("set_cookie", false, |value| value.boolean());
     let allows_on_error = table.or("on_error", false, |value| value.choice(&ON_ERROR));
-    let mut secret = [0; 16];
-    if getrandom(&mut secret, GetRandomFlags::empty()).is_err() {
-        table.reader().fault(table.span(), "the system has no random numbers", "look at `/dev/urandom`");
-        return None;
-    }
-    let settings = ForwardSettings {
+    Some(ForwardSettings {
         target: target?,
         timeout,
         max_in_flight,
@@ -72,8 +64,7 @@ pub(super) fn read(table: &mut ConfigTable<'_>, answers: &Arc<AnswerCache>) -> O
         sign_in,
         sets_cookies,
         allows_on_error,
-    };
-    Some(ForwardAuth::new(settings, Arc::clone(answers), secret))
+    })
 }
 
 fn target(value: &ConfigValue<'_>) -> Option<ServiceTarget> {

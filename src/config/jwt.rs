@@ -1,7 +1,6 @@
 //! The keys of an `[auth.NAME]` with `type = "jwt"`.
 
 use http::uri::PathAndQuery;
-use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::named_file::MAX_BYTES;
 use super::report::quoted;
@@ -9,9 +8,8 @@ use super::table::ConfigTable;
 use super::value::ConfigValue;
 use super::{service_url, text};
 use crate::auth::fetch::ServiceTarget;
-use crate::auth::issuer::Issuer;
 use crate::auth::jwt::{ClaimsRules, KeySet, MIN_SECRET, SecretKey, SignatureAlgorithm};
-use crate::auth::tokens::{NamedClaims, TokenVerifier, VerificationKeys};
+use crate::auth::tokens::{NamedClaims, TokenSettings, VerificationKeys};
 use crate::plan::Endpoint;
 
 /// The algorithms of public keys that are allowed by default: those in wide use.
@@ -22,8 +20,9 @@ const DEFAULT_LEEWAY: u32 = 30;
 const MAX_LEEWAY: f64 = 300.0;
 const HELP: &str = "write `https://HOST/PATH`, or the path of a file";
 
-/// Reads all keys but those that auths of any type have. `None` if they have faults.
-pub(super) fn read(table: &mut ConfigTable<'_>, name: &str) -> Option<TokenVerifier> {
+/// Reads all keys but those that auths of any type have. `None` if they have faults. `counted` are the claims by which
+/// limits count.
+pub(super) fn read(table: &mut ConfigTable<'_>, name: &str, counted: &[Box<str>]) -> Option<TokenSettings> {
     let algorithms = table.take("algorithms");
     let keys = match (table.take("jwks"), table.take("secret_env")) {
         (Some(jwks), None) => public(&jwks, algorithms.as_ref()),
@@ -59,13 +58,8 @@ pub(super) fn read(table: &mut ConfigTable<'_>, name: &str) -> Option<TokenVerif
     let name = table.or("name", "sub".into(), claim);
     let tier = table.optional("tier", claim);
     let rules = ClaimsRules { issuer: issuer.map(Into::into), audience: audience.map(Into::into), leeway };
-    let mut secret = [0; 16];
-    if getrandom(&mut secret, GetRandomFlags::empty()).is_err() {
-        table.reader().fault(table.span(), "the system has no random numbers", "look at `/dev/urandom`");
-        return None;
-    }
-    let claims = NamedClaims { name: name.into(), tier: tier.map(Into::into), counted: Box::default() };
-    Some(TokenVerifier::new(keys?, rules, claims, secret))
+    let claims = NamedClaims { name: name.into(), tier: tier.map(Into::into), counted: counted.into() };
+    Some(TokenSettings { keys: keys?, rules, claims })
 }
 
 fn public(jwks: &ConfigValue<'_>, algorithms: Option<&ConfigValue<'_>>) -> Option<VerificationKeys> {
@@ -97,8 +91,7 @@ fn public(jwks: &ConfigValue<'_>, algorithms: Option<&ConfigValue<'_>>) -> Optio
     let Endpoint { host, port, authority, tls, .. } = url.trusted(jwks)?;
     let default = if tls.is_some() { ":443" } else { ":80" };
     let authority = authority.strip_suffix(default).unwrap_or(&authority).into();
-    let issuer = Issuer::new(ServiceTarget { host, port, authority, tls, path });
-    Some(VerificationKeys::Issuer(issuer.into(), allowed?))
+    Some(VerificationKeys::Issuer(ServiceTarget { host, port, authority, tls, path }, allowed?))
 }
 
 fn is_loopback(server: &Endpoint) -> bool {

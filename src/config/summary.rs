@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use crate::auth::method::{ApiKeys, AuthMethod};
 use crate::limit::Algorithm;
 use crate::limit::units::Cost;
 use crate::plan::action::RouteAction;
-use crate::plan::auth::{ApiKeys, Auth, AuthMethod, RouteAuth};
+use crate::plan::auth::{Auth, RouteAuth};
 use crate::plan::cost::CostRule;
 use crate::plan::split::UpstreamSplit;
 use crate::plan::{Backend, Limit, LimitUse, Mode, Plan, Policy, Redirect, Route, Upstream, UpstreamIndex};
@@ -116,8 +117,8 @@ pub(crate) fn consumers_words(auth: &Auth) -> String {
             format!("{} of {}", counted(consumers.keys(), "key"), counted(consumers.names(), "consumer"))
         }
         AuthMethod::Tokens(tokens) => tokens.keys_words(),
-        AuthMethod::Forward(forward) => format!("`{}`", forward.settings().target),
-        AuthMethod::Passwords(passwords) => counted(passwords.users().len(), "user"),
+        AuthMethod::Forward(forward) => format!("`{}`", forward.target),
+        AuthMethod::Passwords(users) => counted(users.len(), "user"),
     }
 }
 

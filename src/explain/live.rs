@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{ExplainRequest, Explanation, resolved};
+use super::resolution::{KnownCredential, Stop, Unresolved, resolved};
+use super::{ExplainRequest, Explanation};
+use crate::auth::runtime::{AuthState, CredentialVerification};
 use crate::limit::units::{Fingerprint, Timestamp};
-use crate::plan::auth::{
-    AuthFailure, AuthIndex, CredentialFault, CredentialVerification, VerificationFault, VerifiedCredential,
-};
+use crate::plan::auth::{AuthFailure, AuthIndex, CredentialFault, VerificationFault};
 use crate::plan::loop_mark::LoopMark;
 use crate::plan::resolve::EarlyResponse;
 use crate::plan::{LimitIndex, Plan};
@@ -65,43 +65,43 @@ pub fn explain_live(
         Ok(head) => head,
         Err(fault) => return Explanation::refused(plan, request, fault),
     };
-    let (verified, reason) = match credential {
-        LiveCredential::Withheld(reason) => (VerifiedCredential::withheld(running.now), *reason),
-        LiveCredential::Unverified(reason) => (VerifiedCredential::unknown(running.now), *reason),
-        LiveCredential::Verified(auth, result) => {
-            let verified = VerifiedCredential::unknown(running.now);
-            verified.set(*auth, result.clone());
-            (verified, "")
-        }
+    let (known, reason) = match credential {
+        LiveCredential::Withheld(reason) => (Some(KnownCredential::Withheld), *reason),
+        LiveCredential::Unverified(reason) => (None, *reason),
+        LiveCredential::Verified(auth, result) => (Some(KnownCredential::Verified(*auth, result)), ""),
     };
     let keyed = (running.secret, Some(running.loop_mark));
-    let resolution = resolved(plan, request, &head, keyed, &verified);
+    let resolution = resolved(plan, request, &head, keyed, known);
     let mut explanation = Explanation::of(plan, request, &head, &resolution, Some(running.ids), reason);
-    if let (Some(answer), Some(fault)) = (&mut explanation.answer, verified.fault()) {
+    if let (Some(answer), LiveCredential::Verified(_, Err(fault))) = (&mut explanation.answer, credential) {
         answer.reason = fault.to_string();
     }
     explanation
 }
 
-/// The credential of the request, if it has to be verified or is wrong.
+/// The credential of the request, if it has to be verified or is wrong. `states` are what the auths of the plan have
+/// learned.
 pub fn pending_credential(
     plan: &Plan,
+    states: &[AuthState],
     request: &ExplainRequest,
     running: Running<'_>,
 ) -> Option<PendingCredential> {
     let mut spans = Vec::new();
     let head = request.head(&mut spans).ok()?;
-    let verified = VerifiedCredential::unknown(running.now);
-    let resolution = resolved(plan, request, &head, (running.secret, Some(running.loop_mark)), &verified);
-    let (seen, (_, route)) = (resolution.seen?, resolution.route?);
-    let (auth, verification) = match resolution.outcome {
-        Err(EarlyResponse::Unverified(auth)) => {
-            (auth, Some(plan.verification(auth, &seen.request(), running.now)?))
+    let resolution = resolved(plan, request, &head, (running.secret, Some(running.loop_mark)), None);
+    let Unresolved { stop, seen } = resolution.outcome.err()?;
+    let (seen, (_, route)) = (seen?, resolution.route?);
+    let (auth, verification) = match stop {
+        Stop::Unverified(auth) => {
+            let state = states.get(auth.0)?;
+            (auth, Some(plan.verification((auth, state), &seen.request(), running.now)?))
         }
-        Err(EarlyResponse::Unauthenticated(AuthFailure { auth, fault: CredentialFault::Invalid })) => {
-            (auth, None)
-        }
-        _ => return None,
+        Stop::Answered(EarlyResponse::Unauthenticated(AuthFailure {
+            auth,
+            fault: CredentialFault::Invalid,
+        })) => (auth, None),
+        Stop::Answered(_) => return None,
     };
     let failure = AuthFailure { auth, fault: CredentialFault::Invalid };
     let charges = plan.failure_charges(failure, route, &seen.request(), running.secret);

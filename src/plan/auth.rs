@@ -1,21 +1,23 @@
 //! `[auth.*]`: the consumer of a request, named by a credential.
 
-use std::cell::{OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use http::StatusCode;
 use smallvec::SmallVec;
 
 use super::admission::RequestCharges;
 use super::{LimitIndex, Plan, Route};
-use crate::auth::forward::{ForwardAuth, ServiceAnswer};
+use crate::auth::forward::{ForwardSettings, ServiceAnswer};
+use crate::auth::htpasswd::Users;
 use crate::auth::jwt::{self, TokenFault};
-use crate::auth::password_lanes::LaneTurn;
-use crate::auth::passwords::{PasswordCheck, PasswordVerifier, WrongPassword};
-use crate::auth::tokens::{TokenVerification, TokenVerifier};
+use crate::auth::method::{ApiKeys, AuthMethod};
+use crate::auth::passwords::WrongPassword;
+use crate::auth::runtime::{AuthState, CredentialVerification};
+use crate::auth::tokens::TokenSettings;
 use crate::limit::units::Timestamp;
 use crate::route::RouteRequest;
-use crate::route::consumers::{Consumer, Consumers};
+use crate::route::consumers::Consumer;
 use crate::route::credential::{Credential, CredentialSource, without_credentials};
 use crate::route::identity::{GrantedField, Identity};
 use crate::route::key::KeySecret;
@@ -37,28 +39,6 @@ pub struct Auth {
     pub failures: Option<LimitIndex>,
 }
 
-/// How a credential is checked.
-#[derive(Clone, Debug)]
-pub enum AuthMethod {
-    /// `api-key`: it is looked up.
-    ApiKeys(ApiKeys),
-    /// `jwt`: its signature is verified.
-    Tokens(Arc<TokenVerifier>),
-    /// `basic`: the hash of its password is computed.
-    Passwords(Arc<PasswordVerifier>),
-    /// `forward`: a service decides.
-    Forward(Arc<ForwardAuth>),
-}
-
-/// API keys of a file.
-#[derive(Clone, Debug)]
-pub struct ApiKeys {
-    /// The consumers by key.
-    pub consumers: Arc<Consumers>,
-    /// A hash of their file.
-    pub version: [u8; 32],
-}
-
 impl Auth {
     /// Its API keys, if it is of this type.
     pub fn api_keys(&self) -> Option<&ApiKeys> {
@@ -74,37 +54,26 @@ impl Auth {
     }
 
     /// The service that decides, if it is of this type.
-    pub fn forward(&self) -> Option<&Arc<ForwardAuth>> {
+    pub fn forward(&self) -> Option<&Arc<ForwardSettings>> {
         match &self.method {
-            AuthMethod::Forward(forward) => Some(forward),
+            AuthMethod::Forward(settings) => Some(settings),
             _ => None,
         }
     }
 
-    /// The verifier of its passwords, if it is of this type.
-    pub fn passwords(&self) -> Option<&Arc<PasswordVerifier>> {
+    /// Its users with their passwords, if it is of this type.
+    pub fn passwords(&self) -> Option<&Arc<Users>> {
         match &self.method {
-            AuthMethod::Passwords(passwords) => Some(passwords),
+            AuthMethod::Passwords(users) => Some(users),
             _ => None,
         }
     }
 
-    /// The verifier of its tokens, if it is of this type.
-    pub fn tokens(&self) -> Option<&Arc<TokenVerifier>> {
+    /// How its tokens are verified, if it is of this type.
+    pub fn tokens(&self) -> Option<&Arc<TokenSettings>> {
         match &self.method {
-            AuthMethod::Tokens(tokens) => Some(tokens),
+            AuthMethod::Tokens(settings) => Some(settings),
             _ => None,
-        }
-    }
-}
-
-impl AuthMethod {
-    /// The consumer of a credential that was verified before, and is remembered. `None`: it has to be verified.
-    fn remembered(&self, credential: &[u8], now: Timestamp) -> Option<Arc<Identity>> {
-        match self {
-            Self::ApiKeys(_) | Self::Forward(_) => None,
-            Self::Tokens(tokens) => tokens.find(credential, now),
-            Self::Passwords(passwords) => passwords.find(credential, now),
         }
     }
 }
@@ -124,18 +93,15 @@ pub struct RouteAuth {
     pub forwards_credentials: bool,
 }
 
-/// The result of verifying a request's credential, which the caller of [`Plan::authenticate`] keeps for as long as the
-/// request lasts.
-#[derive(Debug)]
-pub struct VerifiedCredential {
-    /// When the request came.
-    now: Timestamp,
-    /// No credential is looked up or verified.
-    is_withheld: bool,
-    /// Empty until it is known.
-    result: OnceCell<(AuthIndex, Result<Arc<Identity>, VerificationFault>)>,
-    /// The client's next password is checked once this one was charged.
-    turn: RefCell<Option<LaneTurn>>,
+/// What is known of a request's credential before anything is verified.
+#[derive(Clone, Copy, Debug)]
+pub enum CredentialCheck<'p> {
+    /// The consumer that it names; `None`: the request is anonymous, which the route allows.
+    Known(Option<NamedConsumer<'p>>),
+    /// The request is refused.
+    Refused(AuthFailure),
+    /// The credential for this auth has to be verified, or its service asked.
+    Pending(AuthIndex),
 }
 
 /// Why a credential was refused after it was verified.
@@ -152,99 +118,14 @@ pub enum VerificationFault {
     Password(#[from] WrongPassword),
 }
 
-/// A credential to verify.
-#[derive(Debug)]
-pub enum CredentialVerification {
-    /// A request that the service of this auth is asked about.
-    Forward(Arc<ForwardAuth>),
-    /// A token.
-    Token(TokenVerification),
-    /// A password.
-    Password(PasswordCheck),
-}
-
-impl VerifiedCredential {
-    /// Nothing is known of the credential of a request that came at `now`.
-    pub fn unknown(now: Timestamp) -> Self {
-        Self { now, is_withheld: false, result: OnceCell::new(), turn: RefCell::default() }
-    }
-
-    /// Nothing may become known of the credential, not even whether an API key is known.
-    pub fn withheld(now: Timestamp) -> Self {
-        Self { is_withheld: true, ..Self::unknown(now) }
-    }
-
-    /// When the request came.
-    pub fn now(&self) -> Timestamp {
-        self.now
-    }
-
-    /// Tells the result for this auth. Only the first counts.
-    pub fn set(&self, auth: AuthIndex, result: Result<Arc<Identity>, VerificationFault>) {
-        self.result.get_or_init(|| (auth, result));
-    }
-
-    /// Whether there is a result.
-    pub fn is_known(&self) -> bool {
-        self.result.get().is_some()
-    }
-
-    /// The answer of a service that has refused the request.
-    pub fn answer(&self) -> Option<Arc<ServiceAnswer>> {
-        match self.result.get() {
-            Some((_, Err(VerificationFault::Answered(answer)))) => Some(Arc::clone(answer)),
-            _ => None,
+impl VerificationFault {
+    /// What it means for the request.
+    pub fn credential_fault(&self) -> CredentialFault {
+        match self {
+            Self::Answered(_) => CredentialFault::Answered,
+            Self::Token(_) | Self::Password(_) => CredentialFault::Invalid,
         }
     }
-
-    /// Why the credential was refused, if it was.
-    pub fn fault(&self) -> Option<VerificationFault> {
-        self.result.get().and_then(|(_, result)| result.as_ref().err().cloned())
-    }
-
-    /// Fields for the backend that the service has answered with.
-    pub fn fields(&self) -> &[GrantedField] {
-        let identity = self.result.get().and_then(|(_, result)| result.as_ref().ok());
-        identity.map_or(&[], |identity| &identity.fields)
-    }
-
-    /// The result for the auth of a service, without looking at what is remembered.
-    fn decided(&self, auth: AuthIndex) -> Option<Result<&Identity, CredentialFault>> {
-        let (known, result) = self.result.get()?;
-        (*known == auth).then(|| match result {
-            Ok(identity) => Ok(&**identity),
-            Err(VerificationFault::Answered(_)) => Err(CredentialFault::Answered),
-            Err(_) => Err(CredentialFault::Invalid),
-        })
-    }
-
-    /// Keeps the client's turn until [`Self::end_turn`].
-    pub fn hold_turn(&self, turn: LaneTurn) {
-        self.turn.replace(Some(turn));
-    }
-
-    /// Ends the client's turn, if it has one.
-    pub fn end_turn(&self) {
-        self.turn.take();
-    }
-
-    /// The result for this auth. What was verified before is remembered.
-    fn get(&self, auth: AuthIndex, method: &AuthMethod, credential: &[u8]) -> Option<Option<&Identity>> {
-        if self.result.get().is_none() {
-            self.set(auth, Ok(method.remembered(credential, self.now)?));
-        }
-        let (known, result) = self.result.get()?;
-        (*known == auth).then(|| result.as_ref().ok().map(|identity| &**identity))
-    }
-}
-
-/// Why a request is not authenticated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unauthenticated {
-    /// It is refused.
-    Failure(AuthFailure),
-    /// Its credential has to be verified: see [`VerifiedCredential`].
-    Unverified(AuthIndex),
 }
 
 /// Why a request has no consumer on a route that requires one.
@@ -254,6 +135,18 @@ pub struct AuthFailure {
     pub auth: AuthIndex,
     /// The fault of the credential.
     pub fault: CredentialFault,
+}
+
+impl AuthFailure {
+    /// The status of the refusal.
+    pub fn status(self) -> StatusCode {
+        match self.fault {
+            CredentialFault::Repeated => StatusCode::BAD_REQUEST,
+            CredentialFault::Missing | CredentialFault::Invalid | CredentialFault::Answered => {
+                StatusCode::UNAUTHORIZED
+            }
+        }
+    }
 }
 
 /// The fault of a credential.
@@ -278,6 +171,15 @@ pub struct NamedConsumer<'p> {
     pub consumer: Consumer<'p>,
 }
 
+/// What a request's credential has told.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CallerIdentity<'p> {
+    /// The consumer that it names; `None`: the request is anonymous.
+    pub consumer: Option<NamedConsumer<'p>>,
+    /// Further fields for the backend, from the service that has let the request through.
+    pub granted: &'p [GrantedField],
+}
+
 /// What an access log tells of a request's credential: the log never has the credential itself.
 #[derive(Clone, Copy, Debug)]
 pub enum LoggedCredential<'p, 's> {
@@ -290,22 +192,24 @@ pub enum LoggedCredential<'p, 's> {
 }
 
 impl<'p> LoggedCredential<'p, '_> {
-    /// The consumer on a route that asks for a credential; `None`: it is anonymous, or not known to the route.
+    /// What it tells on this route. A consumer that is not known to the route counts as anonymous.
     ///
     /// # Errors
     ///
     /// The credential was refused.
-    pub fn authenticate(self, route: &RouteAuth) -> Result<Option<NamedConsumer<'p>>, AuthFailure> {
-        match (self, route.auths.first()) {
+    pub fn caller(self, route: &Route) -> Result<CallerIdentity<'p>, AuthFailure> {
+        let Some(route) = &route.auth else { return Ok(CallerIdentity::default()) };
+        let consumer = match (self, route.auths.first()) {
             (Self::Consumer(named), _) => {
-                Ok(named.iter().find(|named| route.auths.contains(&named.auth)).copied())
+                named.iter().find(|named| route.auths.contains(&named.auth)).copied()
             }
             (Self::Refused(fault, auth), Some(&first)) => {
                 let auth = auth.filter(|auth| route.auths.contains(auth)).unwrap_or(first);
-                Err(AuthFailure { auth, fault })
+                return Err(AuthFailure { auth, fault });
             }
-            (Self::Refused(..) | Self::Unknown, _) => Ok(None),
-        }
+            (Self::Refused(..) | Self::Unknown, _) => None,
+        };
+        Ok(CallerIdentity { consumer, granted: &[] })
     }
 }
 
@@ -337,57 +241,43 @@ impl Plan {
         &self.auths[index.0]
     }
 
-    /// The consumer of a request; `None`: it is anonymous, which the route allows.
-    ///
-    /// # Errors
-    ///
-    /// The route requires a credential, the request carries a wrong one, or one that has to be verified first.
-    pub fn authenticate<'p>(
-        &'p self,
-        route: &RouteAuth,
-        request: &RouteRequest<'_>,
-        verified: &'p VerifiedCredential,
-    ) -> Result<Option<NamedConsumer<'p>>, Unauthenticated> {
-        let failed = |auth, fault| Err(Unauthenticated::Failure(AuthFailure { auth, fault }));
+    /// The names and the methods of all auths, in file order.
+    pub fn auth_methods(&self) -> impl Iterator<Item = (&Arc<str>, &AuthMethod)> {
+        self.auths.iter().map(|auth| (&auth.name, &auth.method))
+    }
+
+    /// Looks for the credential of a request: the first auth of the route whose credential it carries decides.
+    pub fn check_credential(&self, route: &RouteAuth, request: &RouteRequest<'_>) -> CredentialCheck<'_> {
+        let refused = |auth, fault| CredentialCheck::Refused(AuthFailure { auth, fault });
         for &index in &route.auths {
             let auth = self.auth(index);
             if let AuthMethod::Forward(_) = auth.method {
-                return match verified.decided(index) {
-                    None => Err(Unauthenticated::Unverified(index)),
-                    Some(Err(fault)) => failed(index, fault),
-                    Some(Ok(identity)) if identity.name.is_empty() => Ok(None),
-                    Some(Ok(identity)) => {
-                        Ok(Some(NamedConsumer { auth: index, consumer: Consumer::verified(identity) }))
-                    }
-                };
+                return CredentialCheck::Pending(index);
             }
             let credential = match auth.source.find(request) {
                 Credential::Missing => continue,
-                Credential::Repeated => return failed(index, CredentialFault::Repeated),
+                Credential::Repeated => return refused(index, CredentialFault::Repeated),
                 Credential::Single(credential) => credential,
             };
             if self.is_for_another(route, index, &credential) {
                 continue;
             }
-            if verified.is_withheld {
-                return Err(Unauthenticated::Unverified(index));
-            }
-            let consumer = match &auth.method {
-                AuthMethod::ApiKeys(keys) => keys.consumers.find(&credential),
-                method => match verified.get(index, method, &credential) {
-                    None => return Err(Unauthenticated::Unverified(index)),
-                    Some(identity) => identity.map(Consumer::verified),
-                },
-            };
-            return match consumer {
-                Some(consumer) => Ok(Some(NamedConsumer { auth: index, consumer })),
-                None => failed(index, CredentialFault::Invalid),
+            let AuthMethod::ApiKeys(keys) = &auth.method else { return CredentialCheck::Pending(index) };
+            return match keys.consumers.find(&credential) {
+                Some(consumer) => CredentialCheck::Known(Some(NamedConsumer { auth: index, consumer })),
+                None => refused(index, CredentialFault::Invalid),
             };
         }
         match route.auths.first() {
-            Some(&auth) if !route.optional => failed(auth, CredentialFault::Missing),
-            _ => Ok(None),
+            Some(&auth) if !route.optional => refused(auth, CredentialFault::Missing),
+            _ => CredentialCheck::Known(None),
         }
+    }
+
+    /// The consumer that this auth has verified; `None`: a service admits the request without naming one.
+    pub fn verified<'i>(&self, auth: AuthIndex, identity: &'i Identity) -> Option<NamedConsumer<'i>> {
+        let is_anonymous = identity.name.is_empty() && self.auth(auth).forward().is_some();
+        (!is_anonymous).then(|| NamedConsumer { auth, consumer: Consumer::verified(identity) })
     }
 
     /// Whether a credential is for another auth of the route that reads the same place: of API keys and tokens, a token is
@@ -406,27 +296,19 @@ impl Plan {
         })
     }
 
-    /// Prepares to verify the credential of a request for this auth; `None`: it has none, or the auth verifies none.
+    /// How the credential of a request for this auth is verified at `now`, by what the auth has learned; `None`: it has
+    /// none, or the auth verifies none.
     pub fn verification(
         &self,
-        index: AuthIndex,
+        (index, state): (AuthIndex, &AuthState),
         request: &RouteRequest<'_>,
         now: Timestamp,
     ) -> Option<CredentialVerification> {
-        let auth = self.auth(index);
-        if let AuthMethod::Forward(forward) = &auth.method {
-            return Some(CredentialVerification::Forward(Arc::clone(forward)));
+        if let AuthState::Forward(service) = state {
+            return Some(CredentialVerification::Forward(Arc::clone(service)));
         }
-        let Credential::Single(credential) = auth.source.find(request) else { return None };
-        match &auth.method {
-            AuthMethod::ApiKeys(_) | AuthMethod::Forward(_) => None,
-            AuthMethod::Tokens(tokens) => {
-                Some(CredentialVerification::Token(tokens.prepare(&credential, now)))
-            }
-            AuthMethod::Passwords(passwords) => {
-                Some(CredentialVerification::Password(passwords.prepare(&credential, now)))
-            }
-        }
+        let Credential::Single(credential) = self.auth(index).source.find(request) else { return None };
+        state.verification(&credential, now)
     }
 
     /// The charges of a wrong credential; `None`: none is charged.

@@ -1,6 +1,8 @@
 //! Resolves a request head to its route, client and charges, or to the response sent before any limit is checked, for
-//! the proxy, `explain`, the admin API and `replay`. It does no I/O and reads no clock, but it is not pure: a split
-//! without a key draws the upstream at random, and a credential is looked up among those verified before.
+//! the proxy, `explain`, the admin API and `replay`.
+//!
+//! It does no I/O, reads no clock and draws nothing: the same input has the same result. Between its two steps,
+//! [`locate`] and [`LocatedRequest::assign`], the caller learns what the request's credential and its body say.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -9,10 +11,7 @@ use http::{Method, StatusCode, header};
 
 use super::action::RouteAction;
 use super::admission::RequestCharges;
-use super::auth::{
-    AuthFailure, AuthIndex, CredentialFault, LoggedCredential, NamedConsumer, RouteAuth, Unauthenticated,
-    VerifiedCredential,
-};
+use super::auth::{AuthFailure, CallerIdentity, LoggedCredential, NamedConsumer};
 use super::loop_mark::LoopMark;
 use super::reject_reason::RejectReason;
 use super::seen_request::SeenRequest;
@@ -53,9 +52,9 @@ pub struct LoggedSender<'p, 's> {
     pub credential: LoggedCredential<'p, 's>,
 }
 
-/// The result of resolving a request head.
+/// The client, the host and the route of a request.
 #[derive(Debug)]
-pub struct Resolution<'p, 'r> {
+pub struct RouteLookup<'p, 'r> {
     /// The client of the request.
     pub client: ClientAddress,
     /// The host that the request names: lower case, without port and final dot. Empty if there is none, or it is
@@ -63,10 +62,28 @@ pub struct Resolution<'p, 'r> {
     pub host: Cow<'r, str>,
     /// The request's route, if one was found: also if the response is sent before any limit is checked.
     pub route: Option<(RouteIndex, &'p Route)>,
-    /// The request as routes see it, if it is answered early and its path is valid.
-    pub seen: Option<Box<SeenRequest<'r>>>,
     /// The next step.
-    pub outcome: Result<RoutedRequest<'p, 'r>, EarlyResponse>,
+    pub outcome: Result<LocatedRequest<'p, 'r>, Unroutable<'r>>,
+}
+
+/// A request that its route takes, if its credential is in order.
+#[derive(Debug)]
+pub struct LocatedRequest<'p, 'r> {
+    /// The index of its route.
+    pub index: RouteIndex,
+    /// Its route.
+    pub route: &'p Route,
+    /// The request as routes see it.
+    pub seen: SeenRequest<'r>,
+}
+
+/// A request that is answered before its credential is looked at.
+#[derive(Debug)]
+pub struct Unroutable<'r> {
+    /// The response.
+    pub response: EarlyResponse,
+    /// The request as routes see it, if its path is valid.
+    pub seen: Option<Box<SeenRequest<'r>>>,
 }
 
 /// A request with a route, and the data found for it.
@@ -98,10 +115,6 @@ pub enum EarlyResponse {
     Reject(RejectReason),
     /// A refusal because of the credential.
     Unauthenticated(AuthFailure),
-    /// None yet: the body has to be read, and the request resolved again.
-    Unread,
-    /// None yet: the credential for this auth has to be verified, and the request resolved again.
-    Unverified(AuthIndex),
     /// A redirect to this URL.
     Redirect(String),
     /// A response to a browser's preflight, on a route with `cors`.
@@ -115,12 +128,7 @@ impl EarlyResponse {
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Reject(reason) => reason.status,
-            Self::Unauthenticated(AuthFailure { fault: CredentialFault::Repeated, .. }) => {
-                StatusCode::BAD_REQUEST
-            }
-            Self::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
-            Self::Unread => StatusCode::BAD_REQUEST,
-            Self::Unverified(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unauthenticated(failure) => failure.status(),
             Self::Redirect(_) => StatusCode::PERMANENT_REDIRECT,
             Self::Preflight => StatusCode::NO_CONTENT,
             Self::Options => StatusCode::OK,
@@ -132,132 +140,62 @@ impl EarlyResponse {
         match self {
             Self::Reject(reason) => Some(reason.error),
             Self::Unauthenticated(failure) => Some(failure.fault.error()),
-            Self::Unread => Some("unreadable_body"),
-            Self::Unverified(_) => Some("credential_unverified"),
             Self::Redirect(_) | Self::Preflight | Self::Options => None,
         }
     }
 }
 
-/// The input of all steps.
+/// The input of the first step.
 #[derive(Clone, Copy)]
-struct Input<'p, 'r, 's> {
+struct Input<'p, 'r> {
     plan: &'p Plan,
     head: &'r RequestHead<'r>,
     peer: Peer<'r>,
     client: ClientAddress,
-    /// `None`: the body was not read.
-    content: Option<&'r RequestContent>,
-    origin: Origin<'p, 's>,
 }
 
-/// Where a request comes from, and with it what is known of its credential.
-#[derive(Clone, Copy)]
-enum Origin<'p, 's> {
-    /// A connection: the credential is checked.
-    Connection(&'p VerifiedCredential),
-    /// A log, which never has the credential itself.
-    Log(LoggedSender<'p, 's>),
-}
-
-/// Resolves a request, as the client sent it: keys are computed before anything is stripped. `loop_mark` is that of the
-/// process; without one, no request counts as having passed it before. Where the credential is one of those that are
-/// verified, `verified` receives or has the result. `content` is the body, if it was read.
-pub fn resolve<'p, 'r>(
+/// Finds the route of a request, as the client sent it. `loop_mark` is that of the process; without one, no request counts
+/// as having passed it before.
+pub fn locate<'p, 'r>(
     plan: &'p Plan,
-    secret: &KeySecret,
     loop_mark: Option<&LoopMark>,
     head: &'r RequestHead<'r>,
     peer: Peer<'r>,
-    verified: &'p VerifiedCredential,
-    content: Option<&'r RequestContent>,
-) -> Resolution<'p, 'r> {
+) -> RouteLookup<'p, 'r> {
     let client = plan.server.client.identify(peer.address, head.fields);
-    Input { plan, head, peer, client, content, origin: Origin::Connection(verified) }
-        .resolve(secret, loop_mark)
+    Input { plan, head, peer, client }.locate(loop_mark)
 }
 
-/// Resolves a request of an access log.
-pub fn resolve_logged<'p, 'r>(
+/// Finds the route of a request of an access log.
+pub fn locate_logged<'p, 'r>(
     plan: &'p Plan,
-    secret: &KeySecret,
     head: &'r RequestHead<'r>,
-    sender: LoggedSender<'p, '_>,
-) -> Resolution<'p, 'r> {
+    sender: LoggedSender<'_, '_>,
+) -> RouteLookup<'p, 'r> {
     let peer = Peer { address: sender.client, secure: sender.secure, subject: None };
     let client = plan.server.client.client(sender.client);
-    let content = Some(&RequestContent::Unknown);
-    Input { plan, head, peer, client, content, origin: Origin::Log(sender) }.resolve(secret, None)
+    Input { plan, head, peer, client }.locate(None)
 }
 
-/// The data that the route adds to a request.
-struct Routed<'p, 'r> {
-    index: RouteIndex,
-    route: &'p Route,
-    consumer: Option<NamedConsumer<'p>>,
-    assessment: RequestCharges<'p>,
-    upstream: Option<UpstreamIndex>,
-    target: Cow<'r, str>,
-    affinity: Affinity,
-}
-
-impl<'p, 'r> Input<'p, 'r, '_> {
+impl<'p, 'r> Input<'p, 'r> {
     #[inline]
-    fn resolve(self, secret: &KeySecret, loop_mark: Option<&LoopMark>) -> Resolution<'p, 'r> {
-        let (mut route, mut seen) = (None, None);
+    fn locate(self, loop_mark: Option<&LoopMark>) -> RouteLookup<'p, 'r> {
+        let mut route = None;
         let (host, outcome) = match authority_of(self.head) {
-            Err(reason) => (Cow::Borrowed(""), Err(reason.into())),
+            Err(reason) => (Cow::Borrowed(""), Err(Unroutable { response: reason.into(), seen: None })),
             Ok(authority) => match self.see(authority) {
-                Err(response) => (bare_host(authority), Err(response)),
-                Ok(request) => {
-                    let host = request.host.clone();
-                    let outcome = match self.route(secret, loop_mark, &request, &mut route) {
-                        Ok(Routed { index, route, consumer, assessment, upstream, target, affinity }) => {
-                            Ok(RoutedRequest {
-                                index,
-                                route,
-                                consumer,
-                                charges: assessment,
-                                upstream,
-                                target,
-                                affinity,
-                                granted: self.granted(),
-                                seen: request,
-                            })
-                        }
-                        Err(response) => {
-                            seen = Some(Box::new(request));
-                            Err(response)
-                        }
+                Err(response) => (bare_host(authority), Err(Unroutable { response, seen: None })),
+                Ok(seen) => {
+                    let host = seen.host.clone();
+                    let outcome = match self.route(loop_mark, &seen, &mut route) {
+                        Ok((index, route)) => Ok(LocatedRequest { index, route, seen }),
+                        Err(response) => Err(Unroutable { response, seen: Some(Box::new(seen)) }),
                     };
                     (host, outcome)
                 }
             },
         };
-        Resolution { client: self.client, host, route, seen, outcome }
-    }
-
-    /// The consumer of a request to a route that asks for a credential.
-    fn authenticate(
-        self,
-        auth: &RouteAuth,
-        request: &RouteRequest<'_>,
-    ) -> Result<Option<NamedConsumer<'p>>, EarlyResponse> {
-        match self.origin {
-            Origin::Connection(verified) => {
-                self.plan.authenticate(auth, request, verified).map_err(EarlyResponse::from)
-            }
-            Origin::Log(sender) => {
-                sender.credential.authenticate(auth).map_err(EarlyResponse::Unauthenticated)
-            }
-        }
-    }
-
-    fn granted(self) -> &'p [GrantedField] {
-        match self.origin {
-            Origin::Connection(verified) => verified.fields(),
-            Origin::Log(_) => &[],
-        }
+        RouteLookup { client: self.client, host, route, outcome }
     }
 
     fn see(self, authority: &'r str) -> Result<SeenRequest<'r>, EarlyResponse> {
@@ -267,7 +205,6 @@ impl<'p, 'r> Input<'p, 'r, '_> {
         }
         let path = Path::parse(head.target.path, plan.server.path_matching);
         let path = path.map_err(RejectReason::malformed_path)?;
-        let content = self.content.unwrap_or(&RequestContent::Unknown);
         Ok(SeenRequest {
             head,
             path,
@@ -276,18 +213,17 @@ impl<'p, 'r> Input<'p, 'r, '_> {
             client,
             peer: peer.address,
             subject: peer.subject,
-            content,
+            content: &RequestContent::Unknown,
             secure: self.came_by_tls(),
         })
     }
 
     fn route(
         self,
-        secret: &KeySecret,
         loop_mark: Option<&LoopMark>,
         seen: &SeenRequest<'r>,
         found: &mut Option<(RouteIndex, &'p Route)>,
-    ) -> Result<Routed<'p, 'r>, EarlyResponse> {
+    ) -> Result<(RouteIndex, &'p Route), EarlyResponse> {
         let Self { plan, head, .. } = self;
         if seen.path.has_encoded_dots() && plan.server.encoded_dots == EncodedDots::Reject {
             return Err(RejectReason::encoded_dots().into());
@@ -295,7 +231,7 @@ impl<'p, 'r> Input<'p, 'r, '_> {
         if loop_mark.is_some_and(|mark| mark.passes(head.fields) >= MAX_PASSES) {
             return Err(RejectReason::looped().into());
         }
-        let mut request = seen.request();
+        let request = seen.request();
         let preflight = preflight_route(plan, head, &request);
         let index = preflight.or_else(|| plan.table.find(&request)).ok_or_else(RejectReason::no_route)?;
         let route = plan.route(index);
@@ -310,52 +246,7 @@ impl<'p, 'r> Input<'p, 'r, '_> {
             return Err(EarlyResponse::Preflight);
         }
         check(head, route)?;
-        let consumer = match &route.auth {
-            Some(auth) => self.authenticate(auth, &request)?,
-            None => None,
-        };
-        if self.content.is_none() && route.reads_body {
-            return Err(EarlyResponse::Unread);
-        }
-        request.consumer = consumer.map(|named| named.consumer);
-        let upstream = match &route.action {
-            RouteAction::Forward(upstream) => Some(*upstream),
-            RouteAction::Split(split) => {
-                let place = (&*route.name, route.conditions.merge_slashes);
-                Some(split.choose(&request, place, || fastrand::u64(..)))
-            }
-            RouteAction::Redirect(_) | RouteAction::Respond(_) => None,
-        };
-        let (target, affinity) = match (&route.action, upstream) {
-            (_, Some(upstream)) => {
-                let target = plan.forwarded_target((route, upstream), head, &seen.path);
-                let target = target.map_err(|AmbiguousTarget| RejectReason::ambiguous_target())?;
-                (target, plan.upstream(upstream).affinity(&request, route))
-            }
-            (RouteAction::Redirect(redirect), None) => {
-                let Conditions { path, merge_slashes, .. } = &route.conditions;
-                // Another host gets no credential. A path on this host asks for it again.
-                let query = match redirect.to.has_host() {
-                    true => plan.forwarded_query(route, head.target.query),
-                    false => head.target.query.map(Cow::Borrowed),
-                };
-                (
-                    redirect.to.location(path, &seen.path, *merge_slashes, query.as_deref()).into(),
-                    Affinity::default(),
-                )
-            }
-            _ => ("".into(), Affinity::default()),
-        };
-        Ok(Routed {
-            index,
-            route,
-            consumer,
-            // Built in place: it is large enough that moving it costs measurably.
-            assessment: RequestCharges::new(plan, route, &request, secret),
-            upstream,
-            target,
-            affinity,
-        })
+        Ok((index, route))
     }
 
     /// Whether the client uses TLS, to the gateway or to the trusted proxy before it.
@@ -365,6 +256,83 @@ impl<'p, 'r> Input<'p, 'r, '_> {
         let said = said.and_then(|value| value.split(|byte| *byte == b',').next());
         let says_https = said.is_some_and(|said| said.trim_ascii().eq_ignore_ascii_case(b"https"));
         self.peer.secure || (says_https && self.plan.server.client.trusts(self.peer.address))
+    }
+}
+
+impl<'p, 'r> LocatedRequest<'p, 'r> {
+    /// The request as routes and keys see it, without its consumer.
+    pub fn request(&self) -> RouteRequest<'_> {
+        self.seen.request()
+    }
+
+    /// The body was read.
+    pub fn set_content(&mut self, content: &'r RequestContent) {
+        self.seen.content = content;
+    }
+
+    /// Works out where the request goes and what it is charged: keys are computed before anything is stripped. `draw` is
+    /// a random number, which picks one of several upstreams; a request has one for its whole life.
+    ///
+    /// # Errors
+    ///
+    /// The target that the route makes of its path is ambiguous.
+    #[inline]
+    pub fn assign(
+        self,
+        plan: &'p Plan,
+        secret: &KeySecret,
+        caller: CallerIdentity<'p>,
+        draw: u64,
+    ) -> Result<RoutedRequest<'p, 'r>, Unroutable<'r>> {
+        let Self { index, route, seen } = self;
+        let CallerIdentity { consumer, granted } = caller;
+        let request = RouteRequest { consumer: consumer.map(|named| named.consumer), ..seen.request() };
+        let upstream = match &route.action {
+            RouteAction::Forward(upstream) => Some(*upstream),
+            RouteAction::Split(split) => {
+                Some(split.choose(&request, (&*route.name, route.conditions.merge_slashes), draw))
+            }
+            RouteAction::Redirect(_) | RouteAction::Respond(_) => None,
+        };
+        let (target, affinity) = match (&route.action, upstream) {
+            (_, Some(upstream)) => match plan.forwarded_target((route, upstream), seen.head, &seen.path) {
+                Ok(target) => (target, plan.upstream(upstream).affinity(&request, route)),
+                Err(AmbiguousTarget) => {
+                    let response = RejectReason::ambiguous_target().into();
+                    return Err(Unroutable { response, seen: Some(Box::new(seen)) });
+                }
+            },
+            (RouteAction::Redirect(redirect), None) => {
+                let Conditions { path, merge_slashes, .. } = &route.conditions;
+                let query = seen.head.target.query;
+                // Another host gets no credential. A path on this host asks for it again.
+                let query = match redirect.to.has_host() {
+                    true => plan.forwarded_query(route, query),
+                    false => query.map(Cow::Borrowed),
+                };
+                let location = redirect.to.location(path, &seen.path, *merge_slashes, query.as_deref());
+                (location.into(), Affinity::default())
+            }
+            _ => ("".into(), Affinity::default()),
+        };
+        // Built in place: it is large enough that moving it costs measurably.
+        let charges = RequestCharges::new(plan, route, &request, secret);
+        Ok(RoutedRequest { index, route, consumer, charges, upstream, target, affinity, granted, seen })
+    }
+
+    /// The request with some of its charges, before its credential is looked at.
+    pub fn with_early_charges(&self, charges: RequestCharges<'p>) -> RoutedRequest<'p, 'r> {
+        RoutedRequest {
+            index: self.index,
+            route: self.route,
+            consumer: None,
+            charges,
+            upstream: None,
+            target: "".into(),
+            affinity: Affinity::default(),
+            granted: &[],
+            seen: self.seen.clone(),
+        }
     }
 }
 
@@ -394,27 +362,6 @@ impl RoutedRequest<'_, '_> {
         match self.seen.authority() {
             Cow::Borrowed(_) => None,
             Cow::Owned(authority) => Some(authority.into()),
-        }
-    }
-}
-
-impl<'p, 'r> RoutedRequest<'p, 'r> {
-    /// A request whose credential was not looked at, with some of its charges.
-    pub fn before_auth(
-        (index, route): (RouteIndex, &'p Route),
-        charges: RequestCharges<'p>,
-        seen: SeenRequest<'r>,
-    ) -> Self {
-        Self {
-            index,
-            route,
-            consumer: None,
-            charges,
-            upstream: None,
-            target: "".into(),
-            affinity: Affinity::default(),
-            granted: &[],
-            seen,
         }
     }
 }
@@ -473,15 +420,6 @@ fn check(head: &RequestHead<'_>, route: &Route) -> Result<(), RejectReason> {
             Err(RejectReason::new(413, "the request body is too large", "body_too_large"))
         }
         _ => Ok(()),
-    }
-}
-
-impl From<Unauthenticated> for EarlyResponse {
-    fn from(reason: Unauthenticated) -> Self {
-        match reason {
-            Unauthenticated::Failure(failure) => Self::Unauthenticated(failure),
-            Unauthenticated::Unverified(auth) => Self::Unverified(auth),
-        }
     }
 }
 

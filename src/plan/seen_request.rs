@@ -3,19 +3,18 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use super::{Plan, Route, auth};
+use super::{Plan, Route};
 use crate::auth::forward::question::ForwardQuestion;
 use crate::http1::request::RequestHead;
 use crate::limit::units::Timestamp;
 use crate::route::RouteRequest;
 use crate::route::client::{ClientAddress, ClientSource};
 use crate::route::content::RequestContent;
-use crate::route::guarded_headers::GuardedHeaders;
 use crate::route::path::Path;
 use crate::route::pattern::normal_authority;
 
 /// A request as routes and keys see it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct SeenRequest<'r> {
     pub(super) head: &'r RequestHead<'r>,
     pub(super) path: Path<'r>,
@@ -55,7 +54,7 @@ impl SeenRequest<'_> {
             client: self.client,
             secure: self.secure,
             now,
-            guarded: &plan.guarded,
+            guarded: plan.guarded(),
             hidden: Plan::hidden_sources(&plan.auths, route.auth.as_ref()).collect(),
             source,
         }
@@ -75,15 +74,5 @@ impl SeenRequest<'_> {
             content: self.content,
             consumer: None,
         }
-    }
-}
-
-impl Plan {
-    /// Notes the headers that services answer with.
-    #[must_use]
-    pub fn with_guarded_headers(mut self) -> Self {
-        let forwards = self.auths.iter().filter_map(auth::Auth::forward);
-        self.guarded = GuardedHeaders::new(forwards.flat_map(|forward| &forward.settings().headers));
-        self
     }
 }

@@ -18,18 +18,18 @@ pub struct UpstreamSplit {
 }
 
 impl UpstreamSplit {
-    /// The upstream of a request. `draw` draws a number of 64 bits for a request without a key.
+    /// The upstream of a request. `draw` is a random number, for a request without a key.
     pub fn choose(
         &self,
         request: &RouteRequest<'_>,
         (route, merge_slashes): (&str, bool),
-        draw: impl FnOnce() -> u64,
+        draw: u64,
     ) -> UpstreamIndex {
         let hash = self.key.as_ref().and_then(|key| match key.claim(&SPLIT, request, route, merge_slashes) {
             KeyResult::Key(Fingerprint(bits)) => u64::try_from(bits >> 64).ok(),
             KeyResult::Skip | KeyResult::Deny | KeyResult::Repeated | KeyResult::Unreadable(_) => None,
         });
-        self.at(hash.unwrap_or_else(draw))
+        self.at(hash.unwrap_or(draw))
     }
 
     /// The upstream at this point of all 2^64: the first ones belong to the first upstream. So if the last one's share

@@ -15,9 +15,9 @@ use crate::limit::{Decision, Verdict};
 use crate::plan::admission::{
     Applicability, BindingLimit, LimitCheck, Refusal, RefusalCause, RequestCharges,
 };
-use crate::plan::auth::{AuthFailure, CredentialFault, NamedConsumer, RouteAuth};
+use crate::plan::auth::{AuthFailure, CredentialFault, NamedConsumer};
 use crate::plan::log::AccessLog;
-use crate::plan::resolve::{EarlyResponse, RoutedRequest};
+use crate::plan::resolve::RoutedRequest;
 use crate::plan::{Limit, Mode, Route, UpstreamIndex};
 use crate::route::mask::Masking;
 use crate::route::{RouteIndex, RouteRequest};
@@ -95,39 +95,43 @@ impl RequestContext {
         }
     }
 
-    /// Counts and notes the result of checking the request's credential, and cuts credentials out of the logged path.
-    pub(crate) fn authenticated(&mut self, outcome: &Result<RoutedRequest<'_, '_>, EarlyResponse>) {
+    /// Cuts credentials out of the logged path.
+    pub(crate) fn cut_credentials(&mut self) {
         // Most plans have no auth.
-        if self.plan.auths.is_empty() {
-            return;
-        }
-        if self.plan.hides_queries()
+        if !self.plan.auths.is_empty()
+            && self.plan.hides_queries()
             && let Some(record) = &mut self.record
         {
             self.plan.cut_credentials(&mut record.path);
         }
-        let (auth, result) = match outcome {
-            Ok(RoutedRequest { consumer: Some(NamedConsumer { auth, consumer }), .. }) => {
+    }
+
+    /// Counts and notes the consumer of a request to `route`, whose credential is in order.
+    pub(crate) fn authenticated(&mut self, route: &Route, consumer: Option<NamedConsumer<'_>>) {
+        let Some(auth) = &route.auth else { return };
+        match (consumer, auth.auths.first()) {
+            (Some(NamedConsumer { auth, consumer }), _) => {
                 if let Some(record) = &mut self.record {
                     consumer.name().clone_into(&mut record.consumer);
                     consumer.tier().unwrap_or_default().clone_into(&mut record.tier);
                 }
-                (*auth, AuthResult::Accepted)
+                if let Some(noted) = &mut self.noted {
+                    noted.set_consumer(consumer);
+                }
+                self.plan.metrics.auth(auth, AuthResult::Accepted);
             }
-            Ok(RoutedRequest { route: Route { auth: Some(RouteAuth { auths, .. }), .. }, .. }) => {
-                let Some(&first) = auths.first() else { return };
-                (first, AuthResult::Anonymous)
-            }
-            Err(EarlyResponse::Unauthenticated(AuthFailure { auth, fault })) => {
-                let result = match fault {
-                    CredentialFault::Missing => AuthResult::Missing,
-                    CredentialFault::Repeated => AuthResult::Repeated,
-                    // Counted once it is known whether a limit refuses it.
-                    CredentialFault::Invalid | CredentialFault::Answered => return,
-                };
-                (*auth, result)
-            }
-            _ => return,
+            (None, Some(&first)) => self.plan.metrics.auth(first, AuthResult::Anonymous),
+            (None, None) => {}
+        }
+    }
+
+    /// Counts a request without a credential, or with several. A wrong one is counted once it is known whether a limit
+    /// refuses it.
+    pub(crate) fn credential_unfit(&mut self, AuthFailure { auth, fault }: AuthFailure) {
+        let result = match fault {
+            CredentialFault::Missing => AuthResult::Missing,
+            CredentialFault::Repeated => AuthResult::Repeated,
+            CredentialFault::Invalid | CredentialFault::Answered => return,
         };
         self.plan.metrics.auth(auth, result);
     }

@@ -55,7 +55,7 @@ impl<'a> ConsumerHeaders<'a> {
         if plan.auths.is_empty() {
             return Self::default();
         }
-        Self { granted, ..Self::of(&plan.auths, Some(&plan.guarded), auth, consumer) }
+        Self { granted, ..Self::of(&plan.auths, Some(plan.guarded()), auth, consumer) }
     }
 
     fn of(
@@ -190,8 +190,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::auth::method::{ApiKeys, AuthMethod};
     use crate::http1::request::RequestHead;
-    use crate::plan::auth::{ApiKeys, AuthIndex, AuthMethod};
+    use crate::plan::auth::AuthIndex;
     use crate::route::consumers::{Consumers, KeyForm};
 
     fn auth(source: &str) -> Auth {

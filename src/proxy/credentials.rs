@@ -12,21 +12,28 @@ use super::request_reader::RequestReader;
 use super::worker::WorkerPlan;
 use crate::auth::forward::{ForwardAuth, ForwardOutcome, ServiceAnswer};
 use crate::auth::jwt::TokenFault;
-use crate::auth::password_lanes::Join;
+use crate::auth::password_lanes::{Join, LaneTurn};
 use crate::auth::passwords::PasswordCheck;
+use crate::auth::runtime::CredentialVerification;
 use crate::auth::tokens::TokenVerification;
 use crate::auth::verification_pool::QueueFull;
 use crate::clock::now;
-use crate::plan::Route;
 use crate::plan::admission::{AdmissionDecision, BanRefusal, BindingLimit, Refusal, RequestCharges};
-use crate::plan::auth::{
-    AuthFailure, AuthIndex, CredentialFault, CredentialVerification, VerificationFault, VerifiedCredential,
-};
+use crate::plan::auth::{AuthFailure, AuthIndex, CredentialFault};
 use crate::plan::reject_reason::RejectReason;
-use crate::plan::resolve::EarlyResponse;
-use crate::plan::seen_request::SeenRequest;
+use crate::plan::resolve::{EarlyResponse, LocatedRequest};
 use crate::route::identity::Identity;
 use crate::store::{OnError, Outcome, Unreachable};
+
+/// The result of verifying a credential.
+pub(super) enum Verified {
+    /// It is good.
+    Accepted(Arc<Identity>),
+    /// It is wrong. The next password of its client is checked once this one was charged.
+    Wrong(Option<LaneTurn>),
+    /// The service has refused the request with this answer.
+    Answered(Arc<ServiceAnswer>),
+}
 
 /// Verifies the credential of a request for an auth of its route, away from the worker unless that takes little time.
 ///
@@ -36,22 +43,21 @@ use crate::store::{OnError, Outcome, Unreachable};
 pub(super) async fn verify<'p>(
     ctx: &mut RequestContext,
     plan: &'p WorkerPlan,
-    (index, route): (AuthIndex, &'p Route),
-    seen: &SeenRequest<'_>,
+    index: AuthIndex,
+    located: &LocatedRequest<'p, '_>,
     reader: &RequestReader,
-    verified: &VerifiedCredential,
-) -> Result<(), RequestAction<'p, 'static>> {
-    match plan.verification(index, &seen.request(), verified.now()) {
+) -> Result<Verified, RequestAction<'p, 'static>> {
+    match plan.verification(index, &located.request(), ctx.started) {
+        Some(CredentialVerification::Remembered(identity)) => Ok(Verified::Accepted(identity)),
         Some(CredentialVerification::Forward(forward)) => {
-            ask_service(ctx, plan, (index, route), &forward, seen, reader, verified).await
+            ask_service(ctx, plan, index, &forward, located, reader).await
         }
         Some(CredentialVerification::Token(token)) => {
-            let result = verify_token(ctx, plan, index, token, seen, verified).await;
-            verified.set(index, result.map_err(early)?.map_err(VerificationFault::Token));
-            Ok(())
+            let result = verify_token(ctx, plan, index, token, located).await.map_err(early)?;
+            Ok(result.map_or(Verified::Wrong(None), Verified::Accepted))
         }
         Some(CredentialVerification::Password(password)) => {
-            check_password(ctx, plan, (index, route), password, seen, reader, verified).await
+            check_password(ctx, plan, index, password, located, reader).await
         }
         None => Err(early(RejectReason::unverified())),
     }
@@ -65,29 +71,26 @@ fn early<'p>(reason: RejectReason) -> RequestAction<'p, 'static> {
 async fn ask_service<'p>(
     ctx: &mut RequestContext,
     plan: &'p WorkerPlan,
-    (index, route): (AuthIndex, &'p Route),
+    index: AuthIndex,
     forward: &ForwardAuth,
-    seen: &SeenRequest<'_>,
+    located: &LocatedRequest<'p, '_>,
     reader: &RequestReader,
-    verified: &VerifiedCredential,
-) -> Result<(), RequestAction<'p, 'static>> {
-    let question = seen.question(plan, route, verified.now());
+) -> Result<Verified, RequestAction<'p, 'static>> {
+    let question = located.seen.question(plan, located.route, ctx.started);
     if let Some(identity) = forward.find(&question) {
-        verified.set(index, Ok(identity));
-        return Ok(());
+        return Ok(Verified::Accepted(identity));
     }
     if forward.has_credential(&question) {
-        refuse_unchecked(ctx, plan, (index, route), seen, reader).await?;
+        refuse_unchecked(ctx, plan, index, located, reader).await?;
     }
     match forward.ask(&question).await {
         ForwardOutcome::Admitted(identity, cookies) => {
             ctx.cookies = cookie_lines(&cookies);
-            verified.set(index, Ok(identity));
+            Ok(Verified::Accepted(identity))
         }
-        ForwardOutcome::Answered(answer) => verified.set(index, Err(VerificationFault::Answered(answer))),
-        ForwardOutcome::Failed => return Err(early(RejectReason::unverified())),
+        ForwardOutcome::Answered(answer) => Ok(Verified::Answered(answer)),
+        ForwardOutcome::Failed => Err(early(RejectReason::unverified())),
     }
-    Ok(())
 }
 
 fn cookie_lines(cookies: &[HeaderValue]) -> Box<[u8]> {
@@ -99,16 +102,16 @@ fn cookie_lines(cookies: &[HeaderValue]) -> Box<[u8]> {
 async fn refuse_unchecked<'p>(
     ctx: &mut RequestContext,
     plan: &'p WorkerPlan,
-    (index, route): (AuthIndex, &'p Route),
-    seen: &SeenRequest<'_>,
+    index: AuthIndex,
+    located: &LocatedRequest<'p, '_>,
     reader: &RequestReader,
 ) -> Result<(), RequestAction<'p, 'static>> {
     let failure = AuthFailure { auth: index, fault: CredentialFault::Invalid };
-    if is_used_up(ctx, plan, failure, route, seen).await.map_err(early)?
-        && let Some((refusal, tightest)) = charge(ctx, plan, failure, route, seen, reader).await?
+    if is_used_up(ctx, plan, failure, located).await.map_err(early)?
+        && let Some((refusal, tightest)) = charge(ctx, plan, failure, located, reader).await?
     {
         ctx.credential_refused(failure, Some((&refusal, tightest.as_ref())));
-        return Err(RequestAction::Refuse(OverLimitRequest { refusal, tightest, route }));
+        return Err(RequestAction::Refuse(OverLimitRequest { refusal, tightest, route: located.route }));
     }
     Ok(())
 }
@@ -117,20 +120,24 @@ async fn refuse_unchecked<'p>(
 pub(super) async fn relay_answer<'p>(
     ctx: &mut RequestContext,
     plan: &'p WorkerPlan,
-    (index, route): (AuthIndex, &'p Route),
+    index: AuthIndex,
     answer: Arc<ServiceAnswer>,
-    seen: &SeenRequest<'_>,
+    located: &LocatedRequest<'p, '_>,
     reader: &RequestReader,
 ) -> RequestAction<'p, 'static> {
     let failure = AuthFailure { auth: index, fault: CredentialFault::Invalid };
     if answer.refuses_credential {
-        match charge(ctx, plan, failure, route, seen, reader).await {
+        match charge(ctx, plan, failure, located, reader).await {
             Err(action) => return action,
             Ok(refused) => {
                 let refusal = refused.as_ref().map(|(refusal, tightest)| (refusal, tightest.as_ref()));
                 ctx.credential_refused(failure, refusal);
                 if let Some((refusal, tightest)) = refused {
-                    return RequestAction::Refuse(OverLimitRequest { refusal, tightest, route });
+                    return RequestAction::Refuse(OverLimitRequest {
+                        refusal,
+                        tightest,
+                        route: located.route,
+                    });
                 }
             }
         }
@@ -144,14 +151,13 @@ async fn verify_token(
     plan: &WorkerPlan,
     index: AuthIndex,
     mut verification: TokenVerification,
-    seen: &SeenRequest<'_>,
-    verified: &VerifiedCredential,
+    located: &LocatedRequest<'_, '_>,
 ) -> Result<Result<Arc<Identity>, TokenFault>, RejectReason> {
-    let prepare = || match plan.verification(index, &seen.request(), verified.now()) {
+    let prepare = || match plan.verification(index, &located.request(), ctx.started) {
         Some(CredentialVerification::Token(token)) => Some(token),
         _ => None,
     };
-    let issuer = plan.auth(index).tokens().and_then(|tokens| tokens.issuer());
+    let issuer = plan.auth_state(index).issuer();
     if let Some(issuer) = issuer
         && verification.lacks_keys()
     {
@@ -183,34 +189,24 @@ async fn run(
 async fn check_password<'p>(
     ctx: &mut RequestContext,
     plan: &'p WorkerPlan,
-    (index, route): (AuthIndex, &'p Route),
+    index: AuthIndex,
     password: PasswordCheck,
-    seen: &SeenRequest<'_>,
+    located: &LocatedRequest<'p, '_>,
     reader: &RequestReader,
-    verified: &VerifiedCredential,
-) -> Result<(), RequestAction<'p, 'static>> {
+) -> Result<Verified, RequestAction<'p, 'static>> {
     let full = |QueueFull| early(RejectReason::unverified());
     let shared = Arc::clone(&ctx.worker.shared);
     let lead = match shared.passwords.join(password.hash()).await {
-        Join::Follows(result) => {
-            verified.set(index, result.map_err(Into::into));
-            return Ok(());
-        }
+        Join::Follows(result) => return Ok(result.map_or(Verified::Wrong(None), Verified::Accepted)),
         Join::Leads(lead) => lead,
     };
-    let turn = shared.passwords.turn(number(seen.request().client.network)).await.map_err(full)?;
+    let turn = shared.passwords.turn(number(located.request().client.network)).await.map_err(full)?;
     if let Some(identity) = password.remembered() {
-        verified.set(index, Ok(identity));
-        return Ok(());
+        return Ok(Verified::Accepted(identity));
     }
-    refuse_unchecked(ctx, plan, (index, route), seen, reader).await?;
+    refuse_unchecked(ctx, plan, index, located, reader).await?;
     let result = shared.passwords.check(&lead, password).await.map_err(full)?;
-    if result.is_err() {
-        // The client's next password is checked once this one was charged.
-        verified.hold_turn(turn);
-    }
-    verified.set(index, result.map_err(Into::into));
-    Ok(())
+    Ok(result.map_or(Verified::Wrong(Some(turn)), Verified::Accepted))
 }
 
 /// The lane of a client. A client that finds others of its lane only waits with them.
@@ -229,12 +225,10 @@ async fn is_used_up(
     ctx: &RequestContext,
     plan: &WorkerPlan,
     failure: AuthFailure,
-    route: &Route,
-    seen: &SeenRequest<'_>,
+    located: &LocatedRequest<'_, '_>,
 ) -> Result<bool, RejectReason> {
-    let Some(charges) = plan.failure_charges(failure, route, &seen.request(), &plan.secret) else {
-        return Ok(false);
-    };
+    let charges = plan.failure_charges(failure, located.route, &located.request(), &plan.secret);
+    let Some(charges) = charges else { return Ok(false) };
     if banned(ctx, &charges).is_some() {
         return Ok(true);
     }
@@ -252,12 +246,12 @@ async fn charge<'p>(
     ctx: &mut RequestContext,
     plan: &'p WorkerPlan,
     failure: AuthFailure,
-    route: &'p Route,
-    seen: &SeenRequest<'_>,
+    located: &LocatedRequest<'p, '_>,
     reader: &RequestReader,
 ) -> Result<Option<(Refusal<'p>, Option<BindingLimit<'p>>)>, RequestAction<'p, 'static>> {
-    let request = seen.request();
-    let Some(charges) = plan.failure_charges(failure, route, &request, &plan.secret) else { return Ok(None) };
+    let request = located.request();
+    let charges = plan.failure_charges(failure, located.route, &request, &plan.secret);
+    let Some(charges) = charges else { return Ok(None) };
     let refused = match banned(ctx, &charges) {
         Some(BanRefusal { refusal, tightest, .. }) => Some((refusal, Some(tightest))),
         None => {
@@ -298,11 +292,10 @@ pub(super) async fn refuse_credential<'p>(
     ctx: &mut RequestContext,
     plan: &'p WorkerPlan,
     failure: AuthFailure,
-    route: &'p Route,
-    seen: &SeenRequest<'_>,
+    located: &LocatedRequest<'p, '_>,
     reader: &RequestReader,
 ) -> RequestAction<'p, 'static> {
-    let refused = match charge(ctx, plan, failure, route, seen, reader).await {
+    let refused = match charge(ctx, plan, failure, located, reader).await {
         Ok(refused) => refused,
         Err(action) => return action,
     };
@@ -314,6 +307,8 @@ pub(super) async fn refuse_credential<'p>(
     }
     match refused {
         None => RequestAction::Early(EarlyResponse::Unauthenticated(failure)),
-        Some((refusal, tightest)) => RequestAction::Refuse(OverLimitRequest { refusal, tightest, route }),
+        Some((refusal, tightest)) => {
+            RequestAction::Refuse(OverLimitRequest { refusal, tightest, route: located.route })
+        }
     }
 }

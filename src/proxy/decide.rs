@@ -1,7 +1,6 @@
 //! The decision on a request: the store's, that of a ban, and the action that follows.
 
 use std::borrow::Cow;
-use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -16,8 +15,7 @@ use crate::limit::units::Micros;
 use crate::plan::Route;
 use crate::plan::admission::{BanRefusal, BindingLimit, Refusal, RefusalCause, RequestCharges};
 use crate::plan::reject_reason::RejectReason;
-use crate::plan::resolve::{EarlyResponse, RoutedRequest};
-use crate::plan::seen_request::SeenRequest;
+use crate::plan::resolve::{EarlyResponse, LocatedRequest, RoutedRequest};
 use crate::store::{BanningRequest, InTurn, Outcome};
 use crate::telemetry::metrics::RequestOutcome;
 
@@ -91,17 +89,16 @@ pub(super) fn banned<'p>(ctx: &RequestContext, charges: &RequestCharges<'p>) -> 
 pub(super) fn refuse_before_auth<'p, 'r>(
     ctx: &mut RequestContext,
     plan: &'p WorkerPlan,
-    route: &'p Route,
-    seen: Box<SeenRequest<'r>>,
-) -> ControlFlow<RequestAction<'p, 'r>, Box<SeenRequest<'r>>> {
-    let Some(index) = ctx.route.filter(|_| !ctx.worker.shared.store.bans().is_empty()) else {
-        return ControlFlow::Continue(seen);
-    };
-    let charges = RequestCharges::early(plan, route, &seen.request(), &plan.secret);
-    let Some(ban) = banned(ctx, &charges) else { return ControlFlow::Continue(seen) };
-    let routed = RoutedRequest::before_auth((index, route), charges, *seen);
+    located: &LocatedRequest<'p, 'r>,
+) -> Option<RequestAction<'p, 'r>> {
+    if ctx.worker.shared.store.bans().is_empty() {
+        return None;
+    }
+    let charges = RequestCharges::early(plan, located.route, &located.request(), &plan.secret);
+    let ban = banned(ctx, &charges)?;
+    let routed = located.with_early_charges(charges);
     ctx.count_ban(&routed, ban.index);
-    ControlFlow::Break(RequestAction::refuse_banned(ctx, &routed, ban))
+    Some(RequestAction::refuse_banned(ctx, &routed, ban))
 }
 
 /// The refusal because of a ban that the store has told of.

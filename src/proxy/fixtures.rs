@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::worker::Worker;
 use crate::auth::password_lanes::PasswordLanes;
+use crate::auth::runtime::AuthRuntime;
 use crate::auth::verification_pool::VerificationPool;
 use crate::clock::Clock;
 use crate::limit::units::Timestamp;
@@ -19,12 +20,11 @@ use crate::plan::action::ErrorPages;
 use crate::plan::log::{AccessLog, Log, ProgramFormat, Sample, SecretHeaders};
 use crate::plan::loop_mark::LoopMark;
 use crate::plan::{
-    self, Balance, Endpoint, Plan, Protocol, RatelimitHeaders, RatelimitPolicies, RequestIds, Retry, Server,
-    StatusSet, StoreSettings, Upstream,
+    self, Balance, Endpoint, Plan, PlanSections, Protocol, RatelimitHeaders, RatelimitPolicies, RequestIds,
+    Retry, Route, Server, StatusSet, StoreSettings, Upstream,
 };
 use crate::route::RouteTable;
 use crate::route::client::ClientRule;
-use crate::route::guarded_headers::GuardedHeaders;
 use crate::route::key::KeySecret;
 use crate::route::path::{EncodedDots, PathMatching};
 use crate::shared::control::{ConfigStatus, Control};
@@ -66,9 +66,11 @@ pub(super) fn server() -> Server {
     }
 }
 
-/// A plan without routes: the response to every request is 404.
-pub(super) fn plan(server: Server) -> Plan {
-    Plan {
+/// A plan of this route to this upstream; without a route, the response to every request is 404.
+pub(super) fn plan(server: Server, route: Option<(Route, Upstream)>) -> Plan {
+    let (routes, upstreams): (Vec<_>, Vec<_>) = route.into_iter().unzip();
+    let conditions = routes.iter().map(|route| route.conditions.clone()).collect();
+    Plan::assemble(PlanSections {
         server,
         admin: None,
         store: StoreSettings { max_keys: 10, shared: None },
@@ -83,13 +85,11 @@ pub(super) fn plan(server: Server) -> Plan {
         trace: None,
         limits: Vec::new(),
         auths: Vec::new(),
-        upstreams: Vec::new(),
-        routes: Vec::new(),
-        table: RouteTable::new(Vec::new(), PathMatching::default()),
+        upstreams: upstreams.into_iter().map(Arc::new).collect(),
+        routes,
+        table: RouteTable::new(conditions, PathMatching::default()),
         errors: ErrorPages::default(),
-        guarded: GuardedHeaders::default(),
-        has_templates: false,
-    }
+    })
 }
 
 /// An upstream of one server, which waits for long and tries once.
@@ -137,6 +137,7 @@ pub(super) fn worker(plan: Plan) -> Rc<Worker> {
         clock: Clock::manual(Timestamp(0)),
         secret: KeySecret::Process([0; 16]),
         loop_mark: LoopMark::new(0),
+        auth: AuthRuntime::new([0; 16]),
         verification: VerificationPool::new(1, 1),
         passwords: PasswordLanes::new(1, 1),
         metrics: Metrics::new(1),

@@ -4,8 +4,10 @@ use std::net::IpAddr;
 
 use crate::http1::request::RequestHead;
 use crate::plan::Plan;
-use crate::plan::resolve::Resolution;
+use crate::plan::resolve::RouteLookup;
+use crate::plan::seen_request::SeenRequest;
 use crate::plan::template::TemplateValues;
+use crate::route::consumers::Consumer;
 
 /// The values of a request's head that templates may name.
 #[derive(Debug, Default)]
@@ -23,27 +25,33 @@ impl NotedValues {
     pub(crate) fn of(
         plan: &Plan,
         head: &RequestHead<'_>,
-        resolution: &Resolution<'_, '_>,
+        location: &RouteLookup<'_, '_>,
     ) -> Option<Box<Self>> {
-        plan.has_templates.then(|| Self::note(head, resolution))
+        plan.has_templates().then(|| Self::note(head, location))
     }
 
     #[cold]
-    fn note(head: &RequestHead<'_>, resolution: &Resolution<'_, '_>) -> Box<Self> {
-        let Resolution { host, route, seen, outcome, .. } = resolution;
-        let routed = outcome.as_ref().ok();
+    fn note(head: &RequestHead<'_>, location: &RouteLookup<'_, '_>) -> Box<Self> {
+        let RouteLookup { host, route, outcome, .. } = location;
         let merge_slashes = route.is_none_or(|(_, route)| route.conditions.merge_slashes);
-        let request =
-            routed.map(|routed| routed.request()).or_else(|| seen.as_ref().map(|seen| seen.request()));
+        let seen = match outcome {
+            Ok(located) => Some(&located.seen),
+            Err(unroutable) => unroutable.seen.as_deref(),
+        };
+        let request = seen.map(SeenRequest::request);
         let path = request.map_or(head.target.path, |request| request.path.form(merge_slashes));
-        let consumer = routed.and_then(|routed| routed.consumer).map(|named| named.consumer);
         Box::new(Self {
             host: host.clone().into_owned(),
             path: path.to_owned(),
             route: route.map(|(_, route)| route.name.to_string()).unwrap_or_default(),
-            consumer: consumer.map(|consumer| consumer.name().to_owned()).unwrap_or_default(),
-            tier: consumer.and_then(|consumer| consumer.tier()).unwrap_or_default().to_owned(),
+            ..Self::default()
         })
+    }
+
+    /// Notes the consumer that the request's credential names.
+    pub(crate) fn set_consumer(&mut self, consumer: Consumer<'_>) {
+        consumer.name().clone_into(&mut self.consumer);
+        consumer.tier().unwrap_or_default().clone_into(&mut self.tier);
     }
 
     /// These values, and those that were not noted.

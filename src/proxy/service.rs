@@ -2,15 +2,15 @@
 
 use std::cell::OnceCell;
 use std::future::poll_fn;
-use std::ops::ControlFlow;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
 
 use super::buffer_pool::Buffers;
-use super::credentials::{refuse_credential, relay_answer, verify};
+use super::credentials::{Verified, refuse_credential, relay_answer, verify};
 use super::decide::{OverLimitRequest, RequestAction, banned, banned_by_store, decide, refuse_before_auth};
 use super::drain::drain;
 use super::fixed_response::{self, FixedAnswer, FixedForm};
@@ -35,11 +35,11 @@ use crate::limit::units::{Micros, Timestamp};
 use crate::plan::Route;
 use crate::plan::action::RouteAction;
 use crate::plan::admission::{Admission, AdmissionDecision};
-use crate::plan::auth::{CredentialFault, VerifiedCredential};
+use crate::plan::auth::{AuthFailure, CallerIdentity, CredentialCheck, CredentialFault};
 use crate::plan::reject_reason::RejectReason;
-use crate::plan::resolve::{self, EarlyResponse, Resolution, RoutedRequest};
-use crate::plan::seen_request::SeenRequest;
+use crate::plan::resolve::{self, EarlyResponse, LocatedRequest, RouteLookup, RoutedRequest};
 use crate::route::content::RequestContent;
+use crate::route::identity::Identity;
 use crate::store::Outcome;
 use crate::telemetry::metrics::RequestOutcome;
 
@@ -59,8 +59,7 @@ pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction 
     ctx.open_record(peer, Some(head));
     let length = head.length;
     *is_last = !head.keep_alive && head.body == Body::EMPTY;
-    let verified = VerifiedCredential::unknown(now);
-    let body = OnceCell::new();
+    let (identity, body) = (OnceCell::new(), OnceCell::new());
     let ahead = inbound.get(length..).unwrap_or_default();
     let held = HeldBytes::default();
     let mut undecided = UndecidedRequest {
@@ -71,7 +70,7 @@ pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction 
         stream: UndecidedRequest::stream_of(reader.source()),
         entry: None,
     };
-    let findings = Findings { verified: &verified, body: &body, ahead, held: &held };
+    let findings = Findings { identity: &identity, body: &body, ahead, held: &held };
     // Left where it is written: it is large enough that moving it costs measurably.
     let mut action = None;
     {
@@ -113,11 +112,11 @@ pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction 
     }
 }
 
-/// What is found out about a request while it is resolved.
+/// What is found out about a request before it is charged.
 #[derive(Clone, Copy)]
 struct Findings<'p, 'r> {
-    /// The result of verifying its credential.
-    verified: &'p VerifiedCredential,
+    /// What its credential says, once it was verified.
+    identity: &'p OnceCell<Arc<Identity>>,
     /// Its body, once it was read.
     body: &'r OnceCell<Box<ReadBody>>,
     /// The bytes received behind its head.
@@ -159,40 +158,72 @@ async fn judge<'p, 'r>(
     reader: &mut RequestReader,
     findings: &Findings<'p, 'r>,
 ) -> RequestAction<'p, 'r> {
-    let routed = match resolve(ctx, plan, head, peer, findings) {
-        Ok(routed) => routed,
-        Err(unresolved) => {
-            let again = || resolve_again(ctx, plan, head, peer, reader, findings, unresolved);
-            match boxed_cold(again).await {
-                Ok(routed) => routed,
+    let lookup = resolve::locate(plan, Some(&ctx.worker.shared.loop_mark), head, peer.as_seen());
+    note(ctx, plan, head, peer, findings, &lookup);
+    // It is large enough that moving it costs measurably: it is moved here, and by `assign`.
+    let mut located = match lookup.outcome {
+        Ok(located) => located,
+        Err(unroutable) => return RequestAction::Early(unroutable.response),
+    };
+    let check = match &located.route.auth {
+        Some(auth) => plan.check_credential(auth, &located.request()),
+        None => CredentialCheck::Known(None),
+    };
+    let caller = match check {
+        CredentialCheck::Known(consumer) if !located.route.reads_body => {
+            CallerIdentity { consumer, granted: &[] }
+        }
+        check => {
+            let (ctx, reader, located) = (&mut *ctx, &mut *reader, &mut located);
+            match boxed_cold(move || learn(ctx, plan, head, reader, findings, located, check)).await {
+                Ok(caller) => caller,
                 Err(action) => return action,
             }
         }
     };
-    let reader = &*reader;
+    ctx.authenticated(located.route, caller.consumer);
+    let draw = draw(located.route);
+    let mut routed = match located.assign(plan, &plan.secret, caller, draw) {
+        Ok(routed) => routed,
+        Err(unroutable) => {
+            if let Some(seen) = &unroutable.seen {
+                ctx.sample_rejection(head, seen.request().host);
+            }
+            return RequestAction::Early(unroutable.response);
+        }
+    };
+    charge(ctx, &mut routed, reader).await
+}
+
+/// Checks the limits of a request, and decides the action.
+async fn charge<'p, 'r>(
+    ctx: &mut RequestContext,
+    routed: &mut RoutedRequest<'p, 'r>,
+    reader: &RequestReader,
+) -> RequestAction<'p, 'r> {
     if !ctx.worker.shared.store.bans().is_empty()
         && let Some(ban) = banned(ctx, &routed.charges)
     {
-        ctx.count_ban(&routed, ban.index);
-        return RequestAction::refuse_banned(ctx, &routed, ban);
+        ctx.count_ban(routed, ban.index);
+        return RequestAction::refuse_banned(ctx, routed, ban);
     }
     if let Some(refusal) = routed.charges.missing() {
-        ctx.decided(&routed, &Outcome::default());
-        return RequestAction::refuse(ctx, &routed, refusal, None);
+        ctx.decided(routed, &Outcome::default());
+        return RequestAction::refuse(ctx, routed, refusal, None);
     }
     let Some(outcome) = decide(ctx, &routed.charges, reader).await else { return RequestAction::GiveUp };
     if outcome.banned
         && let Some(ban) = banned_by_store(ctx, &routed.charges, &outcome)
     {
         if outcome.decisions.is_empty() {
-            ctx.count_ban(&routed, ban.index);
+            ctx.count_ban(routed, ban.index);
         } else {
-            ctx.decided(&routed, &outcome);
-            ctx.name_ban(&routed, ban.index);
+            ctx.decided(routed, &outcome);
+            ctx.name_ban(routed, ban.index);
         }
-        return RequestAction::refuse_banned(ctx, &routed, ban);
+        return RequestAction::refuse_banned(ctx, routed, ban);
     }
-    ctx.decided(&routed, &outcome);
+    ctx.decided(routed, &outcome);
     if outcome.unavailable {
         return RequestAction::Early(EarlyResponse::Reject(RejectReason::unavailable()));
     }
@@ -200,14 +231,14 @@ async fn judge<'p, 'r>(
     ctx.list_policies(&routed.charges, &outcome, &admission);
     let Admission { sentence, tightest } = admission;
     if let AdmissionDecision::Admit(_) = sentence {
-        ctx.settlement = Settlement::begin(&ctx.worker, &ctx.plan, &routed, &outcome, ctx.started);
+        ctx.settlement = Settlement::begin(&ctx.worker, &ctx.plan, routed, &outcome, ctx.started);
     }
     let since = match sentence {
-        AdmissionDecision::Refuse(refusal) => return RequestAction::refuse(ctx, &routed, refusal, tightest),
+        AdmissionDecision::Refuse(refusal) => return RequestAction::refuse(ctx, routed, refusal, tightest),
         AdmissionDecision::Admit(delay) => {
             ctx.note(tightest.as_ref());
             if let Some(tightest) = &tightest {
-                ctx.note_key(&routed, tightest.limit);
+                ctx.note_key(routed, tightest.limit);
             }
             match delay {
                 Micros(0) if ctx.delay == Micros(0) => ctx.started,
@@ -219,83 +250,72 @@ async fn judge<'p, 'r>(
     };
     let route = routed.route;
     let form = match &route.action {
-        RouteAction::Redirect(redirect) => FixedForm::Redirect(redirect, routed.target.into_owned()),
+        RouteAction::Redirect(redirect) => {
+            FixedForm::Redirect(redirect, std::mem::take(&mut routed.target).into_owned())
+        }
         RouteAction::Respond(response) => FixedForm::Respond(response),
         RouteAction::Forward(_) | RouteAction::Split(_) => {
-            let delivery = ForwardRequest::new(&routed, tightest, since);
-            return RequestAction::Forward(delivery, routed.target);
+            let delivery = ForwardRequest::new(routed, tightest, since);
+            return RequestAction::Forward(delivery, std::mem::take(&mut routed.target));
         }
     };
     RequestAction::Answer(Box::new(FixedAnswer { route, tightest, form }))
 }
 
-/// A request that is answered before any limit of its route is checked.
-struct Unresolved<'p, 'r> {
-    response: EarlyResponse,
-    route: Option<&'p Route>,
-    seen: Option<Box<SeenRequest<'r>>>,
+/// The random number of a request: only one that is split needs it.
+fn draw(route: &Route) -> u64 {
+    match &route.action {
+        RouteAction::Split(_) => fastrand::u64(..),
+        RouteAction::Forward(_) | RouteAction::Redirect(_) | RouteAction::Respond(_) => 0,
+    }
 }
 
-/// Verifies the credential of a request, or reads its body, and resolves it again; or answers it before any limit of its
-/// route is checked.
-async fn resolve_again<'p, 'r>(
+/// Verifies the credential of a request, and reads its body if limits count by it.
+///
+/// # Errors
+///
+/// It is answered before the limits of its route are checked.
+async fn learn<'p, 'r>(
     ctx: &mut RequestContext,
     plan: &'p WorkerPlan,
-    head: &'r RequestHead<'r>,
-    peer: &'r ConnectionPeer,
+    head: &RequestHead<'r>,
     reader: &mut RequestReader,
     findings: &Findings<'p, 'r>,
-    mut unresolved: Unresolved<'p, 'r>,
-) -> Result<RoutedRequest<'p, 'r>, RequestAction<'p, 'r>> {
-    let verified = findings.verified;
-    if let Unresolved {
-        response: EarlyResponse::Unverified(_) | EarlyResponse::Unread | EarlyResponse::Unauthenticated(_),
-        route: Some(route),
-        seen: seen @ Some(_),
-    } = &mut unresolved
-        && let Some(request) = seen.take()
-    {
-        match refuse_before_auth(ctx, plan, route, request) {
-            ControlFlow::Continue(request) => *seen = Some(request),
-            ControlFlow::Break(action) => return Err(action),
-        }
+    located: &mut LocatedRequest<'p, 'r>,
+    check: CredentialCheck<'p>,
+) -> Result<CallerIdentity<'p>, RequestAction<'p, 'r>> {
+    if let Some(action) = refuse_before_auth(ctx, plan, located) {
+        return Err(action);
     }
-    loop {
-        match unresolved {
-            Unresolved {
-                response: EarlyResponse::Unverified(auth),
-                route: Some(route),
-                seen: Some(seen),
-            } if !verified.is_known() => {
-                verify(ctx, plan, (auth, route), &seen, reader, verified).await?;
-            }
-            Unresolved { response: EarlyResponse::Unread, route: Some(route), .. }
-                if findings.body.get().is_none() =>
-            {
-                let read = read_body(ctx, route, head, reader, findings).await;
-                read.map_err(|reason| RequestAction::Early(EarlyResponse::Reject(reason)))?;
-            }
-            Unresolved {
-                response: EarlyResponse::Unauthenticated(failure),
-                route: Some(route),
-                seen: Some(seen),
-            } => {
-                let action = match verified.answer() {
-                    Some(answer) => {
-                        relay_answer(ctx, plan, (failure.auth, route), answer, &seen, reader).await
-                    }
-                    None => refuse_credential(ctx, plan, failure, route, &seen, reader).await,
-                };
-                verified.end_turn();
-                return Err(action);
-            }
-            Unresolved { response, .. } => return Err(RequestAction::Early(response)),
+    let caller = match check {
+        CredentialCheck::Known(consumer) => CallerIdentity { consumer, granted: &[] },
+        CredentialCheck::Refused(failure) => {
+            ctx.sample_rejection(head, located.request().host);
+            ctx.credential_unfit(failure);
+            return Err(refuse_credential(ctx, plan, failure, located, reader).await);
         }
-        unresolved = match resolve(ctx, plan, head, peer, findings) {
-            Ok(routed) => return Ok(routed),
-            Err(unresolved) => unresolved,
-        };
+        CredentialCheck::Pending(auth) => match verify(ctx, plan, auth, located, reader).await? {
+            Verified::Accepted(identity) => {
+                let identity = &**findings.identity.get_or_init(|| identity);
+                CallerIdentity { consumer: plan.verified(auth, identity), granted: &identity.fields }
+            }
+            Verified::Wrong(_turn) => {
+                ctx.sample_rejection(head, located.request().host);
+                let failure = AuthFailure { auth, fault: CredentialFault::Invalid };
+                return Err(refuse_credential(ctx, plan, failure, located, reader).await);
+            }
+            Verified::Answered(answer) => {
+                ctx.sample_rejection(head, located.request().host);
+                return Err(relay_answer(ctx, plan, auth, answer, located, reader).await);
+            }
+        },
+    };
+    if located.route.reads_body {
+        let read = read_body(ctx, located.route, head, reader, findings).await;
+        let body = read.map_err(|reason| RequestAction::Early(EarlyResponse::Reject(reason)))?;
+        located.set_content(&body.content);
     }
+    Ok(caller)
 }
 
 /// Reads the body of a request whose limits count by it.
@@ -305,15 +325,14 @@ async fn read_body<'r>(
     head: &RequestHead<'r>,
     reader: &mut RequestReader,
     findings: &Findings<'_, 'r>,
-) -> Result<(), RejectReason> {
+) -> Result<&'r ReadBody, RejectReason> {
     match read_content(reader, head, findings.ahead, &route.json_pointers, findings.held).await {
         Ok((content, part)) => {
             let received = part.map(|ReadPart { begun, received }| {
                 ctx.terms.turn_to_begun(begun);
                 received
             });
-            findings.body.get_or_init(|| Box::new(ReadBody { content, received }));
-            Ok(())
+            Ok(findings.body.get_or_init(|| Box::new(ReadBody { content, received })))
         }
         Err(fault) => {
             // No byte can be read after it.
@@ -324,52 +343,35 @@ async fn read_body<'r>(
     }
 }
 
-/// Resolves the request, and notes the data known then.
-fn resolve<'p, 'r>(
+/// Notes the client, the host and the route of a request.
+fn note(
     ctx: &mut RequestContext,
-    plan: &'p WorkerPlan,
-    head: &'r RequestHead<'r>,
-    peer: &'r ConnectionPeer,
-    findings: &Findings<'p, 'r>,
-) -> Result<RoutedRequest<'p, 'r>, Unresolved<'p, 'r>> {
-    let loop_mark = Some(&ctx.worker.shared.loop_mark);
-    let resolution = resolve::resolve(
-        plan,
-        &plan.secret,
-        loop_mark,
-        head,
-        peer.as_seen(),
-        findings.verified,
-        findings.body.get().map(|body| &body.content),
-    );
-    // A request whose credential had to be verified is resolved again.
-    ctx.cors.clear();
-    ctx.noted = NotedValues::of(plan, head, &resolution);
-    // Its outcome is moved once, at the end: it is large enough that moving it costs measurably.
-    let Resolution { client, ref host, route, ref outcome, .. } = resolution;
-    peer.check_client(client, &plan.server.client, head.fields);
+    plan: &WorkerPlan,
+    head: &RequestHead<'_>,
+    peer: &ConnectionPeer,
+    findings: &Findings<'_, '_>,
+    lookup: &RouteLookup<'_, '_>,
+) {
+    ctx.noted = NotedValues::of(plan, head, lookup);
+    let RouteLookup { client, host, route, outcome } = lookup;
+    let early = outcome.as_ref().err().map(|unroutable| &unroutable.response);
+    peer.check_client(*client, &plan.server.client, head.fields);
     ctx.identify(client.address, host);
     findings.held.set_network(client.network);
-    if let Some((index, route)) = route {
+    if let Some((index, route)) = *route {
         ctx.on_route(index, route);
-        match (&route.cors, outcome) {
-            (Some(cors), Err(EarlyResponse::Preflight)) => {
+        match (&route.cors, early) {
+            (Some(cors), Some(EarlyResponse::Preflight)) => {
                 cors::put_preflight(cors, head.fields, &mut ctx.cors)
             }
             (Some(cors), _) => cors::put_actual(cors, head.fields, &mut ctx.cors),
             (None, _) => {}
         }
     }
-    if let Err(EarlyResponse::Reject(_) | EarlyResponse::Unauthenticated(_)) = outcome {
+    if let Some(EarlyResponse::Reject(_)) = early {
         ctx.sample_rejection(head, host);
     }
-    ctx.authenticated(outcome);
-    match resolution.outcome {
-        Ok(routed) => Ok(routed),
-        Err(response) => {
-            Err(Unresolved { response, route: route.map(|(_, route)| route), seen: resolution.seen })
-        }
-    }
+    ctx.cut_credentials();
 }
 
 /// Waits for the request's delay. False if the client left meanwhile.
@@ -412,9 +414,6 @@ async fn early(session: &mut Session, ctx: &mut RequestContext, response: &Early
         EarlyResponse::Options => page.options(),
         EarlyResponse::Redirect(location) => page.redirect(location),
         EarlyResponse::Reject(reason) => page.problem(reason.status, &reason.detail),
-        EarlyResponse::Unverified(_) | EarlyResponse::Unread => {
-            page.problem(response.status(), "the request is not resolved")
-        }
         EarlyResponse::Unauthenticated(failure) => {
             page.unauthenticated(response.status(), failure.fault.detail(), &challenges)
         }

@@ -16,8 +16,11 @@ use super::connection_handle::ConnectionHandle;
 use super::idle_list::IdleList;
 use super::log_sampling::LogSampling;
 use super::tracer::Tracer;
+use crate::auth::runtime::{AuthState, CredentialVerification};
 use crate::limit::units::{Micros, Timestamp};
+use crate::plan::auth::AuthIndex;
 use crate::plan::{Limit, Plan};
+use crate::route::RouteRequest;
 use crate::route::key::KeySecret;
 use crate::route::mask::ShortIds;
 use crate::shared::client_connections::ClientConnection;
@@ -76,6 +79,8 @@ pub(crate) struct WorkerPlan {
     pub(crate) metrics: WorkerMetrics,
     /// Upstream clients, in the order of the plan's upstreams.
     pub(crate) upstream_clients: Vec<Rc<UpstreamClient>>,
+    /// What the auths have learned, in the order of the plan's auths.
+    auths: Box<[AuthState]>,
     pub(crate) counters: Rc<Counters>,
     /// The key statistics of each limit, in the order of the plan's limits.
     pub(crate) key_stats: Vec<Rc<RefCell<KeyStats>>>,
@@ -236,7 +241,23 @@ impl WorkerPlan {
         };
         let key_stats = plan.limits.iter().map(|limit| stays(limit).unwrap_or_default()).collect();
         let (secret, short_ids) = (shared.secret(&plan), shared.short_ids(&plan));
-        Self { plan, metrics, upstream_clients, counters, key_stats, secret, short_ids }
+        let auths = shared.auth_states(&plan);
+        Self { plan, metrics, upstream_clients, auths, counters, key_stats, secret, short_ids }
+    }
+
+    /// What an auth has learned.
+    pub(crate) fn auth_state(&self, index: AuthIndex) -> &AuthState {
+        &self.auths[index.0]
+    }
+
+    /// See [`Plan::verification`].
+    pub(crate) fn verification(
+        &self,
+        index: AuthIndex,
+        request: &RouteRequest<'_>,
+        now: Timestamp,
+    ) -> Option<CredentialVerification> {
+        self.plan.verification((index, self.auth_state(index)), request, now)
     }
 
     fn key_stats_by_name(&self) -> HashMap<&str, (&Limit, &Rc<RefCell<KeyStats>>)> {

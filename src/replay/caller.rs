@@ -101,3 +101,10 @@ pub(super) fn answered_unlogged(
         *method == Method::OPTIONS && status == StatusCode::NO_CONTENT && own.decision.is_empty();
     (is_preflight && route.cors.is_some()).then_some(status)
 }
+
+/// The random number of a request: spread evenly, and the same each time the log is replayed.
+pub(super) fn draw(number: u64) -> u64 {
+    /// 2^64 divided by the golden ratio.
+    const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+    number.wrapping_mul(STEP)
+}

@@ -10,7 +10,7 @@ use crate::http1::request::RequestHead;
 use crate::log_reader::KnownFields;
 use crate::log_reader::request::LoggedRequest;
 use crate::plan::admission::RequestCharges;
-use crate::plan::resolve::resolve_logged;
+use crate::plan::resolve::locate_logged;
 use crate::plan::{Plan, Route};
 use crate::route::key::{Key, KeyResult, KeySecret, Missing, Part};
 use crate::route::mask::{Masking, ShortIds};
@@ -71,8 +71,10 @@ impl<'p> KeysOfLog<'p> {
     }
 
     fn find_in(&self, request: &LoggedRequest, head: &RequestHead<'_>, found: impl FnOnce(KeyedRequest<'_>)) {
-        let resolution = resolve_logged(self.plan, &self.secret, head, self.consumers.sender(request));
-        let Ok(routed) = resolution.outcome else { return };
+        let sender = self.consumers.sender(request);
+        let Ok(located) = locate_logged(self.plan, head, sender).outcome else { return };
+        let Ok(caller) = sender.credential.caller(located.route) else { return };
+        let Ok(routed) = located.assign(self.plan, &self.secret, caller, 0) else { return };
         let (route, seen) = (routed.index, routed.request());
         let Some(cost) = routed.route.cost.on_admission(&seen) else { return };
         let cost = cost.units();

@@ -3,7 +3,7 @@
 use http::StatusCode;
 use smallvec::SmallVec;
 
-use super::caller::{ConsumerNames, answered_unlogged};
+use super::caller::{ConsumerNames, answered_unlogged, draw};
 use super::decided::{LimitResult, LoggedLabel, ReplaySink, ReplayVerdict, ReplayedRequest};
 use super::in_flight::{Agenda, Due, RequestEnd, WaitingRequest, place_keys};
 use super::keys_of_log::label;
@@ -17,9 +17,8 @@ use crate::plan::admission::{
     Admission, AdmissionDecision, Applicability, BanRefusal, LimitCheck, RequestCharges,
 };
 use crate::plan::auth::AuthFailure;
-use crate::plan::resolve::{EarlyResponse, Resolution, RoutedRequest, resolve_logged};
-use crate::plan::seen_request::SeenRequest;
-use crate::plan::{Limit, LimitIndex, Mode, Plan, Route};
+use crate::plan::resolve::{LocatedRequest, RouteLookup, RoutedRequest, Unroutable, locate_logged};
+use crate::plan::{Limit, LimitIndex, Mode, Plan};
 use crate::route::RouteIndex;
 use crate::route::key::KeySecret;
 use crate::route::mask::ShortIds;
@@ -127,17 +126,27 @@ impl<'p> VirtualGateway<'p> {
         sink: &mut impl ReplaySink,
     ) {
         let sender = self.consumers.sender(logged);
-        let Resolution { route, seen, outcome, .. } = resolve_logged(self.plan, &self.secret, head, sender);
+        let RouteLookup { route, outcome, .. } = locate_logged(self.plan, head, sender);
         let index = route.map(|(index, _)| index);
-        let routed = match (outcome, route, seen) {
-            (Ok(routed), ..) => routed,
-            (Err(EarlyResponse::Unauthenticated(failure)), Some(route), Some(seen)) => {
-                if !self.refuse_early(number, logged, route, &seen, sink) {
-                    self.refuse_credential(number, logged, route, failure, &seen, sink);
+        let early = |sink: &mut _, fault: Unroutable<'_>| {
+            answered(sink, logged, number, index, fault.response.status());
+        };
+        let located = match outcome {
+            Ok(located) => located,
+            Err(fault) => return early(sink, fault),
+        };
+        let caller = match sender.credential.caller(located.route) {
+            Ok(caller) => caller,
+            Err(failure) => {
+                if !self.refuse_early(number, logged, &located, sink) {
+                    self.refuse_credential(number, logged, failure, &located, sink);
                 }
                 return;
             }
-            (Err(response), ..) => return answered(sink, logged, number, index, response.status()),
+        };
+        let routed = match located.assign(self.plan, &self.secret, caller, draw(number)) {
+            Ok(routed) => routed,
+            Err(fault) => return early(sink, fault),
         };
         if let Some(status) = answered_unlogged(logged, routed.route, &head.method) {
             return answered(sink, logged, number, index, status);
@@ -178,8 +187,7 @@ impl<'p> VirtualGateway<'p> {
             now,
             places: None,
         };
-        let replayed = self.conclude(request, logged);
-        sink.decided(logged, &replayed, &key);
+        sink.decided(logged, &self.conclude(request, logged), &key);
     }
 
     fn decide(&self, charges: &RequestCharges<'p>, now: Timestamp) -> Outcome {
@@ -273,11 +281,10 @@ impl<'p> VirtualGateway<'p> {
         &self,
         number: u64,
         logged: &LoggedRequest,
-        (index, route): (RouteIndex, &'p Route),
-        seen: &SeenRequest<'_>,
+        located: &LocatedRequest<'p, '_>,
         sink: &mut impl ReplaySink,
     ) -> bool {
-        let (request, ids) = (seen.request(), self.ids);
+        let (index, route, request, ids) = (located.index, located.route, located.request(), self.ids);
         let charges = RequestCharges::early(self.plan, route, &request, &self.secret);
         let Some(ban) = charges.banned(&self.bans, logged.time) else { return false };
         let replayed = self.banned(number, index, &charges, &ban);
@@ -290,13 +297,12 @@ impl<'p> VirtualGateway<'p> {
         &mut self,
         number: u64,
         logged: &LoggedRequest,
-        (index, route): (RouteIndex, &'p Route),
         failure: AuthFailure,
-        seen: &SeenRequest<'_>,
+        located: &LocatedRequest<'p, '_>,
         sink: &mut impl ReplaySink,
     ) {
-        let request = seen.request();
-        let status = EarlyResponse::Unauthenticated(failure).status();
+        let (index, route, request) = (located.index, located.route, located.request());
+        let status = failure.status();
         let unlimited = ReplayedRequest::answered(number, Some(index), status);
         let charges = self.plan.failure_charges(failure, route, &request, &self.secret);
         let Some(charges) = charges else { return sink.decided(logged, &unlimited, &|_| String::new()) };

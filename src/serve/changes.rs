@@ -204,11 +204,11 @@ fn auth(subject: &mut Subject<'_>, (last_plan, last): (&Plan, &Auth), (next_plan
     if before == after {
         let version = |auth: &Auth| auth.api_keys().map(|keys| keys.version);
         subject.hidden("consumers", &version(last), &version(next));
-        let users = |auth: &Auth| auth.passwords().map(|passwords| passwords.users().clone());
+        let users = |auth: &Auth| auth.passwords().cloned();
         subject.hidden("passwords", &users(last), &users(next));
     }
-    let settings = |auth: &Auth| auth.forward().map(|forward| forward.settings().clone());
-    subject.hidden("settings", &settings(last), &settings(next));
+    subject.hidden("settings", &last.forward(), &next.forward());
+    subject.hidden("settings", &last.tokens(), &next.tokens());
     subject.shown("consumers", before, after);
     subject.hidden("realm", &last.challenge, &next.challenge);
     let failures = |plan: &Plan, auth: &Auth| {

@@ -9,7 +9,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch::Sender;
 
 use super::changes::changes;
-use super::issuers::{self, Issuers};
+use super::issuers::Issuers;
 use super::systemd::Systemd;
 use crate::clock::Clock;
 use crate::config::{self, ConfigFinding, NamedFile, Report};
@@ -123,7 +123,7 @@ impl Reloader {
         let mut checks = HealthChecks::default();
         checks.adopt(&shared.plan.load().upstreams, &shared.server_registry);
         let mut issuers = Issuers::default();
-        issuers.adopt(&shared.plan.load());
+        issuers.adopt(&shared.auth_states(&shared.plan.load()));
         Self { file, named, shared, settled, log, supervisor, checks, issuers, config_status }
     }
 
@@ -222,14 +222,17 @@ impl Reloader {
         self.settled.impose_on(&mut plan);
         self.settled.admin.clone_from(&plan.admin);
         keep_sessions(&mut plan, &self.shared.plan.load());
-        issuers::keep(&mut plan, &self.shared.plan.load());
         register(&self.shared.store, &plan, &self.shared.clock);
         self.shared.store.share(plan.store.shared.as_ref());
         self.log.change(&plan.log.level, plan.log.program);
         self.shared.access_log.change(plan.log.access.clone(), output);
         let last = self.shared.plan.swap(Arc::new(plan));
         self.checks.adopt(&self.shared.plan.load().upstreams, &self.shared.server_registry);
-        self.issuers.adopt(&self.shared.plan.load());
+        let plan = self.shared.plan.load();
+        // Made before the former ones are forgotten: an issuer of both keeps its keys.
+        let auths = self.shared.auth_states(&plan);
+        self.shared.auth.retain(plan.auth_methods());
+        self.issuers.adopt(&auths);
         log_changes(&changes(&last, &self.shared.plan.load()));
     }
 }

@@ -49,7 +49,10 @@ pub(super) async fn explain(asked: &ApiRequest<'_>) -> Result<Value, ApiError> {
     let now = shared.clock.now();
     let running = Running { secret: &secret, ids: &ids, loop_mark: &shared.loop_mark, now };
     let credential = match asked.caller.rights.allow(AdminRight::Operate) {
-        true => verify(shared, &plan, pending_credential(&plan, &request, running)).await?,
+        true => {
+            let pending = pending_credential(&plan, &shared.auth_states(&plan), &request, running);
+            verify(shared, &plan, pending).await?
+        }
         false => LiveCredential::Withheld("that needs a token with the right `operate`"),
     };
     let explanation = explain_live(&plan, &request, running, &credential);

@@ -18,7 +18,7 @@ const MAX_TRIED: usize = 8;
 pub const MIN_SECRET: usize = 32;
 
 /// The public keys of an issuer.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub struct KeySet {
     keys: Vec<PublicKey>,
     /// Keys of the document that are of no use: of another type or purpose, or malformed.
@@ -58,7 +58,11 @@ enum Material {
 }
 
 /// The secret of HS256.
-pub struct SecretKey(hmac::Key);
+pub struct SecretKey {
+    key: hmac::Key,
+    /// The secret's MAC of nothing, which tells secrets apart.
+    mark: hmac::Tag,
+}
 
 #[derive(Deserialize)]
 struct Document {
@@ -222,11 +226,21 @@ fn rsa_parameters(algorithm: SignatureAlgorithm) -> Option<&'static signature::R
 impl SecretKey {
     /// `None`: it is shorter than [`MIN_SECRET`].
     pub fn new(secret: &[u8]) -> Option<Self> {
-        (secret.len() >= MIN_SECRET).then(|| Self(hmac::Key::new(hmac::HMAC_SHA256, secret)))
+        (secret.len() >= MIN_SECRET).then(|| {
+            let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
+            let mark = hmac::sign(&key, b"");
+            Self { key, mark }
+        })
     }
 
     pub(super) fn verifies(&self, message: &[u8], made: &[u8]) -> bool {
-        hmac::verify(&self.0, message, made).is_ok()
+        hmac::verify(&self.key, message, made).is_ok()
+    }
+}
+
+impl PartialEq for SecretKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.mark.as_ref() == other.mark.as_ref()
     }
 }
 

@@ -44,7 +44,7 @@ impl Hand {
     async fn connect(idle_timeout: Duration, setting: &[u8]) -> Self {
         let (ours, theirs) = Pipe::new();
         let server = Server { idle_timeout, write_timeout: LONG, ..fixtures::server() };
-        let worker = fixtures::worker(fixtures::plan(server));
+        let worker = fixtures::worker(fixtures::plan(server, None));
         let stream = Rc::new(Stream::Pipe(theirs));
         let peer = ConnectionPeer::new(ConnectionEnds::of(([127, 0, 0, 1], 1).into()), &stream);
         let serving = tokio::task::spawn_local(async move {

@@ -7,7 +7,6 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -24,10 +23,10 @@ use crate::proxy::connection_handle::ConnectionHandle;
 use crate::proxy::fixtures;
 use crate::proxy::peer::ConnectionEnds;
 use crate::proxy::worker::Worker;
+use crate::route::Conditions;
 use crate::route::client::AddressRules;
 use crate::route::path::PathMatching;
 use crate::route::pattern::PathMatcher;
-use crate::route::{Conditions, RouteTable};
 
 /// Only a run that fails waits for this time.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -156,10 +155,5 @@ fn plan(backend: SocketAddr) -> Plan {
         max_connection_age: TIMEOUT,
         ..fixtures::server()
     };
-    Plan {
-        upstreams: vec![Arc::new(fixtures::upstream(backend))],
-        routes: vec![route()],
-        table: RouteTable::new(vec![conditions()], PathMatching::default()),
-        ..fixtures::plan(server)
-    }
+    fixtures::plan(server, Some((route(), fixtures::upstream(backend))))
 }

@@ -1,7 +1,7 @@
 //! What is remembered of a service's answers.
 
-use super::{admitting, guarded};
-use crate::harness::{Backend, Client, Gateway, Next, get_with};
+use super::{admitting, auth, guarded};
+use crate::harness::{Backend, Client, Gateway, Next, everything_to, get_with};
 
 fn ask_from(gateway: &Gateway, source: &str) -> u16 {
     Client::connect_from(source.parse().expect("an address"), gateway.addr()).get("/a", "").status
@@ -46,4 +46,21 @@ fn spellings_of_one_request_share_an_answer() {
         crate::harness::send(gateway.addr(), request).expect(200);
         assert_eq!(door.count(), 1, "{target} {host}");
     }
+}
+
+/// What an auth has learned depends on its own settings only.
+#[test]
+fn answers_outlive_a_reload_that_does_not_change_their_auth() {
+    let (backend, door) = (Backend::ok(), admitting(""));
+    let with = |more: &str, rest: &str| {
+        everything_to(&backend, &format!("auth = \"door\"\n{more}\n{}", auth(&door, rest)))
+    };
+    let gateway = Gateway::start(&with("", "cache = \"1h\""));
+    get_with(gateway.addr(), "/", "").expect(200);
+    gateway.reload(&with("timeout = \"20s\"", "cache = \"1h\""), "reloaded");
+    get_with(gateway.addr(), "/", "").expect(200);
+    assert_eq!(door.count(), 1, "it is remembered");
+    gateway.reload(&with("", "cache = \"1800s\""), "reloaded");
+    get_with(gateway.addr(), "/", "").expect(200);
+    assert_eq!(door.count(), 2, "another auth");
 }

@@ -8,6 +8,7 @@ mod key_named;
 mod key_words;
 mod path;
 mod pattern;
+mod pure;
 mod regex;
 mod spelling;
 mod table;

@@ -12,10 +12,11 @@ use super::super::ApiError;
 use super::super::policies::run;
 use crate::auth::password_lanes::Join;
 use crate::auth::passwords::PasswordCheck;
+use crate::auth::runtime::CredentialVerification;
 use crate::explain::{LiveCredential, PendingCredential};
 use crate::limit::Verdict;
 use crate::limit::units::{Cost, Fingerprint};
-use crate::plan::auth::{CredentialVerification, VerificationFault};
+use crate::plan::auth::VerificationFault;
 use crate::plan::{LimitIndex, Mode, Plan};
 use crate::route::identity::Identity;
 use crate::shared::Shared;
@@ -48,6 +49,7 @@ pub(super) async fn verify(
             return Ok(looked_up);
         }
         Some(CredentialVerification::Forward(_)) => return Ok(looked_up),
+        Some(CredentialVerification::Remembered(identity)) => Ok(Ok(identity)),
         Some(CredentialVerification::Token(token)) if token.lacks_keys() => Err(NO_KEYS),
         Some(CredentialVerification::Token(token)) => match failures.are_used_up().await? {
             true => Err(USED_UP),

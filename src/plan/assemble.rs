@@ -1,0 +1,135 @@
+//! The one way to make a plan: from its sections, and what follows from several of them.
+
+use std::sync::Arc;
+
+use super::action::{ErrorPages, RouteAction};
+use super::admin::Admin;
+use super::auth::Auth;
+use super::log::Log;
+use super::template::{BodyTemplate, HeaderTemplate};
+use super::{Limit, Plan, Reject, Route, Server, StoreSettings, Trace, Upstream};
+use crate::route::RouteTable;
+use crate::route::guarded_headers::GuardedHeaders;
+
+/// The sections of a file. Indices inside them are valid.
+#[derive(Debug)]
+pub struct PlanSections {
+    /// `[server]`.
+    pub server: Server,
+    /// `[admin]`, if any.
+    pub admin: Option<Admin>,
+    /// `[store]`.
+    pub store: StoreSettings,
+    /// `[log]`.
+    pub log: Log,
+    /// `[trace]`, if any.
+    pub trace: Option<Arc<Trace>>,
+    /// `[limits.*]` in file order.
+    pub limits: Vec<Limit>,
+    /// `[auth.*]` in file order.
+    pub auths: Vec<Auth>,
+    /// `[upstreams.*]` in file order.
+    pub upstreams: Vec<Arc<Upstream>>,
+    /// `[[routes]]` in file order.
+    pub routes: Vec<Route>,
+    /// The routes' conditions, compiled for lookup.
+    pub table: RouteTable,
+    /// `[errors]`.
+    pub errors: ErrorPages,
+}
+
+/// What follows from several sections.
+#[derive(Debug)]
+pub(super) struct Derived {
+    guarded: GuardedHeaders,
+    has_templates: bool,
+}
+
+impl Plan {
+    /// The plan of these sections.
+    pub fn assemble(sections: PlanSections) -> Self {
+        let PlanSections {
+            server,
+            admin,
+            store,
+            mut log,
+            trace,
+            mut limits,
+            auths,
+            upstreams,
+            mut routes,
+            table,
+            errors,
+        } = sections;
+        read_bodies(&mut routes, &limits);
+        if mark_settled(&mut limits, &routes) {
+            log.access.add_settled();
+        }
+        let forwards = auths.iter().filter_map(Auth::forward);
+        let derived = Derived {
+            guarded: GuardedHeaders::new(forwards.flat_map(|settings| &settings.headers)),
+            has_templates: errors.has_values()
+                || limits.iter().any(|limit| rejects_with_values(limit.reject.as_ref()))
+                || routes.iter().any(has_values),
+        };
+        Self { server, admin, store, log, trace, limits, auths, upstreams, routes, table, errors, derived }
+    }
+
+    /// The fields that services answer with: no client sends them.
+    pub fn guarded(&self) -> &GuardedHeaders {
+        &self.derived.guarded
+    }
+
+    /// Whether a text of the file has values of the request.
+    pub fn has_templates(&self) -> bool {
+        self.derived.has_templates
+    }
+}
+
+/// Notes the values in bodies by which limits of each route count.
+fn read_bodies(routes: &mut [Route], limits: &[Limit]) {
+    for route in routes {
+        let limits = route.limits.iter().filter_map(|used| limits.get(used.limit.0));
+        let keys: Vec<_> = limits.map(|limit| &limit.key).collect();
+        route.reads_body = keys.iter().any(|key| key.reads_body());
+        // A pointer that occurs twice is read twice in the same pass.
+        route.json_pointers = keys.iter().flat_map(|key| key.json_pointers()).cloned().collect();
+    }
+}
+
+/// Marks the limits whose costs are corrected after the response. Returns whether there are any.
+fn mark_settled(limits: &mut [Limit], routes: &[Route]) -> bool {
+    let uses = routes.iter().flat_map(|route| &route.limits);
+    let mut any = false;
+    for used in uses.filter(|used| used.cost.settled().is_some()) {
+        any = true;
+        let Some(limit) = limits.get_mut(used.limit.0) else { continue };
+        let of_tiers = limit.tiers.iter_mut().flat_map(|tier| &mut tier.policies);
+        limit.policies.iter_mut().chain(of_tiers).for_each(|policy| policy.remote.settles = true);
+    }
+    any
+}
+
+fn any_value<N>(headers: &[(N, HeaderTemplate)]) -> bool {
+    headers.iter().any(|(_, value)| value.has_values())
+}
+
+fn rejects_with_values(reject: Option<&Arc<Reject>>) -> bool {
+    reject.is_some_and(|reject| {
+        any_value(&reject.headers) || reject.body.as_ref().is_some_and(BodyTemplate::has_values)
+    })
+}
+
+fn has_values(route: &Route) -> bool {
+    let responds = match &route.action {
+        RouteAction::Respond(response) => {
+            any_value(&response.headers)
+                || response.content.as_ref().is_some_and(|content| content.body.has_values())
+        }
+        RouteAction::Forward(_) | RouteAction::Split(_) | RouteAction::Redirect(_) => false,
+    };
+    responds
+        || any_value(&route.request_headers.set)
+        || any_value(&route.response_headers.set)
+        || rejects_with_values(route.reject.as_ref())
+}
