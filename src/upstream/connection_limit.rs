@@ -88,7 +88,8 @@ impl ConnectionLimit {
         let mut guard = WaitGuard { bound: self, granted };
         let kept = timeout(max_wait, &mut guard.granted).await;
         let kept = kept.ok().and_then(Result::ok).ok_or(Failure::Full)?;
-        Ok((Permit(Some(Arc::clone(self))), kept))
+        // One that is handed on is closed if it is not fresh.
+        Ok((Permit(Some(Arc::clone(self))), kept.filter(|_| !fresh)))
     }
 
     /// The number of connections, and of requests that wait for one.

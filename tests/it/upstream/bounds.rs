@@ -1,7 +1,7 @@
 //! `max_connections` and `max_pending` of an upstream: exact over all workers, first come first served.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::harness::servers::over;
 use crate::harness::{Authority, Backend, Client, Gateway, Next, eventually};
@@ -155,6 +155,40 @@ fn a_connection_that_closes_wakes_the_next() {
     second.read().expect(200);
     third.read().expect(200);
     assert_eq!(backend.connections(), 3);
+}
+
+/// A request whose kept connection was stale waits for a new one, and takes no kept one that is handed on to it.
+#[test]
+fn a_repeated_request_gets_no_kept_connection() {
+    let (dropped, is_waiting) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
+    let waits = Arc::clone(&is_waiting);
+    let backend = Backend::start(move |exchange| {
+        match exchange.target() {
+            "/drop" if !dropped.swap(true, Ordering::SeqCst) => {
+                exchange.wait_at_gate();
+                return Next::Reset;
+            }
+            "/slow" => {
+                eventually("the repeated request waits", || waits.load(Ordering::SeqCst).then_some(()));
+            }
+            _ => {}
+        }
+        exchange.write(OK);
+        Next::KeepAlive
+    });
+    let gateway = bounded(&[&backend], "max_connections = 1");
+    gateway.get("/first").expect(200);
+    let mut repeated = asking(&gateway, "/drop");
+    backend.wait_for(2);
+    let mut slow = asking(&gateway, "/slow");
+    wait_for_pending(&gateway, 1);
+    backend.open_gate();
+    backend.wait_for(3);
+    wait_for_pending(&gateway, 1);
+    is_waiting.store(true, Ordering::SeqCst);
+    slow.read().expect(200);
+    repeated.read().expect(200);
+    assert_eq!((backend.count(), backend.connections()), (4, 3));
 }
 
 /// An unused connection to one server does not keep a request from another.
