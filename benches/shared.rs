@@ -28,7 +28,7 @@ use tollgate::store::redis::settings::{
     ConnectOptions, RedisPassword, RedisServer, RedisServers, RedisSettings,
 };
 use tollgate::store::redis::{call, key};
-use tollgate::store::{Charge, Counters, Group, OnError, ParamsId, SharedKeyInfo, Store};
+use tollgate::store::{Charge, Counters, Group, OnError, ParamsId, SharedKeyInfo, Store, StoreRequest};
 
 const SPAN: Duration = Duration::from_secs(3);
 const KEYS: u64 = 100_000;
@@ -141,7 +141,7 @@ fn worker<T>(redis: &Redis, work: impl AsyncFnOnce(Rc<Counters>) -> T) -> T {
 
 async fn decide(counters: &Counters, limit: &Limit, client: u64, now: Timestamp) {
     let owner = Fingerprint(u128::from(client + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
-    let outcome = counters.decide(&[limit.charge(owner)], now).await;
+    let outcome = counters.decide(StoreRequest::of(&[limit.charge(owner)]), now).await;
     assert_eq!(outcome.decisions.len(), 1);
 }
 
@@ -219,9 +219,11 @@ impl Redis {
     /// Calls a second of `redis-benchmark`. It knows no words with zero bytes, so its script has the charge written in front.
     fn benchmark(&self, limit: &Limit, at_once: u64) -> f64 {
         let mut words = Vec::new();
-        call::decide(&[limit.charge(Fingerprint(0))], tollgate::limit::units::Timestamp(0), |word| {
-            words.push(word.to_vec())
-        });
+        call::decide(
+            StoreRequest::of(&[limit.charge(Fingerprint(0))]),
+            tollgate::limit::units::Timestamp(0),
+            |word| words.push(word.to_vec()),
+        );
         let digits: String = words[2].iter().map(|byte| format!("\\{byte:03}")).collect();
         let sha1 = self.load(&format!("ARGV[3] = '{digits}'\n{}", Script::new().text()));
         let name = key::parts("tollgate", "bench:1t:00000000", &key::owner(Fingerprint(0))).concat();

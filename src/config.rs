@@ -10,6 +10,7 @@ mod algorithm;
 mod auth;
 mod ban;
 mod basic;
+mod before_auth;
 mod calendar;
 mod compile;
 mod concurrency;

@@ -7,18 +7,21 @@ mod request;
 mod resolution;
 pub(crate) mod text;
 
-pub use live::{LiveCredential, PendingCredential, Running, explain_live, pending_credential};
+pub use live::{
+    LiveCredential, LiveVerdict, PendingCredential, Running, decide_live, explain_live, pending_credential,
+};
 pub use request::{ExplainFault, ExplainRequest};
 
 use http::StatusCode;
 
 use crate::auth::method::AuthMethod;
 use crate::http1::request::{RequestError, RequestHead};
-use crate::limit::units::{Cost, Fingerprint};
+use crate::limit::units::{Cost, Fingerprint, Timestamp};
 use crate::plan::action::{ResponseContent, RouteAction};
 use crate::plan::admission::{self, LimitCheck};
 use crate::plan::auth::NamedConsumer;
-use crate::plan::resolve::{EarlyResponse, RoutedRequest};
+use crate::plan::decision::RequestVerdict;
+use crate::plan::resolve::{EarlyResponse, RoutedRequest, Unroutable};
 use crate::plan::seen_request::SeenRequest;
 use crate::plan::trial::Trial;
 use crate::plan::{
@@ -28,8 +31,10 @@ use crate::route::client::{AddressRefusal, ClientAddress};
 use crate::route::key::{KeySecret, Missing};
 use crate::route::mask::{Masking, ShortIds};
 use crate::route::{self, Conditions, Match, RouteIndex};
+use crate::store::Known;
+use crate::store::bans::Bans;
 
-use resolution::{Resolution, Stop, Unresolved, resolved};
+use resolution::{End, ExplainSources, Resolution, Resolved, resolved};
 
 /// Why a credential is not verified without a running gateway.
 const OFFLINE: &str = "only a running gateway verifies passwords and tokens (`--live`)";
@@ -187,7 +192,9 @@ pub fn explain(plan: &Plan, request: &ExplainRequest) -> Explanation {
         Ok(head) => {
             // Owners are not used without a running gateway, so any secret will do.
             let secret = KeySecret::Process([0; 16]);
-            let resolution = resolved(plan, request, &head, (&secret, None), None);
+            let known = Known { bans: Bans::none(), memory: None, now: Timestamp(0) };
+            let sources = ExplainSources { secret: &secret, loop_mark: None, known, decisions: None };
+            let resolution = resolved(plan, request, &head, sources, None);
             Explanation::of(plan, request, &head, &resolution, None, OFFLINE)
         }
         Err(fault) => Explanation::refused(plan, request, fault),
@@ -221,22 +228,27 @@ impl Explanation {
         reason: &'static str,
     ) -> Self {
         let Resolution { client, host, route, outcome } = resolution;
-        let (routed, stop, seen) = match outcome {
-            Ok(routed) => (Some(routed), None, None),
-            Err(Unresolved { stop, seen }) => (None, Some(stop), seen.as_deref()),
-        };
-        let (answer, unverified) = match stop {
-            Some(Stop::Answered(response)) => (Some(ExplainedAnswer::of(plan, response)), None),
-            Some(Stop::Unverified(auth)) => (
+        let answered = |response| (Some(ExplainedAnswer::of(plan, response)), None);
+        let (answer, unverified) = match outcome {
+            Err(Unroutable { response, .. }) => answered(response),
+            Ok(Resolved { end: End::Decided(Some(RequestVerdict::Early(response))), .. }) => {
+                answered(response)
+            }
+            Ok(Resolved { end: End::Decided(_), .. }) => (None, None),
+            Ok(Resolved { end: End::Unverified(auth), .. }) => (
                 None,
                 Some(match plan.auth(*auth).method {
                     AuthMethod::Forward(_) => "a service decides about the request, and is not asked here",
                     _ => reason,
                 }),
             ),
-            None => (None, None),
         };
-        let request = routed.map(RoutedRequest::request).or_else(|| seen.map(SeenRequest::request));
+        let request = match outcome {
+            Ok(resolved) => Some(resolved.request.request()),
+            Err(Unroutable { seen, .. }) => seen.as_deref().map(SeenRequest::request),
+        };
+        let decided = |_: &&Resolved<'_, '_>| answer.is_none() && unverified.is_none();
+        let routed = outcome.as_ref().ok().filter(decided).map(|resolved| &resolved.request);
         let (others, untold) =
             request.as_ref().map_or_else(Default::default, |request| others(plan, request));
         let route_taken = request.zip(*route);
@@ -251,7 +263,7 @@ impl Explanation {
             client: *client,
             identified: description::identified(&plan.server.client, asked.peer, head.fields, *client),
             consumer: routed
-                .and_then(|routed| routed.consumer)
+                .and_then(|routed| routed.caller.consumer)
                 .map(|named| ExplainedConsumer::of(plan, named)),
             answer,
             unverified,

@@ -11,11 +11,13 @@ pub mod auth;
 pub mod certificates;
 pub mod cors;
 pub mod cost;
+pub mod decision;
 mod limit;
 pub mod log;
 pub mod loop_mark;
 mod ratelimit;
 pub mod reject_reason;
+pub mod reservation;
 pub mod resolve;
 pub mod seen_request;
 pub mod split;
@@ -234,6 +236,8 @@ pub struct Limit {
     pub max_keys: Option<NonZeroU64>,
     /// Whether admin views show key values unmasked.
     pub reveal: bool,
+    /// Charged before a credential is looked at or a service is asked, apart from the other limits.
+    pub before_auth: bool,
 }
 
 /// `ban` of a limit.
@@ -338,6 +342,8 @@ pub struct Route {
     pub reads_body: bool,
     /// The members of JSON bodies that they count by.
     pub json_pointers: Vec<JsonPointer>,
+    /// Whether some of them are charged before a credential is looked at.
+    pub limits_before_auth: bool,
 }
 
 /// A change of the path before a request is forwarded.

@@ -3,8 +3,11 @@
 pub mod bans;
 mod charge_records;
 mod counters;
+mod known;
 pub mod memory;
+mod operation;
 pub mod redis;
+mod request;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -20,15 +23,17 @@ use smallvec::SmallVec;
 
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
 use crate::limit::{Algorithm, Decision};
-pub use bans::BanningRequest;
 use bans::Bans;
-pub use charge_records::{ChargeEffect, ChargeFault, ChargeRecords, IdempotentCharge};
+pub use charge_records::{ChargeEffect, ChargeRecords, IdempotentCharge};
 use counters::Location;
 pub use counters::{Counters, InTurn, Places};
+pub use known::Known;
 use memory::in_flight::PlaceUsage;
 use memory::{MemoryStore, OutOfMemory};
+pub use operation::{KeyOperation, OperationFault, OperationResult};
 use redis::SharedStore;
 use redis::settings::RedisSettings;
+pub use request::{BanCharge, StoreRequest};
 
 /// The maximum number of charges in one request: limits of a route, times their rates. `config` refuses more.
 pub const MAX_CHARGES: usize = 32;
@@ -156,21 +161,12 @@ pub enum Group {
     /// One shadow limit (its index on the route): decided separately, and charged only if it and all enforced limits
     /// admit.
     Shadow(u8),
-    /// The ban of a limit, which counts the refusals of the limit's charges.
-    Ban {
-        /// The index of the limit's first charge.
-        first: u8,
-        /// The number of its charges.
-        count: u8,
-        /// It is a shadow limit, so its ban refuses nothing.
-        shadow: bool,
-    },
 }
 
 impl Group {
     /// Whether it is of a shadow limit.
     pub fn is_shadow(self) -> bool {
-        matches!(self, Self::Shadow(_) | Self::Ban { shadow: true, .. })
+        matches!(self, Self::Shadow(_))
     }
 }
 
@@ -311,6 +307,11 @@ impl Store {
     #[inline(always)]
     pub fn bans(&self) -> &Bans {
         &self.bans
+    }
+
+    /// What this process knows at `now`.
+    pub fn known(&self, now: Timestamp) -> Known<'_> {
+        Known { bans: &self.bans, memory: Some(&self.memory), now }
     }
 
     /// Entries held in this process now (each event of a sliding log counts as one).

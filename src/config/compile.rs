@@ -10,7 +10,7 @@ use super::file::FileDraft;
 use super::report::{SourceSpan, quoted};
 use super::route_limits::RouteLimit;
 use super::routes;
-use super::{consumer_rules as consumers, limits, other_methods, server, sticky, upstreams};
+use super::{before_auth, consumer_rules as consumers, limits, other_methods, server, sticky, upstreams};
 use crate::limit::Algorithm;
 use crate::plan::cost::CostRule;
 use crate::plan::{Endpoint, Limit, Mode, Plan, PlanSections, Policy, Protocol, Server, Upstream};
@@ -51,6 +51,9 @@ pub(super) fn compile(draft: FileDraft, reader: &Diagnostics<'_>) -> Option<Plan
         }
         for used in &route.uses {
             never_admitted(route, used, &draft.limits, reader);
+            if let Some(limit) = &draft.limits[used.limit_use.limit.0].limit {
+                before_auth::check_cost(limit, used, reader);
+            }
         }
     }
     if reader.errors() > 0 {

@@ -8,7 +8,7 @@ use super::rated::RatedLimit;
 use super::report::{SourceSpan, quoted};
 use super::table::ConfigTable;
 use super::value::{ConfigValue, Entry};
-use super::{algorithm, ban, content, name, networks, policy, store};
+use super::{algorithm, ban, before_auth, content, name, networks, policy, store};
 use crate::clock::micros;
 use crate::limit::units::{Cost, Micros};
 use crate::plan::trial::Trial;
@@ -63,6 +63,7 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<L
     let trial = table.optional("trial", |value| trial(&value, name, mode));
     let retry_jitter = table.optional("retry_jitter", |value| jitter(&value));
     let max_keys = table.optional("max_keys", |value| NonZeroU64::new(value.count(1, Cost::MAX)?.into()));
+    let before_auth = table.optional("before_auth", |value| Some((value.boolean()?, value.span())));
     table.finish().then_some(())?;
     let key = key?;
     let RatedLimit { rates, tiers } = rated?;
@@ -77,7 +78,7 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<L
     let policies = policy::policies(name, &key, on_error, rates);
     let exempt = Exemptions::new(exempt);
     let ban = ban.map(|ban| ban.of(name, &key, on_error, reader));
-    Some(Limit {
+    let limit = Limit {
         name: name.into(),
         policies,
         tiers,
@@ -91,7 +92,10 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<L
         retry_jitter,
         max_keys,
         reveal,
-    })
+        before_auth: before_auth.is_some_and(|(on, _)| on),
+    };
+    before_auth.inspect(|(_, span)| before_auth::check(&limit, *span, reader));
+    Some(limit)
 }
 
 /// The share of keys for which the limit is enforced.

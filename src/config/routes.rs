@@ -143,6 +143,7 @@ fn rest(
         auth,
         reads_body: false,
         json_pointers: Vec::new(),
+        limits_before_auth: false,
     }
 }
 

@@ -248,6 +248,9 @@ fn limit_words(limit: &Limit, used: &LimitUse, route: &Route) -> String {
             write!(text, "{words}{by}")
         }
     };
+    if limit.before_auth {
+        text.push_str("; charged before the credential is looked at");
+    }
     if let Some(max_keys) = limit.max_keys {
         let _ = write!(text, "; at most {max_keys} keys in memory");
     }

@@ -1,19 +1,25 @@
 //! Explanations of a running gateway: credentials are verified away from this thread, and charged, or not looked at.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::resolution::{KnownCredential, Stop, Unresolved, resolved};
+use super::resolution::{End, ExplainSources, KnownCredential, Resolved, resolved};
 use super::{ExplainRequest, Explanation};
 use crate::auth::runtime::{AuthState, CredentialVerification};
-use crate::limit::units::{Fingerprint, Timestamp};
+use crate::limit::Decision;
+use crate::limit::units::{Fingerprint, Micros};
+use crate::plan::admission::RefusalCause;
 use crate::plan::auth::{AuthFailure, AuthIndex, CredentialFault, VerificationFault};
+use crate::plan::decision::RequestVerdict;
 use crate::plan::loop_mark::LoopMark;
 use crate::plan::resolve::EarlyResponse;
 use crate::plan::{LimitIndex, Plan};
 use crate::route::identity::Identity;
 use crate::route::key::KeySecret;
 use crate::route::mask::ShortIds;
+use crate::store::Known;
+use crate::store::bans::Bans;
 
 /// Data of a running gateway. With its `secret`, owners are those of its counters. With its `ids`, masked values have
 /// the short ids of its other views. With its `loop_mark`, forwarding loops are detected.
@@ -25,8 +31,24 @@ pub struct Running<'a> {
     pub ids: &'a ShortIds,
     /// Shows the process that a request has passed it before.
     pub loop_mark: &'a LoopMark,
-    /// The time.
-    pub now: Timestamp,
+    /// Its bans and counters, and the time.
+    pub known: Known<'a>,
+}
+
+/// How the running gateway would decide a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LiveVerdict {
+    /// It is admitted, after this delay (zero: at once).
+    Admitted(Micros),
+    /// It is refused.
+    Refused {
+        /// The limit with the longest wait.
+        limit: LimitIndex,
+        /// The wait after which it is admitted; `None`: waiting does not help, or it is unknown for how long.
+        wait: Option<Micros>,
+        /// Whether a ban refuses it.
+        banned: bool,
+    },
 }
 
 /// What the explanation may use of the request's credential.
@@ -65,18 +87,38 @@ pub fn explain_live(
         Ok(head) => head,
         Err(fault) => return Explanation::refused(plan, request, fault),
     };
-    let (known, reason) = match credential {
-        LiveCredential::Withheld(reason) => (Some(KnownCredential::Withheld), *reason),
-        LiveCredential::Unverified(reason) => (None, *reason),
-        LiveCredential::Verified(auth, result) => (Some(KnownCredential::Verified(*auth, result)), ""),
-    };
-    let keyed = (running.secret, Some(running.loop_mark));
-    let resolution = resolved(plan, request, &head, keyed, known);
+    let (known, reason) = credential.known();
+    let resolution = resolved(plan, request, &head, running.sources(None), known);
     let mut explanation = Explanation::of(plan, request, &head, &resolution, Some(running.ids), reason);
     if let (Some(answer), LiveCredential::Verified(_, Err(fault))) = (&mut explanation.answer, credential) {
         answer.reason = fault.to_string();
     }
     explanation
+}
+
+/// How the running gateway would decide the request, by what its counters would decide: `decisions`, by key. `None`: no
+/// limit of the route decides.
+pub fn decide_live(
+    plan: &Plan,
+    request: &ExplainRequest,
+    running: Running<'_>,
+    credential: &LiveCredential,
+    decisions: &HashMap<Fingerprint, Decision>,
+) -> Option<LiveVerdict> {
+    let mut spans = Vec::new();
+    let head = request.head(&mut spans).ok()?;
+    let (known, _) = credential.known();
+    let resolution = resolved(plan, request, &head, running.sources(Some(decisions)), known);
+    match resolution.outcome.ok()?.end {
+        End::Decided(Some(RequestVerdict::Admitted(delay, _))) => Some(LiveVerdict::Admitted(delay)),
+        End::Decided(Some(RequestVerdict::Refused(refusal, _))) => Some(LiveVerdict::Refused {
+            limit: plan.limit_named(&refusal.limit.name)?,
+            wait: refusal.wait,
+            banned: matches!(refusal.why, RefusalCause::Banned { .. }),
+        }),
+        End::Decided(Some(RequestVerdict::Early(_) | RequestVerdict::Answered) | None)
+        | End::Unverified(_) => None,
+    }
 }
 
 /// The credential of the request, if it has to be verified or is wrong. `states` are what the auths of the plan have
@@ -89,27 +131,48 @@ pub fn pending_credential(
 ) -> Option<PendingCredential> {
     let mut spans = Vec::new();
     let head = request.head(&mut spans).ok()?;
-    let resolution = resolved(plan, request, &head, (running.secret, Some(running.loop_mark)), None);
-    let Unresolved { stop, seen } = resolution.outcome.err()?;
-    let (seen, (_, route)) = (seen?, resolution.route?);
-    let (auth, verification) = match stop {
-        Stop::Unverified(auth) => {
+    let resolution = resolved(plan, request, &head, running.sources(None), None);
+    let Resolved { request, end } = resolution.outcome.ok()?;
+    let seen = request.request();
+    let (auth, verification) = match end {
+        End::Unverified(auth) => {
             let state = states.get(auth.0)?;
-            (auth, Some(plan.verification((auth, state), &seen.request(), running.now)?))
+            (auth, Some(plan.verification((auth, state), &seen, running.known.now)?))
         }
-        Stop::Answered(EarlyResponse::Unauthenticated(AuthFailure {
+        End::Decided(Some(RequestVerdict::Early(EarlyResponse::Unauthenticated(AuthFailure {
             auth,
             fault: CredentialFault::Invalid,
-        })) => (auth, None),
-        Stop::Answered(_) => return None,
+        })))) => (auth, None),
+        End::Decided(_) => return None,
     };
     let failure = AuthFailure { auth, fault: CredentialFault::Invalid };
-    let charges = plan.failure_charges(failure, route, &seen.request(), running.secret);
+    let charges = plan.failure_charges(failure, request.route, &seen, running.secret);
     let owner = charges.and_then(|charges| charges.owner(charges.checks.first()?));
     Some(PendingCredential {
         auth,
         verification,
-        network: seen.request().client.network,
+        network: seen.client.network,
         failures: plan.auth(auth).failures.zip(owner),
     })
+}
+
+impl<'a> Running<'a> {
+    /// Without the counters' decisions the explanation is about all limits, so that no ban ends it.
+    fn sources(self, decisions: Option<&'a HashMap<Fingerprint, Decision>>) -> ExplainSources<'a> {
+        let Self { secret, loop_mark, known, .. } = self;
+        let bans = if decisions.is_some() { known.bans } else { Bans::none() };
+        let known = Known { bans, ..known };
+        ExplainSources { secret, loop_mark: Some(loop_mark), known, decisions }
+    }
+}
+
+impl LiveCredential {
+    /// What is known of it, and why no more.
+    fn known(&self) -> (Option<KnownCredential<'_>>, &'static str) {
+        match self {
+            Self::Withheld(reason) => (Some(KnownCredential::Withheld), reason),
+            Self::Unverified(reason) => (None, reason),
+            Self::Verified(auth, result) => (Some(KnownCredential::Verified(*auth, result)), ""),
+        }
+    }
 }

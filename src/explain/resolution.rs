@@ -1,24 +1,28 @@
 //! The request as the gateway would resolve it, without asking anyone.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::ExplainRequest;
 use crate::http1::request::RequestHead;
+use crate::limit::Decision;
+use crate::limit::units::Fingerprint;
+use crate::plan::admission::RequestCharges;
 use crate::plan::auth::{
     AuthFailure, AuthIndex, CallerIdentity, CredentialCheck, CredentialFault, NamedConsumer,
     VerificationFault,
 };
+use crate::plan::decision::{DecisionObserver, LimitPhase, Need, RequestDecision, RequestVerdict, Ruled};
 use crate::plan::loop_mark::LoopMark;
-use crate::plan::resolve::{
-    EarlyResponse, LocatedRequest, Peer, RouteLookup, RoutedRequest, Unroutable, locate,
-};
-use crate::plan::seen_request::SeenRequest;
+use crate::plan::resolve::{LocatedRequest, Peer, RouteLookup, RoutedRequest, Unroutable, locate};
 use crate::plan::{Plan, Route};
 use crate::route::RouteIndex;
 use crate::route::client::ClientAddress;
+use crate::route::content::RequestContent;
 use crate::route::identity::Identity;
 use crate::route::key::KeySecret;
+use crate::store::{Decisions, Known, Outcome};
 
 /// A credential, and how it fits: as the gateway finds it, or as it was verified.
 #[derive(Clone, Copy)]
@@ -34,69 +38,129 @@ pub(super) struct Resolution<'p, 'r> {
     pub(super) client: ClientAddress,
     pub(super) host: Cow<'r, str>,
     pub(super) route: Option<(RouteIndex, &'p Route)>,
-    pub(super) outcome: Result<RoutedRequest<'p, 'r>, Unresolved<'r>>,
+    pub(super) outcome: Result<Resolved<'p, 'r>, Unroutable<'r>>,
 }
 
-/// A request whose limits are not known.
-pub(super) struct Unresolved<'r> {
-    pub(super) stop: Stop,
-    /// The request as routes see it, if its path is valid.
-    pub(super) seen: Option<Box<SeenRequest<'r>>>,
+/// A request with a route.
+pub(super) struct Resolved<'p, 'r> {
+    /// What is known of it. Its charges are to all limits of the route, if the decision has come to them.
+    pub(super) request: RoutedRequest<'p, 'r>,
+    /// How the decision ends.
+    pub(super) end: End<'p>,
 }
 
-/// Why the limits of a request are not known.
-pub(super) enum Stop {
-    /// It is answered before.
-    Answered(EarlyResponse),
-    /// The credential for this auth is not verified.
+/// How the decision ends.
+pub(super) enum End<'p> {
+    /// With this verdict; of one that counters decide, if these were given.
+    Decided(Option<RequestVerdict<'p>>),
+    /// The credential for this auth is not verified: nothing is known of what comes after.
     Unverified(AuthIndex),
 }
 
-/// Resolves the request, by what is known of its credential.
+/// What the explanation may use.
+#[derive(Clone, Copy)]
+pub(super) struct ExplainSources<'s> {
+    pub(super) secret: &'s KeySecret,
+    pub(super) loop_mark: Option<&'s LoopMark>,
+    pub(super) known: Known<'s>,
+    /// The counters' decisions, by key; `None`: they are unknown.
+    pub(super) decisions: Option<&'s HashMap<Fingerprint, Decision>>,
+}
+
+/// Counts nothing.
+struct Unobserved;
+
+impl DecisionObserver<'_> for Unobserved {
+    fn ruled(&mut self, _: &Ruled<'_, '_, '_>) {}
+}
+
+/// Resolves the request, by what is known of its credential: drives its decision by counters that are only looked at.
 pub(super) fn resolved<'p, 'r>(
     plan: &'p Plan,
     request: &ExplainRequest,
     head: &'r RequestHead<'r>,
-    (secret, loop_mark): (&KeySecret, Option<&LoopMark>),
+    sources: ExplainSources<'_>,
     credential: Option<KnownCredential<'p>>,
 ) -> Resolution<'p, 'r> {
     // With TLS, so that the route behind a redirect is explained too.
     let peer = Peer { address: request.peer, secure: true, subject: None };
-    let RouteLookup { client, host, route, outcome } = locate(plan, loop_mark, head, peer);
-    let answered = |Unroutable { response, seen }| Unresolved { stop: Stop::Answered(response), seen };
-    let outcome = outcome.map_err(answered).and_then(|located| {
-        match caller(plan, &located, credential) {
-            // Any number does for a split: the explanation names all its upstreams.
-            Ok(caller) => located.assign(plan, secret, caller, 0).map_err(answered),
-            Err(stop) => Err(Unresolved { stop, seen: Some(Box::new(located.seen)) }),
-        }
-    });
+    let RouteLookup { client, host, route, outcome } = locate(plan, sources.loop_mark, head, peer);
+    let outcome = outcome.map(|located| drive(plan, located, sources, credential));
     Resolution { client, host, route, outcome }
 }
 
-/// What the credential of a request tells.
-fn caller<'p>(
+fn drive<'p, 'r>(
     plan: &'p Plan,
-    located: &LocatedRequest<'p, '_>,
+    located: LocatedRequest<'p, 'r>,
+    sources: ExplainSources<'_>,
     credential: Option<KnownCredential<'p>>,
-) -> Result<CallerIdentity<'p>, Stop> {
-    let Some(auth) = &located.route.auth else { return Ok(CallerIdentity::default()) };
-    let check = plan.check_credential(auth, &located.request());
-    let refused = |failure| Err(Stop::Answered(EarlyResponse::Unauthenticated(failure)));
-    match (credential, check) {
-        (Some(KnownCredential::Verified(auth, result)), CredentialCheck::Pending(_)) => match result {
-            Ok(identity) => {
-                Ok(CallerIdentity { consumer: plan.verified(auth, identity), granted: &identity.fields })
-            }
-            Err(fault) => refused(AuthFailure { auth, fault: fault.credential_fault() }),
-        },
-        (_, CredentialCheck::Pending(auth))
-        | (
-            Some(KnownCredential::Withheld),
-            CredentialCheck::Known(Some(NamedConsumer { auth, .. }))
-            | CredentialCheck::Refused(AuthFailure { auth, fault: CredentialFault::Invalid }),
-        ) => Err(Stop::Unverified(auth)),
-        (_, CredentialCheck::Known(consumer)) => Ok(CallerIdentity { consumer, granted: &[] }),
-        (_, CredentialCheck::Refused(failure)) => refused(failure),
+) -> Resolved<'p, 'r> {
+    let withheld = match credential {
+        Some(KnownCredential::Withheld) => withheld(plan, &located),
+        _ => None,
+    };
+    // Any number does for a split: the explanation names all its upstreams.
+    let mut decision = RequestDecision::new(plan, sources.secret, located, 0);
+    if let Some(auth) = withheld {
+        return Resolved { request: decision.into_request(), end: End::Unverified(auth) };
+    }
+    let known = sources.known;
+    let mut need = decision.begin(known, &mut Unobserved);
+    let end = loop {
+        need = match need {
+            Need::Store => match (decision.phase(), sources.looked(&decision.request().charges)) {
+                // A wrong credential was charged when it was verified.
+                (LimitPhase::Failures(..), _) => {
+                    decision.decided(&Outcome::default(), known, &mut Unobserved)
+                }
+                (_, Some(outcome)) => decision.decided(&outcome, known, &mut Unobserved),
+                // The others are told, too.
+                (LimitPhase::BeforeAuth, None) => {
+                    decision.decided(&Outcome::default(), known, &mut Unobserved)
+                }
+                (LimitPhase::Route, None) => break End::Decided(None),
+            },
+            Need::Credential(auth) => match credential {
+                Some(KnownCredential::Verified(auth, Ok(identity))) => {
+                    let caller =
+                        CallerIdentity { consumer: plan.verified(auth, identity), granted: &identity.fields };
+                    decision.accepted(caller, known, &mut Unobserved)
+                }
+                Some(KnownCredential::Verified(auth, Err(fault))) => {
+                    let failure = AuthFailure { auth, fault: fault.credential_fault() };
+                    decision.refused(failure, known, &mut Unobserved)
+                }
+                Some(KnownCredential::Withheld) | None => break End::Unverified(auth),
+            },
+            // The body of an explained request is unknown: what reads it finds nothing.
+            Need::Body => decision.read(&RequestContent::Unknown, known, &mut Unobserved),
+            Need::Done(verdict) => break End::Decided(Some(verdict)),
+        };
+    };
+    let is_of_limits = !matches!(end, End::Unverified(_) | End::Decided(Some(RequestVerdict::Early(_))));
+    let mut request = decision.into_request();
+    if is_of_limits {
+        // A ban, or a limit with `before_auth`, may have ended the decision early.
+        let _ = request.explain(plan, sources.secret);
+    }
+    Resolved { request, end }
+}
+
+/// The auth whose credential the request has, which is not looked up.
+fn withheld(plan: &Plan, located: &LocatedRequest<'_, '_>) -> Option<AuthIndex> {
+    match plan.check_credential(located.route.auth.as_ref()?, &located.request()) {
+        CredentialCheck::Pending(auth)
+        | CredentialCheck::Known(Some(NamedConsumer { auth, .. }))
+        | CredentialCheck::Refused(AuthFailure { auth, fault: CredentialFault::Invalid }) => Some(auth),
+        CredentialCheck::Known(None) | CredentialCheck::Refused(_) => None,
+    }
+}
+
+impl ExplainSources<'_> {
+    /// What the counters would decide.
+    fn looked(&self, charges: &RequestCharges<'_>) -> Option<Outcome> {
+        let known = self.decisions?;
+        let decisions = charges.charges.iter().map(|charge| known.get(&charge.key).copied());
+        Some(Outcome::from(Decisions::Together(decisions.collect::<Option<_>>()?)))
     }
 }

@@ -14,7 +14,7 @@ use crate::route::RouteRequest;
 use crate::route::content::UnreadableBody;
 use crate::route::key::{KeyResult, KeySecret};
 use crate::store::bans::{ActiveBan, BanCause, Bans};
-use crate::store::{Charge, Group, OnError, Outcome};
+use crate::store::{BanCharge, Charge, Group, OnError, Outcome};
 pub use decision::{Admission, AdmissionDecision, BanRefusal, BindingLimit, Refusal, RefusalCause};
 
 /// The charges of a request: one entry per limit of the route, and the charges for the store.
@@ -24,6 +24,8 @@ pub struct RequestCharges<'a> {
     pub checks: SmallVec<[LimitCheck<'a>; 2]>,
     /// In the same order; a limit with several rates has several.
     pub charges: SmallVec<[Charge<'a>; 2]>,
+    /// The numbers of limits that have admitted the request in an earlier phase.
+    pub(super) before: Vec<BindingLimit<'a>>,
     /// Some of the charged limits has a ban.
     may_ban: bool,
     /// Some of them is a concurrency limit.
@@ -66,35 +68,38 @@ pub enum Applicability {
 }
 
 impl<'a> RequestCharges<'a> {
-    /// Computes the charges of a request to `route`. Check [`Self::missing`] before the store is called.
+    /// Computes the charges of a request to all limits of `route`.
     pub fn new(plan: &'a Plan, route: &'a Route, request: &RouteRequest<'_>, secret: &KeySecret) -> Self {
-        Self::to_limits(plan, route, request, secret, |_| true)
+        let mut charges = Self::default();
+        charges.add_limits(plan, route, request, secret, |_| true);
+        charges
     }
 
-    /// Those to limits that count the request in the same way whatever its credential and its body are.
-    pub fn early(plan: &'a Plan, route: &'a Route, request: &RouteRequest<'_>, secret: &KeySecret) -> Self {
-        Self::to_limits(plan, route, request, secret, |limit| limit.key.is_known_before_auth())
+    pub(super) fn clear(&mut self) {
+        self.checks.clear();
+        self.charges.clear();
+        (self.may_ban, self.takes_places) = (false, false);
     }
 
+    /// Adds the checks of all limits of the route, and the charges of those that are `charged`: the others are free.
     #[inline(always)]
-    fn to_limits(
+    pub(super) fn add_limits(
+        &mut self,
         plan: &'a Plan,
         route: &'a Route,
         request: &RouteRequest<'_>,
         secret: &KeySecret,
-        charges: impl Fn(&Limit) -> bool,
-    ) -> Self {
-        let mut assessment = Self::default();
+        charged: impl Fn(&Limit) -> bool,
+    ) {
         for (index, limit_use) in route.limits.iter().enumerate() {
             let limit = plan.limit(limit_use.limit);
             let tier = limit.tier(request.consumer.and_then(|consumer| consumer.tier()));
             let mode = limit.mode_of(request, &route.name, route.conditions.merge_slashes);
             let check =
                 LimitCheck { limit, tier, mode, applicability: Applicability::Free, shares_address: false };
-            let cost = limit_use.cost.on_admission(request).filter(|_| charges(limit));
-            assessment.add(index, check, cost, route, request, secret);
+            let cost = limit_use.cost.on_admission(request).filter(|_| charged(limit));
+            self.add(index, check, cost, route, request, secret);
         }
-        assessment
     }
 
     /// The charges of a wrong credential: to `limit` alone, at the cost of one unit.
@@ -178,17 +183,20 @@ impl<'a> RequestCharges<'a> {
         self.may_ban
     }
 
-    /// The charges of the bans: each counts a refusal by its limit.
-    pub fn bans(&self) -> SmallVec<[Charge<'a>; 1]> {
+    /// The bans: each counts a refusal by its limit.
+    pub fn bans(&self) -> SmallVec<[BanCharge<'a>; 1]> {
         let mut bans = SmallVec::new();
         for used in self.checks.iter().filter(|used| self.may_ban && !used.shares_address) {
             let (Some(ban), Some(owner)) = (&used.limit.ban, self.owner(used)) else { continue };
             let indices = used.indices();
             // `config` allows a request far fewer than 256 charges.
             let small = |number| u8::try_from(number).unwrap_or(u8::MAX);
-            let (first, count) = (small(indices.start), small(indices.len()));
-            let group = Group::Ban { first, count, shadow: used.mode == Mode::Shadow };
-            bans.push(ban.charge(owner, group));
+            let group = if used.mode == Mode::Shadow { Group::Shadow(0) } else { Group::Enforced };
+            bans.push(BanCharge {
+                charge: ban.charge(owner, group),
+                banned: used.limit.banned(owner),
+                of: (small(indices.start), small(indices.len())),
+            });
         }
         bans
     }
@@ -287,15 +295,22 @@ impl<'a> RequestCharges<'a> {
         self.checks.iter().find(is_it).map(|used| used.limit)
     }
 
-    /// The numbers of every enforced policy that was charged, in the order of the route's limits.
-    pub fn told(&self, outcome: &Outcome) -> Vec<BindingLimit<'a>> {
-        let mut told = Vec::with_capacity(self.charges.len());
+    /// The numbers of every enforced policy that was charged, in the order of the route's limits: those that have admitted
+    /// the request earlier first, unless a limit refuses now.
+    pub fn told(&self, outcome: &Outcome, admitted: bool) -> Vec<BindingLimit<'a>> {
+        let mut told = if admitted { self.before.clone() } else { Vec::with_capacity(self.charges.len()) };
         for used in self.checks.iter().filter(|used| used.mode == Mode::Enforce) {
             let Applicability::Charged(cost, first) = used.applicability else { continue };
             let policies = (first..).zip(used.policies());
             told.extend(policies.filter_map(|(index, policy)| used.told(outcome, index, policy, cost)));
         }
         told
+    }
+
+    #[cold]
+    fn tightest_with_earlier(&self, now: Option<BindingLimit<'a>>) -> Option<BindingLimit<'a>> {
+        let all = self.before.iter().copied().chain(now);
+        all.reduce(|one, other| if other.is_tighter_than(&one) { other } else { one })
     }
 
     /// The admission that follows from the store's outcome.
@@ -324,7 +339,11 @@ impl<'a> RequestCharges<'a> {
         // Stable: of equal waits the first limit on the route leads.
         refused.sort_by_key(|&(wait, _)| std::cmp::Reverse(wait));
         match refused.first() {
-            None => Admission { sentence: AdmissionDecision::Admit(delay), tightest },
+            None => {
+                let tightest =
+                    if self.before.is_empty() { tightest } else { self.tightest_with_earlier(tightest) };
+                Admission { sentence: AdmissionDecision::Admit(delay), tightest }
+            }
             Some(&(wait, longest)) => {
                 let violated = refused.iter().map(|(_, one)| &*one.policy.name).collect();
                 let (wait, why) = match wait {

@@ -61,7 +61,7 @@ impl Plan {
             table,
             errors,
         } = sections;
-        read_bodies(&mut routes, &limits);
+        learn_of_limits(&mut routes, &limits);
         if mark_settled(&mut limits, &routes) {
             log.access.add_settled();
         }
@@ -86,14 +86,14 @@ impl Plan {
     }
 }
 
-/// Notes the values in bodies by which limits of each route count.
-fn read_bodies(routes: &mut [Route], limits: &[Limit]) {
+/// Notes what the limits of each route count by, and when.
+fn learn_of_limits(routes: &mut [Route], limits: &[Limit]) {
     for route in routes {
-        let limits = route.limits.iter().filter_map(|used| limits.get(used.limit.0));
-        let keys: Vec<_> = limits.map(|limit| &limit.key).collect();
-        route.reads_body = keys.iter().any(|key| key.reads_body());
+        let limits: Vec<_> = route.limits.iter().filter_map(|used| limits.get(used.limit.0)).collect();
+        route.limits_before_auth = limits.iter().any(|limit| limit.before_auth);
+        route.reads_body = limits.iter().any(|limit| limit.key.reads_body());
         // A pointer that occurs twice is read twice in the same pass.
-        route.json_pointers = keys.iter().flat_map(|key| key.json_pointers()).cloned().collect();
+        route.json_pointers = limits.iter().flat_map(|limit| limit.key.json_pointers()).cloned().collect();
     }
 }
 

@@ -193,23 +193,18 @@ pub enum LoggedCredential<'p, 's> {
 
 impl<'p> LoggedCredential<'p, '_> {
     /// What it tells on this route. A consumer that is not known to the route counts as anonymous.
-    ///
-    /// # Errors
-    ///
-    /// The credential was refused.
-    pub fn caller(self, route: &Route) -> Result<CallerIdentity<'p>, AuthFailure> {
-        let Some(route) = &route.auth else { return Ok(CallerIdentity::default()) };
-        let consumer = match (self, route.auths.first()) {
+    pub fn check(self, route: &Route) -> CredentialCheck<'p> {
+        let Some(route) = &route.auth else { return CredentialCheck::Known(None) };
+        match (self, route.auths.first()) {
             (Self::Consumer(named), _) => {
-                named.iter().find(|named| route.auths.contains(&named.auth)).copied()
+                CredentialCheck::Known(named.iter().find(|named| route.auths.contains(&named.auth)).copied())
             }
             (Self::Refused(fault, auth), Some(&first)) => {
                 let auth = auth.filter(|auth| route.auths.contains(auth)).unwrap_or(first);
-                return Err(AuthFailure { auth, fault });
+                CredentialCheck::Refused(AuthFailure { auth, fault })
             }
-            (Self::Refused(..) | Self::Unknown, _) => None,
-        };
-        Ok(CallerIdentity { consumer, granted: &[] })
+            (Self::Refused(..) | Self::Unknown, _) => CredentialCheck::Known(None),
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Resolves a request head to its route, client and charges, or to the response sent before any limit is checked, for
 //! the proxy, `explain`, the admin API and `replay`.
 //!
-//! It does no I/O, reads no clock and draws nothing: the same input has the same result. Between its two steps,
-//! [`locate`] and [`LocatedRequest::assign`], the caller learns what the request's credential and its body say.
+//! It does no I/O, reads no clock and draws nothing: the same input has the same result. [`locate`] finds the route; the
+//! [`Decision`](super::decision::Decision) learns what the request's credential and its body say, and assigns the rest.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -11,17 +11,16 @@ use http::{Method, StatusCode, header};
 
 use super::action::RouteAction;
 use super::admission::RequestCharges;
-use super::auth::{AuthFailure, CallerIdentity, LoggedCredential, NamedConsumer};
+use super::auth::{AuthFailure, CallerIdentity, LoggedCredential};
 use super::loop_mark::LoopMark;
 use super::reject_reason::RejectReason;
 use super::seen_request::SeenRequest;
 use super::target::AmbiguousTarget;
-use super::{Affinity, Plan, Redirect, Route, UpstreamIndex};
+use super::{Affinity, Limit, Plan, Redirect, Route, UpstreamIndex};
 use crate::http1::name::Name;
 use crate::http1::request::{Body, RequestHead};
 use crate::route::client::ClientAddress;
 use crate::route::content::RequestContent;
-use crate::route::identity::GrantedField;
 use crate::route::key::KeySecret;
 use crate::route::path::{EncodedDots, Path};
 use crate::route::pattern::bare_host;
@@ -86,16 +85,16 @@ pub struct Unroutable<'r> {
     pub seen: Option<Box<SeenRequest<'r>>>,
 }
 
-/// A request with a route, and the data found for it.
+/// A request with a route, and the data found for it so far.
 #[derive(Debug)]
 pub struct RoutedRequest<'p, 'r> {
     /// The index of its route.
     pub index: RouteIndex,
     /// Its route.
     pub route: &'p Route,
-    /// The consumer that its credential names; `None`: it is anonymous.
-    pub consumer: Option<NamedConsumer<'p>>,
-    /// Its charges.
+    /// What its credential tells.
+    pub caller: CallerIdentity<'p>,
+    /// The charges that are decided now, or were decided last.
     pub charges: RequestCharges<'p>,
     /// The upstream that it is forwarded to; `None`: the gateway answers.
     pub upstream: Option<UpstreamIndex>,
@@ -103,9 +102,7 @@ pub struct RoutedRequest<'p, 'r> {
     pub target: Cow<'r, str>,
     /// What it says about its server.
     pub affinity: Affinity,
-    /// Further fields for the backend, from the service that has let the request through.
-    pub granted: &'p [GrantedField],
-    seen: SeenRequest<'r>,
+    pub(super) seen: SeenRequest<'r>,
 }
 
 /// The response to a request that is not forwarded or charged.
@@ -265,28 +262,77 @@ impl<'p, 'r> LocatedRequest<'p, 'r> {
         self.seen.request()
     }
 
-    /// The body was read.
-    pub fn set_content(&mut self, content: &'r RequestContent) {
-        self.seen.content = content;
+    /// The request with its destination, and without charges. `draw` is a random number, which picks one of several
+    /// upstreams.
+    ///
+    /// # Errors
+    ///
+    /// The target that the route makes of its path is ambiguous.
+    pub fn assign(
+        self,
+        plan: &'p Plan,
+        caller: CallerIdentity<'p>,
+        draw: u64,
+    ) -> Result<RoutedRequest<'p, 'r>, RejectReason> {
+        let mut request = RoutedRequest { caller, ..RoutedRequest::new(self) };
+        request.assign(plan, draw)?;
+        Ok(request)
+    }
+}
+
+impl<'p, 'r> RoutedRequest<'p, 'r> {
+    /// A request of which only the route is known.
+    #[inline]
+    pub(super) fn new(LocatedRequest { index, route, seen }: LocatedRequest<'p, 'r>) -> Self {
+        Self {
+            index,
+            route,
+            caller: CallerIdentity::default(),
+            charges: RequestCharges::default(),
+            upstream: None,
+            target: Cow::Borrowed(""),
+            affinity: Affinity::default(),
+            seen,
+        }
     }
 
-    /// Works out where the request goes and what it is charged: keys are computed before anything is stripped. `draw` is
-    /// a random number, which picks one of several upstreams; a request has one for its whole life.
+    /// The request as routes and keys see it.
+    pub fn request(&self) -> RouteRequest<'_> {
+        RouteRequest { consumer: self.caller.consumer.map(|named| named.consumer), ..self.seen.request() }
+    }
+
+    /// Computes its charges to the limits that are `charged`.
+    #[inline]
+    pub(super) fn charge(&mut self, plan: &'p Plan, secret: &KeySecret, charged: impl Fn(&Limit) -> bool) {
+        let Self { route, caller, charges, seen, .. } = self;
+        let request =
+            RouteRequest { consumer: caller.consumer.map(|named| named.consumer), ..seen.request() };
+        charges.clear();
+        // Built in place: they are large enough that moving them costs measurably.
+        charges.add_limits(plan, route, &request, secret, charged);
+    }
+
+    /// Computes its charges to all limits of the route, and where it goes: to be told, and not to be decided.
+    ///
+    /// # Errors
+    ///
+    /// As [`LocatedRequest::assign`].
+    pub fn explain(&mut self, plan: &'p Plan, secret: &KeySecret) -> Result<(), RejectReason> {
+        self.charge(plan, secret, |_| true);
+        self.assign(plan, 0)
+    }
+
+    /// Works out where the request goes. `draw` is a random number, which picks one of several upstreams; a request has
+    /// one for its whole life.
     ///
     /// # Errors
     ///
     /// The target that the route makes of its path is ambiguous.
     #[inline]
-    pub fn assign(
-        self,
-        plan: &'p Plan,
-        secret: &KeySecret,
-        caller: CallerIdentity<'p>,
-        draw: u64,
-    ) -> Result<RoutedRequest<'p, 'r>, Unroutable<'r>> {
-        let Self { index, route, seen } = self;
-        let CallerIdentity { consumer, granted } = caller;
-        let request = RouteRequest { consumer: consumer.map(|named| named.consumer), ..seen.request() };
+    pub(super) fn assign(&mut self, plan: &'p Plan, draw: u64) -> Result<(), RejectReason> {
+        let Self { route, seen, .. } = self;
+        let request =
+            RouteRequest { consumer: self.caller.consumer.map(|named| named.consumer), ..seen.request() };
         let upstream = match &route.action {
             RouteAction::Forward(upstream) => Some(*upstream),
             RouteAction::Split(split) => {
@@ -294,14 +340,13 @@ impl<'p, 'r> LocatedRequest<'p, 'r> {
             }
             RouteAction::Redirect(_) | RouteAction::Respond(_) => None,
         };
-        let (target, affinity) = match (&route.action, upstream) {
-            (_, Some(upstream)) => match plan.forwarded_target((route, upstream), seen.head, &seen.path) {
-                Ok(target) => (target, plan.upstream(upstream).affinity(&request, route)),
-                Err(AmbiguousTarget) => {
-                    let response = RejectReason::ambiguous_target().into();
-                    return Err(Unroutable { response, seen: Some(Box::new(seen)) });
-                }
-            },
+        self.upstream = upstream;
+        match (&route.action, upstream) {
+            (_, Some(upstream)) => {
+                let target = plan.forwarded_target((route, upstream), seen.head, &seen.path);
+                self.target = target.map_err(|AmbiguousTarget| RejectReason::ambiguous_target())?;
+                self.affinity = plan.upstream(upstream).affinity(&request, route);
+            }
             (RouteAction::Redirect(redirect), None) => {
                 let Conditions { path, merge_slashes, .. } = &route.conditions;
                 let query = seen.head.target.query;
@@ -310,41 +355,21 @@ impl<'p, 'r> LocatedRequest<'p, 'r> {
                     true => plan.forwarded_query(route, query),
                     false => query.map(Cow::Borrowed),
                 };
-                let location = redirect.to.location(path, &seen.path, *merge_slashes, query.as_deref());
-                (location.into(), Affinity::default())
+                self.target = redirect.to.location(path, &seen.path, *merge_slashes, query.as_deref()).into();
             }
-            _ => ("".into(), Affinity::default()),
-        };
-        // Built in place: it is large enough that moving it costs measurably.
-        let charges = RequestCharges::new(plan, route, &request, secret);
-        Ok(RoutedRequest { index, route, consumer, charges, upstream, target, affinity, granted, seen })
-    }
-
-    /// The request with some of its charges, before its credential is looked at.
-    pub fn with_early_charges(&self, charges: RequestCharges<'p>) -> RoutedRequest<'p, 'r> {
-        RoutedRequest {
-            index: self.index,
-            route: self.route,
-            consumer: None,
-            charges,
-            upstream: None,
-            target: "".into(),
-            affinity: Affinity::default(),
-            granted: &[],
-            seen: self.seen.clone(),
+            _ => {}
         }
-    }
-}
-
-impl RoutedRequest<'_, '_> {
-    /// The request as routes and keys see it.
-    pub fn request(&self) -> RouteRequest<'_> {
-        RouteRequest { consumer: self.consumer.map(|named| named.consumer), ..self.seen.request() }
+        Ok(())
     }
 
     /// Whether the client uses TLS, to the gateway or to the trusted proxy before it.
     pub fn is_secure(&self) -> bool {
         self.seen.secure
+    }
+
+    /// The request as services and logs see it.
+    pub fn seen(&self) -> &SeenRequest<'r> {
+        &self.seen
     }
 
     /// Whether the client is identified.

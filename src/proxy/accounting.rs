@@ -7,15 +7,17 @@ use http::{Method, StatusCode, Version};
 use super::log_capture;
 use super::peer::ConnectionPeer;
 use super::request_context::RequestContext;
+use super::settlement::Settlement;
 use super::tracer::RequestTrace;
 use crate::http1::fields::Fields;
 use crate::http1::request::RequestHead;
 use crate::limit::units::{Micros, Timestamp};
 use crate::limit::{Decision, Verdict};
 use crate::plan::admission::{
-    Applicability, BindingLimit, LimitCheck, Refusal, RefusalCause, RequestCharges,
+    Admission, AdmissionDecision, BindingLimit, LimitCheck, Refusal, RefusalCause, RequestCharges,
 };
 use crate::plan::auth::{AuthFailure, CredentialFault, NamedConsumer};
+use crate::plan::decision::{DecisionObserver, LimitPhase, Ruled, Ruling};
 use crate::plan::log::AccessLog;
 use crate::plan::resolve::RoutedRequest;
 use crate::plan::{Limit, Mode, Route, UpstreamIndex};
@@ -106,28 +108,9 @@ impl RequestContext {
         }
     }
 
-    /// Counts and notes the consumer of a request to `route`, whose credential is in order.
-    pub(crate) fn authenticated(&mut self, route: &Route, consumer: Option<NamedConsumer<'_>>) {
-        let Some(auth) = &route.auth else { return };
-        match (consumer, auth.auths.first()) {
-            (Some(NamedConsumer { auth, consumer }), _) => {
-                if let Some(record) = &mut self.record {
-                    consumer.name().clone_into(&mut record.consumer);
-                    consumer.tier().unwrap_or_default().clone_into(&mut record.tier);
-                }
-                if let Some(noted) = &mut self.noted {
-                    noted.set_consumer(consumer);
-                }
-                self.plan.metrics.auth(auth, AuthResult::Accepted);
-            }
-            (None, Some(&first)) => self.plan.metrics.auth(first, AuthResult::Anonymous),
-            (None, None) => {}
-        }
-    }
-
     /// Counts a request without a credential, or with several. A wrong one is counted once it is known whether a limit
     /// refuses it.
-    pub(crate) fn credential_unfit(&mut self, AuthFailure { auth, fault }: AuthFailure) {
+    fn credential_unfit(&mut self, AuthFailure { auth, fault }: AuthFailure) {
         let result = match fault {
             CredentialFault::Missing => AuthResult::Missing,
             CredentialFault::Repeated => AuthResult::Repeated,
@@ -153,8 +136,40 @@ impl RequestContext {
         }
     }
 
+    /// The limit on wrong credentials has ruled.
+    #[cold]
+    fn failure_ruled(&mut self, failure: AuthFailure, ruled: &Ruled<'_, '_, '_>) {
+        let admits = |admission: &Admission<'_>| matches!(admission.sentence, AdmissionDecision::Admit(_));
+        let refused = match ruled.ruling {
+            Ruling::Unavailable => return,
+            Ruling::Decided(admission) if admits(admission) => false,
+            Ruling::Decided(_) | Ruling::Banned { .. } | Ruling::Unkeyed(_) => {
+                self.list(ruled);
+                true
+            }
+        };
+        self.count_failure(failure, &ruled.request.charges, &ruled.request.request(), refused);
+    }
+
+    /// Keeps the rate-limit numbers of the response, and the text of a key that the request has banned.
+    #[inline]
+    fn list(&mut self, ruled: &Ruled<'_, '_, '_>) {
+        match ruled.ruling {
+            Ruling::Decided(admission) => {
+                self.list_policies(&ruled.request.charges, ruled.outcome, admission);
+            }
+            Ruling::Banned { ban, begun } => {
+                if *begun {
+                    self.name_ban(ruled.request, ban.index);
+                }
+                self.list_binding(&ban.tightest, ban.refusal.retry_after());
+            }
+            Ruling::Unkeyed(_) | Ruling::Unavailable => {}
+        }
+    }
+
     /// Counts a wrong credential in the statistics of its client's key.
-    pub(crate) fn count_failure(
+    fn count_failure(
         &mut self,
         failure: AuthFailure,
         charges: &RequestCharges<'_>,
@@ -229,53 +244,30 @@ impl RequestContext {
         }
     }
 
-    /// Notes the store's decision. Without one, the store was not asked since a part of a key is missing.
-    pub(crate) fn decided(&mut self, routed: &RoutedRequest<'_, '_>, outcome: &Outcome) {
-        self.count(routed, outcome);
-        if let (Some(limit), Some(record)) = (routed.charges.decided_locally(outcome), &mut self.record) {
-            (*limit.name).clone_into(&mut record.limit);
-            record.decision = Some(DecisionLabel::StoreError);
-            self.note_key(routed, limit);
-        }
-        if outcome.unavailable {
-            self.sample_rejection(routed.head(), routed.request().host);
-        }
-    }
-
-    /// Counts each limit's verdict, and the key it concerns.
-    fn count(&self, routed: &RoutedRequest<'_, '_>, outcome: &Outcome) {
-        let assessment = &routed.charges;
-        let admitted = assessment.admits(outcome);
-        for (index, used) in assessment.checks.iter().enumerate() {
-            let label = match self.is_banned_in_shadow(assessment, used) {
-                true => Some(DecisionLabel::ShadowLimited),
-                false => DecisionLabel::of_check(used, outcome, admitted),
-            };
-            let Some(label) = label else { continue };
-            self.plan.metrics.decision(routed.index, index, label);
-            self.count_tier(routed, index, used, label);
+    /// The limits of a phase have ruled: counts each one's decision, and the key it concerns.
+    fn decided(&mut self, ruled: &Ruled<'_, '_, '_>) {
+        let &Ruled { request, outcome, ruling, known, .. } = ruled;
+        for (index, used, label) in DecisionLabel::of_limits(&request.charges, outcome, ruling, known) {
+            self.plan.metrics.decision(request.index, index, label);
+            self.count_tier(request, index, used, label);
             let refused = match label {
                 DecisionLabel::Allowed | DecisionLabel::Delayed => false,
                 DecisionLabel::Limited | DecisionLabel::ShadowLimited => true,
                 DecisionLabel::Exempt => continue,
                 DecisionLabel::StoreError => {
+                    let admitted = request.charges.admits(outcome);
                     let Some(word) = unasked_word(used, outcome, admitted) else { continue };
-                    self.plan.metrics.decided_locally(routed.index, index, word);
+                    self.plan.metrics.decided_locally(request.index, index, word);
                     matches!(word, LimitVerdict::Refused | LimitVerdict::RefusedInShadow)
                 }
             };
-            self.note_asker(routed, index, used, refused);
+            self.note_asker(request, index, used, refused);
         }
-    }
-
-    /// Whether an automatic ban of a shadow limit is in force: it is only counted.
-    fn is_banned_in_shadow(&self, assessment: &RequestCharges<'_>, used: &LimitCheck<'_>) -> bool {
-        let bans = self.worker.shared.store.bans();
-        if used.mode != Mode::Shadow || used.limit.ban.is_none() || used.shares_address || bans.is_empty() {
-            return false;
+        if let (Some(limit), Some(record)) = (request.charges.decided_locally(outcome), &mut self.record) {
+            (*limit.name).clone_into(&mut record.limit);
+            record.decision = Some(DecisionLabel::StoreError);
+            self.note_key(request, limit);
         }
-        let owner = assessment.owner(used);
-        owner.is_some_and(|owner| bans.until(used.limit.banned(owner), self.started).is_some())
     }
 
     /// Counts a limit's decision by the consumer's tier, if the limit has tiers.
@@ -295,21 +287,8 @@ impl RequestContext {
         }
     }
 
-    /// Counts a request that the limit at index `banned` refuses because of a ban, also in shadow. The other limits
-    /// were not asked.
-    pub(crate) fn count_ban(&self, routed: &RoutedRequest<'_, '_>, banned: usize) {
-        for (index, used) in routed.charges.checks.iter().enumerate() {
-            if used.applicability == Applicability::Exempt {
-                self.plan.metrics.decision(routed.index, index, DecisionLabel::Exempt);
-            } else if index == banned {
-                self.plan.metrics.decision(routed.index, index, DecisionLabel::Limited);
-                self.note_asker(routed, index, used, true);
-            }
-        }
-    }
-
     /// Keeps the text of a key that this request has banned.
-    pub(crate) fn name_ban(&self, routed: &RoutedRequest<'_, '_>, banned: usize) {
+    fn name_ban(&self, routed: &RoutedRequest<'_, '_>, banned: usize) {
         let Some(used) = routed.charges.checks.get(banned) else { return };
         if let Some(owner) = routed.charges.owner(used) {
             let mut label = String::new();
@@ -377,6 +356,46 @@ impl RequestContext {
         match self.fate {
             RequestOutcome::Admitted | RequestOutcome::Delayed if failed => RequestOutcome::Failed,
             fate => fate,
+        }
+    }
+}
+
+impl<'p> DecisionObserver<'p> for RequestContext {
+    fn authenticated(&mut self, request: &RoutedRequest<'p, '_>) {
+        let Some(auth) = &request.route.auth else { return };
+        match (request.caller.consumer, auth.auths.first()) {
+            (Some(NamedConsumer { auth, consumer }), _) => {
+                if let Some(record) = &mut self.record {
+                    consumer.name().clone_into(&mut record.consumer);
+                    consumer.tier().unwrap_or_default().clone_into(&mut record.tier);
+                }
+                if let Some(noted) = &mut self.noted {
+                    noted.set_consumer(consumer);
+                }
+                self.plan.metrics.auth(auth, AuthResult::Accepted);
+            }
+            (None, Some(&first)) => self.plan.metrics.auth(first, AuthResult::Anonymous),
+            (None, None) => {}
+        }
+    }
+
+    fn unauthenticated(&mut self, request: &RoutedRequest<'p, '_>, failure: AuthFailure) {
+        self.sample_rejection(request.head(), request.request().host);
+        self.credential_unfit(failure);
+    }
+
+    #[inline]
+    fn ruled(&mut self, ruled: &Ruled<'_, 'p, '_>) {
+        let &Ruled { phase, request, outcome, ruling, .. } = ruled;
+        if let LimitPhase::Failures(failure, _) = phase {
+            return self.failure_ruled(failure, ruled);
+        }
+        self.decided(ruled);
+        self.list(ruled);
+        if let (Ruling::Decided(Admission { sentence: AdmissionDecision::Admit(_), .. }), LimitPhase::Route) =
+            (ruling, phase)
+        {
+            self.settlement = Settlement::begin(&self.worker, &self.plan, request, outcome, self.started);
         }
     }
 }

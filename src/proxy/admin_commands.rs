@@ -12,11 +12,9 @@ use super::worker::Worker;
 use crate::limit::units::{Cost, Fingerprint, Micros};
 use crate::plan::{Limit, Mode, Plan, admission};
 use crate::route::key::LABEL_END;
-use crate::shared::worker_commands::{
-    Change, ChargeByHand, CommandReceiver, KeyCommand, KeyOperation, WorkerCommand,
-};
+use crate::shared::worker_commands::{CommandReceiver, KeyCommand, WorkerCommand};
 use crate::store::bans::{BanCause, BanFault, Banned, Bans, BegunBan};
-use crate::store::{Charge, ChargeEffect, ChargeFault, Decisions, Group, Unreachable};
+use crate::store::{Charge, Group, KeyOperation, OperationFault, OperationResult, Unreachable};
 use crate::telemetry::hyperloglog::HyperLogLogUnion;
 use crate::telemetry::top_keys::Sketch;
 
@@ -29,9 +27,6 @@ pub(super) async fn serve(mut inbox: CommandReceiver, worker: Rc<Worker>) {
         match command {
             // A dropped receiver needs no result.
             WorkerCommand::Key(command, tell) => drop(tell.send(key(&command, &worker).await)),
-            WorkerCommand::Change(command, tell) => drop(tell.send(change(&command, &worker).await)),
-            WorkerCommand::Charge(command, tell) => drop(tell.send(charge(&command, &worker).await)),
-            WorkerCommand::Used(command, tell) => drop(tell.send(used(&command, &worker).await)),
             WorkerCommand::Ban(banned, span, tell) => drop(tell.send(ban(banned, span, &worker).await)),
             WorkerCommand::Talkers(limit, tell) => drop(tell.send(top_keys(&limit, &worker))),
             WorkerCommand::Labels(limit, owners, tell) => drop(tell.send(labels(&limit, &owners, &worker))),
@@ -76,37 +71,9 @@ fn refused_keys(worker: &Worker) -> Vec<(Arc<str>, [HyperLogLogUnion; 2])> {
     reported.collect()
 }
 
-async fn key(command: &KeyCommand, worker: &Worker) -> Result<Decisions, Unreachable> {
-    let charges = |cost| charges(command, cost);
+async fn key(command: &KeyCommand, worker: &Worker) -> Result<OperationResult, OperationFault> {
     let (counters, now) = (Rc::clone(&worker.plan().counters), worker.shared.clock.now());
-    match command.deed {
-        KeyOperation::Look(cost) => counters.look(&charges(cost), now).await,
-        KeyOperation::LookAtWhole => {
-            let mut charges = charges(Cost::ONE);
-            charges.iter_mut().for_each(|charge| charge.cost = charge.algorithm.whole());
-            counters.look(&charges, now).await
-        }
-    }
-}
-
-async fn change(command: &KeyCommand<Change>, worker: &Worker) -> Result<u64, Unreachable> {
-    let charges = charges(command, Cost::ONE);
-    let (counters, now) = (Rc::clone(&worker.plan().counters), worker.shared.clock.now());
-    match command.deed {
-        Change::Reset => counters.reset(&charges, now).await.map(u64::from),
-        Change::Grant(units) => counters.grant(&charges, units, now).await,
-    }
-}
-
-async fn charge(command: &KeyCommand<ChargeByHand>, worker: &Worker) -> Result<ChargeEffect, ChargeFault> {
-    let ChargeByHand { units, once } = &command.deed;
-    let (counters, now) = (Rc::clone(&worker.plan().counters), worker.shared.clock.now());
-    counters.charge(&charges(command, *units), *units, once.as_ref(), now).await
-}
-
-async fn used(command: &KeyCommand<()>, worker: &Worker) -> Result<Vec<u64>, Unreachable> {
-    let (counters, now) = (Rc::clone(&worker.plan().counters), worker.shared.clock.now());
-    counters.used(&charges(command, Cost::ONE), now).await
+    counters.execute(&command.operation, &charges(command), now).await
 }
 
 async fn ban(banned: Banned, span: Option<Micros>, worker: &Worker) -> Result<(), BanFault> {
@@ -116,19 +83,23 @@ async fn ban(banned: Banned, span: Option<Micros>, worker: &Worker) -> Result<()
         && let Some(ban) = ban.ban.as_ref()
     {
         // The refusals and bans so far are forgotten, so that the next refusal begins no ban.
-        let group = Group::Ban { first: 0, count: 0, shadow: false };
-        plan.counters.reset(&[ban.charge(banned.owner, group)], now).await?;
+        let charges = [ban.charge(banned.owner, Group::Enforced)];
+        let reset = plan.counters.execute(&KeyOperation::Reset, &charges, now).await;
+        reset.map_err(|_| Unreachable)?;
     }
     plan.counters.ban(banned, span, now).await
 }
 
-fn charges<D>(command: &KeyCommand<D>, cost: Cost) -> Vec<Charge<'_>> {
+fn charges(command: &KeyCommand) -> Vec<Charge<'_>> {
     let limit = command.plan.limit(command.limit);
     let group = match limit.mode {
         Mode::Enforce => Group::Enforced,
         Mode::Shadow => Group::Shadow(0),
     };
-    admission::charges(limit.policies_of(command.tier), command.owner, cost, group).collect()
+    let policies = limit.policies_of(command.tier);
+    let charges = admission::charges(policies, command.owner, command.cost.unwrap_or(Cost::ONE), group);
+    let whole = |charge: Charge<'_>| charge.algorithm.whole();
+    charges.map(|charge| Charge { cost: command.cost.unwrap_or(whole(charge)), ..charge }).collect()
 }
 
 /// Logs the bans that have begun since the last call.

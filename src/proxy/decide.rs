@@ -1,4 +1,4 @@
-//! The decision on a request: the store's, that of a ban, and the action that follows.
+//! The store's decision on a request, and the action that follows from the whole decision.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -8,15 +8,16 @@ use super::fixed_response::FixedAnswer;
 use super::forward_request::ForwardRequest;
 use super::request_context::RequestContext;
 use super::request_reader::RequestReader;
-use super::worker::WorkerPlan;
 use crate::auth::forward::ServiceAnswer;
 use crate::boxed_cold::boxed_cold;
 use crate::limit::units::Micros;
 use crate::plan::Route;
-use crate::plan::admission::{BanRefusal, BindingLimit, Refusal, RefusalCause, RequestCharges};
+use crate::plan::admission::{BindingLimit, Refusal, RefusalCause, RequestCharges};
+use crate::plan::auth::CredentialFault;
+use crate::plan::decision::{LimitPhase, RequestDecision};
 use crate::plan::reject_reason::RejectReason;
-use crate::plan::resolve::{EarlyResponse, LocatedRequest, RoutedRequest};
-use crate::store::{BanningRequest, InTurn, Outcome};
+use crate::plan::resolve::EarlyResponse;
+use crate::store::{InTurn, Outcome, StoreRequest};
 use crate::telemetry::metrics::RequestOutcome;
 
 /// The action for a request.
@@ -43,16 +44,21 @@ pub(super) struct OverLimitRequest<'p> {
     pub(super) route: &'p Route,
 }
 
-impl<'p> RequestAction<'p, '_> {
+impl<'p, 'r> RequestAction<'p, 'r> {
     /// A limit refuses the request.
     pub(super) fn refuse(
         ctx: &mut RequestContext,
-        routed: &RoutedRequest<'p, '_>,
+        decision: &RequestDecision<'p, 'r>,
         refusal: Refusal<'p>,
         tightest: Option<BindingLimit<'p>>,
     ) -> Self {
-        let refusal = refusal.spread(|most| fastrand::u64(0..=most));
-        ctx.refused(routed, &refusal, tightest.as_ref());
+        let (request, refusal) = (decision.request(), refusal.spread(|most| fastrand::u64(0..=most)));
+        match decision.phase() {
+            LimitPhase::Failures(failure, _) => {
+                ctx.credential_refused(failure, Some((&refusal, tightest.as_ref())));
+            }
+            LimitPhase::BeforeAuth | LimitPhase::Route => ctx.refused(request, &refusal, tightest.as_ref()),
+        }
         match refusal.why {
             RefusalCause::Unreadable(fault) => {
                 Self::Early(EarlyResponse::Reject(RejectReason::unreadable_body(fault)))
@@ -60,59 +66,42 @@ impl<'p> RequestAction<'p, '_> {
             RefusalCause::Repeated => {
                 Self::Early(EarlyResponse::Reject(RejectReason::repeated_key(refusal.limit)))
             }
-            _ => Self::Refuse(OverLimitRequest { refusal, tightest, route: routed.route }),
+            _ => Self::Refuse(OverLimitRequest { refusal, tightest, route: request.route }),
         }
     }
 
-    /// The same because of a ban.
-    pub(super) fn refuse_banned(
+    /// The request is answered before its limits decide.
+    #[cold]
+    pub(super) fn early(
         ctx: &mut RequestContext,
-        routed: &RoutedRequest<'p, '_>,
-        BanRefusal { refusal, tightest, .. }: BanRefusal<'p>,
+        decision: &RequestDecision<'p, 'r>,
+        response: EarlyResponse,
     ) -> Self {
-        ctx.list_binding(&tightest, refusal.retry_after());
-        Self::refuse(ctx, routed, refusal, Some(tightest))
+        let request = decision.request();
+        ctx.sample_rejection(request.head(), request.request().host);
+        if let EarlyResponse::Unauthenticated(failure) = &response
+            && failure.fault == CredentialFault::Invalid
+        {
+            ctx.credential_refused(*failure, None);
+        }
+        Self::Early(response)
+    }
+
+    /// The answer of the service that has refused the request goes to the client.
+    #[cold]
+    pub(super) fn relay(
+        ctx: &mut RequestContext,
+        decision: &RequestDecision<'p, 'r>,
+        answer: Option<Arc<ServiceAnswer>>,
+    ) -> Self {
+        if let LimitPhase::Failures(failure, _) = decision.phase() {
+            ctx.credential_refused(failure, None);
+        }
+        answer.map_or_else(|| Self::Early(RejectReason::unverified().into()), Self::Relay)
     }
 }
 
-/// The refusal of a request because of a ban, if there is one. A ban that this request begins counts from the decision,
-/// which comes after the wait for a place.
-#[cold]
-pub(super) fn banned<'p>(ctx: &RequestContext, charges: &RequestCharges<'p>) -> Option<BanRefusal<'p>> {
-    let now = ctx.started.plus(ctx.delay);
-    let refusal = charges.banned(ctx.worker.shared.store.bans(), now)?;
-    Some(refusal.not_before(ctx.plan.counters.known_wait(&charges.charges, now)))
-}
-
-/// Refuses a request because of a ban before its credential is looked at or its body is read: a client that is banned
-/// causes no such work. Counters that need either are not looked at.
-pub(super) fn refuse_before_auth<'p, 'r>(
-    ctx: &mut RequestContext,
-    plan: &'p WorkerPlan,
-    located: &LocatedRequest<'p, 'r>,
-) -> Option<RequestAction<'p, 'r>> {
-    if ctx.worker.shared.store.bans().is_empty() {
-        return None;
-    }
-    let charges = RequestCharges::early(plan, located.route, &located.request(), &plan.secret);
-    let ban = banned(ctx, &charges)?;
-    let routed = located.with_early_charges(charges);
-    ctx.count_ban(&routed, ban.index);
-    Some(RequestAction::refuse_banned(ctx, &routed, ban))
-}
-
-/// The refusal because of a ban that the store has told of.
-#[cold]
-pub(super) fn banned_by_store<'p>(
-    ctx: &RequestContext,
-    charges: &RequestCharges<'p>,
-    outcome: &Outcome,
-) -> Option<BanRefusal<'p>> {
-    let unknown = || charges.banned_until_known(ctx.started.plus(ctx.delay));
-    banned(ctx, charges).or_else(|| if outcome.decisions.is_empty() { unknown() } else { None })
-}
-
-/// Asks the store, with the time at which the request head was complete. Without charges, the store is not asked.
+/// Asks the store, with the time at which the request head was complete.
 /// `None`: the client left while the request waited for a place.
 pub(super) async fn decide(
     ctx: &mut RequestContext,
@@ -120,18 +109,15 @@ pub(super) async fn decide(
     reader: &RequestReader,
 ) -> Option<Outcome> {
     let charges = &assessment.charges;
-    if charges.is_empty() {
-        return Some(Outcome::default());
-    }
     if assessment.takes_places() {
         return boxed_cold(|| take_turn(ctx, assessment, reader)).await;
     }
     if assessment.may_ban() {
         let bans = assessment.bans();
-        let request = BanningRequest { charges, bans: &bans };
-        return Some(boxed_cold(|| ctx.plan.counters.decide_banning(request, ctx.started)).await);
+        let request = StoreRequest { charges, bans: &bans };
+        return Some(boxed_cold(|| ctx.plan.counters.decide(request, ctx.started)).await);
     }
-    Some(ctx.plan.counters.decide(charges, ctx.started).await)
+    Some(ctx.plan.counters.decide(StoreRequest::of(charges), ctx.started).await)
 }
 
 /// The same under concurrency limits: the request may wait for a place.
@@ -141,7 +127,7 @@ async fn take_turn(
     reader: &RequestReader,
 ) -> Option<Outcome> {
     let bans = assessment.bans();
-    let request = BanningRequest { charges: &assessment.charges, bans: &bans };
+    let request = StoreRequest { charges: &assessment.charges, bans: &bans };
     let (plan, shared) = (Rc::clone(&ctx.plan), Arc::clone(&ctx.worker.shared));
     let turn = plan.counters.admit(request, ctx.started, || shared.clock.now());
     let InTurn { outcome, places, waited } = tokio::select! {

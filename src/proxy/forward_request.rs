@@ -77,8 +77,8 @@ impl<'p> ForwardRequest<'p> {
             // A request that is forwarded has an upstream.
             upstream: routed.upstream.unwrap_or(UpstreamIndex(0)),
             tightest,
-            consumer: routed.consumer.map(|named| named.consumer),
-            granted: routed.granted,
+            consumer: routed.caller.consumer.map(|named| named.consumer),
+            granted: routed.caller.granted,
             authority: routed.normal_authority(),
             idempotent: is_idempotent(&head.method),
             upgrade: wanted_upgrade(head).map(Box::from),

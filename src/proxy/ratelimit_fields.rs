@@ -30,7 +30,8 @@ impl RequestContext {
         let server = &self.plan.server;
         if server.ratelimit_policies == RatelimitPolicies::All && server.ratelimit_headers.has_standard() {
             let binding = admission.tightest.as_ref().map(|tightest| tightest.policy);
-            self.listed = listed(&charges.told(outcome), binding, retry_after, self.started);
+            let admitted = matches!(admission.sentence, AdmissionDecision::Admit(_));
+            self.listed = listed(&charges.told(outcome, admitted), binding, retry_after, self.started);
         } else if let Some(tightest) = &admission.tightest {
             self.list_binding(tightest, retry_after);
         }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::{Buf as _, BytesMut};
 
 use super::buffer_pool::Buffers;
-use super::credentials::{Verified, refuse_credential, relay_answer, verify};
-use super::decide::{OverLimitRequest, RequestAction, banned, banned_by_store, decide, refuse_before_auth};
+use super::credentials::{Verified, verify};
+use super::decide::{OverLimitRequest, RequestAction, decide};
 use super::drain::drain;
 use super::fixed_response::{self, FixedAnswer, FixedForm};
 use super::forward_request::ForwardRequest;
@@ -24,23 +24,22 @@ use super::request_context::RequestContext;
 use super::request_reader::{RequestReader, upload_fault};
 use super::respond::{send, send_problem};
 use super::session::{NextAction, Session};
-use super::settlement::Settlement;
 use super::undecided::{HeldBytes, UndecidedRequest};
 use super::worker::WorkerPlan;
 use super::{cors, forward};
 use crate::auth::forward::ServiceAnswer;
+use crate::auth::password_lanes::LaneTurn;
 use crate::boxed_cold::boxed_cold;
 use crate::http1::request::{Body, RequestError, RequestHead};
 use crate::limit::units::{Micros, Timestamp};
 use crate::plan::Route;
 use crate::plan::action::RouteAction;
-use crate::plan::admission::{Admission, AdmissionDecision};
-use crate::plan::auth::{AuthFailure, CallerIdentity, CredentialCheck, CredentialFault};
+use crate::plan::auth::{AuthFailure, CallerIdentity, CredentialFault};
+use crate::plan::decision::{Need, RequestDecision, RequestVerdict};
 use crate::plan::reject_reason::RejectReason;
-use crate::plan::resolve::{self, EarlyResponse, LocatedRequest, RouteLookup, RoutedRequest};
+use crate::plan::resolve::{self, EarlyResponse, RouteLookup, RoutedRequest};
 use crate::route::content::RequestContent;
 use crate::route::identity::Identity;
-use crate::store::Outcome;
 use crate::telemetry::metrics::RequestOutcome;
 
 /// Serves the request with the head at the front of the buffer. The head was complete at `now`.
@@ -149,7 +148,7 @@ fn overloaded(ctx: &mut RequestContext) -> EarlyResponse {
     EarlyResponse::Reject(RejectReason::overloaded())
 }
 
-/// Finds the route, checks the limits, and decides the action.
+/// Finds the route, and drives the decision to its end.
 async fn judge<'p, 'r>(
     ctx: &mut RequestContext,
     plan: &'p WorkerPlan,
@@ -160,93 +159,105 @@ async fn judge<'p, 'r>(
 ) -> RequestAction<'p, 'r> {
     let lookup = resolve::locate(plan, Some(&ctx.worker.shared.loop_mark), head, peer.as_seen());
     note(ctx, plan, head, peer, findings, &lookup);
-    // It is large enough that moving it costs measurably: it is moved here, and by `assign`.
-    let mut located = match lookup.outcome {
+    let located = match lookup.outcome {
         Ok(located) => located,
         Err(unroutable) => return RequestAction::Early(unroutable.response),
     };
-    let check = match &located.route.auth {
-        Some(auth) => plan.check_credential(auth, &located.request()),
-        None => CredentialCheck::Known(None),
-    };
-    let caller = match check {
-        CredentialCheck::Known(consumer) if !located.route.reads_body => {
-            CallerIdentity { consumer, granted: &[] }
-        }
-        check => {
-            let (ctx, reader, located) = (&mut *ctx, &mut *reader, &mut located);
-            match boxed_cold(move || learn(ctx, plan, head, reader, findings, located, check)).await {
-                Ok(caller) => caller,
-                Err(action) => return action,
-            }
-        }
-    };
-    ctx.authenticated(located.route, caller.consumer);
     let draw = draw(located.route);
-    let mut routed = match located.assign(plan, &plan.secret, caller, draw) {
-        Ok(routed) => routed,
-        Err(unroutable) => {
-            if let Some(seen) = &unroutable.seen {
-                ctx.sample_rejection(head, seen.request().host);
+    let mut decision = RequestDecision::new(plan, &plan.secret, located, draw);
+    let mut learned = Learned::default();
+    let mut need = decision.begin(plan.counters.known(ctx.started), ctx);
+    loop {
+        need = match need {
+            Need::Store => match decide(ctx, &decision.request().charges, reader).await {
+                Some(outcome) => {
+                    decision.decided(&outcome, plan.counters.known(ctx.started.plus(ctx.delay)), ctx)
+                }
+                None => return RequestAction::GiveUp,
+            },
+            Need::Done(verdict) => return act(ctx, &mut decision, verdict, learned.answer, reader).await,
+            need => {
+                let (ctx, decision, learned) = (&mut *ctx, &mut decision, &mut learned);
+                let reader = &mut *reader;
+                boxed_cold(move || learn(ctx, plan, reader, findings, decision, learned, need)).await
             }
-            return RequestAction::Early(unroutable.response);
-        }
-    };
-    charge(ctx, &mut routed, reader).await
+        };
+    }
 }
 
-/// Checks the limits of a request, and decides the action.
-async fn charge<'p, 'r>(
+/// What is learned on the way, and is needed at the end of the decision.
+#[derive(Default)]
+struct Learned {
+    /// The next password of the client is checked once this one was charged.
+    turn: Option<LaneTurn>,
+    /// The service has refused the request with this answer.
+    answer: Option<Arc<ServiceAnswer>>,
+}
+
+/// Verifies the credential of a request, or reads its body.
+async fn learn<'p, 'r>(
     ctx: &mut RequestContext,
-    routed: &mut RoutedRequest<'p, 'r>,
+    plan: &'p WorkerPlan,
+    reader: &mut RequestReader,
+    findings: &Findings<'p, 'r>,
+    decision: &mut RequestDecision<'p, 'r>,
+    learned: &mut Learned,
+    need: Need<'p>,
+) -> Need<'p> {
+    match need {
+        Need::Credential(auth) => match verify(ctx, plan, auth, decision).await {
+            Err(need) => need,
+            Ok(Verified::Accepted(identity)) => {
+                let identity = &**findings.identity.get_or_init(|| identity);
+                let consumer = plan.verified(auth, identity);
+                let caller = CallerIdentity { consumer, granted: &identity.fields };
+                decision.accepted(caller, plan.counters.known(ctx.started), ctx)
+            }
+            Ok(Verified::Wrong(turn)) => {
+                learned.turn = turn;
+                let failure = AuthFailure { auth, fault: CredentialFault::Invalid };
+                decision.refused(failure, plan.counters.known(ctx.started), ctx)
+            }
+            Ok(Verified::Answered(answer)) => {
+                let refuses = answer.refuses_credential;
+                learned.answer = Some(answer);
+                decision.answered(auth, refuses, plan.counters.known(ctx.started), ctx)
+            }
+        },
+        Need::Body => match read_body(ctx, decision.request(), reader, findings).await {
+            Ok(body) => decision.read(&body.content, plan.counters.known(ctx.started), ctx),
+            Err(reason) => Need::Done(RequestVerdict::Early(reason.into())),
+        },
+        need => need,
+    }
+}
+
+/// The action that follows from the decision. A delayed request waits first.
+async fn act<'p, 'r>(
+    ctx: &mut RequestContext,
+    decision: &mut RequestDecision<'p, 'r>,
+    verdict: RequestVerdict<'p>,
+    answer: Option<Arc<ServiceAnswer>>,
     reader: &RequestReader,
 ) -> RequestAction<'p, 'r> {
-    if !ctx.worker.shared.store.bans().is_empty()
-        && let Some(ban) = banned(ctx, &routed.charges)
-    {
-        ctx.count_ban(routed, ban.index);
-        return RequestAction::refuse_banned(ctx, routed, ban);
-    }
-    if let Some(refusal) = routed.charges.missing() {
-        ctx.decided(routed, &Outcome::default());
-        return RequestAction::refuse(ctx, routed, refusal, None);
-    }
-    let Some(outcome) = decide(ctx, &routed.charges, reader).await else { return RequestAction::GiveUp };
-    if outcome.banned
-        && let Some(ban) = banned_by_store(ctx, &routed.charges, &outcome)
-    {
-        if outcome.decisions.is_empty() {
-            ctx.count_ban(routed, ban.index);
-        } else {
-            ctx.decided(routed, &outcome);
-            ctx.name_ban(routed, ban.index);
+    let (delay, tightest) = match verdict {
+        RequestVerdict::Admitted(delay, tightest) => (delay, tightest),
+        RequestVerdict::Refused(refusal, tightest) => {
+            return RequestAction::refuse(ctx, decision, refusal, tightest);
         }
-        return RequestAction::refuse_banned(ctx, routed, ban);
+        RequestVerdict::Early(response) => return RequestAction::early(ctx, decision, response),
+        RequestVerdict::Answered => return RequestAction::relay(ctx, decision, answer),
+    };
+    let routed = decision.request_mut();
+    ctx.note(tightest.as_ref());
+    if let Some(tightest) = &tightest {
+        ctx.note_key(routed, tightest.limit);
     }
-    ctx.decided(routed, &outcome);
-    if outcome.unavailable {
-        return RequestAction::Early(EarlyResponse::Reject(RejectReason::unavailable()));
-    }
-    let admission = routed.charges.decide(&outcome);
-    ctx.list_policies(&routed.charges, &outcome, &admission);
-    let Admission { sentence, tightest } = admission;
-    if let AdmissionDecision::Admit(_) = sentence {
-        ctx.settlement = Settlement::begin(&ctx.worker, &ctx.plan, routed, &outcome, ctx.started);
-    }
-    let since = match sentence {
-        AdmissionDecision::Refuse(refusal) => return RequestAction::refuse(ctx, routed, refusal, tightest),
-        AdmissionDecision::Admit(delay) => {
-            ctx.note(tightest.as_ref());
-            if let Some(tightest) = &tightest {
-                ctx.note_key(routed, tightest.limit);
-            }
-            match delay {
-                Micros(0) if ctx.delay == Micros(0) => ctx.started,
-                Micros(0) => ctx.worker.shared.clock.now(),
-                delay if wait(ctx, delay, reader).await => ctx.worker.shared.clock.now(),
-                _ => return RequestAction::GiveUp,
-            }
-        }
+    let since = match delay {
+        Micros(0) if ctx.delay == Micros(0) => ctx.started,
+        Micros(0) => ctx.worker.shared.clock.now(),
+        delay if wait(ctx, delay, reader).await => ctx.worker.shared.clock.now(),
+        _ => return RequestAction::GiveUp,
     };
     let route = routed.route;
     let form = match &route.action {
@@ -270,63 +281,15 @@ fn draw(route: &Route) -> u64 {
     }
 }
 
-/// Verifies the credential of a request, and reads its body if limits count by it.
-///
-/// # Errors
-///
-/// It is answered before the limits of its route are checked.
-async fn learn<'p, 'r>(
-    ctx: &mut RequestContext,
-    plan: &'p WorkerPlan,
-    head: &RequestHead<'r>,
-    reader: &mut RequestReader,
-    findings: &Findings<'p, 'r>,
-    located: &mut LocatedRequest<'p, 'r>,
-    check: CredentialCheck<'p>,
-) -> Result<CallerIdentity<'p>, RequestAction<'p, 'r>> {
-    if let Some(action) = refuse_before_auth(ctx, plan, located) {
-        return Err(action);
-    }
-    let caller = match check {
-        CredentialCheck::Known(consumer) => CallerIdentity { consumer, granted: &[] },
-        CredentialCheck::Refused(failure) => {
-            ctx.sample_rejection(head, located.request().host);
-            ctx.credential_unfit(failure);
-            return Err(refuse_credential(ctx, plan, failure, located, reader).await);
-        }
-        CredentialCheck::Pending(auth) => match verify(ctx, plan, auth, located, reader).await? {
-            Verified::Accepted(identity) => {
-                let identity = &**findings.identity.get_or_init(|| identity);
-                CallerIdentity { consumer: plan.verified(auth, identity), granted: &identity.fields }
-            }
-            Verified::Wrong(_turn) => {
-                ctx.sample_rejection(head, located.request().host);
-                let failure = AuthFailure { auth, fault: CredentialFault::Invalid };
-                return Err(refuse_credential(ctx, plan, failure, located, reader).await);
-            }
-            Verified::Answered(answer) => {
-                ctx.sample_rejection(head, located.request().host);
-                return Err(relay_answer(ctx, plan, auth, answer, located, reader).await);
-            }
-        },
-    };
-    if located.route.reads_body {
-        let read = read_body(ctx, located.route, head, reader, findings).await;
-        let body = read.map_err(|reason| RequestAction::Early(EarlyResponse::Reject(reason)))?;
-        located.set_content(&body.content);
-    }
-    Ok(caller)
-}
-
 /// Reads the body of a request whose limits count by it.
 async fn read_body<'r>(
     ctx: &mut RequestContext,
-    route: &Route,
-    head: &RequestHead<'r>,
+    request: &RoutedRequest<'_, 'r>,
     reader: &mut RequestReader,
     findings: &Findings<'_, 'r>,
 ) -> Result<&'r ReadBody, RejectReason> {
-    match read_content(reader, head, findings.ahead, &route.json_pointers, findings.held).await {
+    let pointers = &request.route.json_pointers;
+    match read_content(reader, request.head(), findings.ahead, pointers, findings.held).await {
         Ok((content, part)) => {
             let received = part.map(|ReadPart { begun, received }| {
                 ctx.terms.turn_to_begun(begun);

@@ -12,11 +12,11 @@ use crate::http1::fields::Fields;
 use crate::http1::syntax::split_field;
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
 use crate::measure::{BodyScanner, BodySource, Reading, number};
-use crate::plan::admission::Applicability;
 use crate::plan::cost::{self, Settle, SettleSource, SettledCost};
+use crate::plan::reservation::{Reservation, ReservedCharge};
 use crate::plan::resolve::RoutedRequest;
-use crate::plan::{LimitIndex, Mode, TierIndex};
-use crate::store::{Charge, Correction, Group, OnError, Outcome};
+use crate::plan::{LimitIndex, TierIndex};
+use crate::store::{Charge, Correction, Group, Outcome};
 use crate::telemetry::metrics::{SettledUnits, SettlementResult};
 
 /// Bytes of a body that wait to be scanned.
@@ -85,18 +85,25 @@ struct ReservedLimit {
     owner: Option<Fingerprint>,
     /// The index of its rule.
     rule: usize,
-    charges: SmallVec<[ReservedCharge; 1]>,
+    charges: SmallVec<[ReservedPolicy; 1]>,
 }
 
-/// A policy that was charged the reservation.
+/// A policy that was charged the reservation. Outlives the charge.
 #[derive(Debug)]
-struct ReservedCharge {
+struct ReservedPolicy {
     /// The policy's index in the limit.
     policy: usize,
     key: Fingerprint,
     group: Group,
     counted_at: Timestamp,
     shared: bool,
+}
+
+impl ReservedPolicy {
+    fn of(reserved: &ReservedCharge<'_>) -> Self {
+        let &ReservedCharge { policy, charge: Charge { key, group, .. }, counted_at, shared } = reserved;
+        Self { policy, key, group, counted_at, shared }
+    }
 }
 
 impl Settlement {
@@ -135,37 +142,16 @@ impl Settlement {
             unscanned: Vec::new(),
             settled: None,
         });
-        let charges = &routed.charges;
-        for (check, used) in charges.checks.iter().zip(&routed.route.limits) {
-            let (Some(cost), Applicability::Charged(_, first)) = (used.cost.settled(), check.applicability)
-            else {
-                continue;
-            };
-            let decisions = check.decisions(outcome);
-            let is_charged = check.mode == Mode::Enforce || !decisions.iter().any(|one| one.denies());
-            // The places of a concurrency limit stay as they are.
-            if !is_charged || check.limit.is_concurrency() {
-                continue;
-            }
-            let charge = |policy: usize| {
-                let index = first + policy;
-                let charge = charges.charges.get(index)?;
-                let is_local = outcome.unasked.contains(index);
-                let is_counted = !is_local || check.limit.on_error == OnError::Local;
-                let counted_at = outcome.counted_at.as_ref().and_then(|times| times.get(index).copied());
-                is_counted.then(|| ReservedCharge {
-                    policy,
-                    key: charge.key,
-                    group: charge.group,
-                    counted_at: counted_at.unwrap_or(now),
-                    shared: !is_local,
-                })
-            };
-            let charges = (0..check.policies().len()).filter_map(charge).collect();
+        for reservation in routed.charges.reservations(routed.route, outcome, now) {
+            let Reservation { limit, tier, owner, cost, charges } = reservation;
             let rule = settlement.rule(cost);
-            let owner = routed.charges.owner(check);
-            let tier = check.tier;
-            settlement.reserved.push(ReservedLimit { limit: used.limit, tier, owner, rule, charges });
+            settlement.reserved.push(ReservedLimit {
+                limit,
+                tier,
+                owner,
+                rule,
+                charges: charges.iter().map(ReservedPolicy::of).collect(),
+            });
         }
         (!settlement.reserved.is_empty()).then_some(settlement)
     }
@@ -319,7 +305,7 @@ impl Drop for Settlement {
 impl ReservedLimit {
     fn correct(&self, plan: &WorkerPlan, difference: i64, now: Timestamp) {
         let policies = plan.limit(self.limit).policies_of(self.tier);
-        for &ReservedCharge { policy, key, group, counted_at, shared } in &self.charges {
+        for &ReservedPolicy { policy, key, group, counted_at, shared } in &self.charges {
             let Some(policy) = policies.get(policy) else { continue };
             let charge = Charge {
                 algorithm: &policy.algorithm,

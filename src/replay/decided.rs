@@ -3,11 +3,14 @@
 use http::StatusCode;
 use smallvec::SmallVec;
 
+use crate::limit::Verdict;
 use crate::limit::units::{Cost, Fingerprint, Micros};
 use crate::log_reader::request::{LinePlace, LoggedRequest};
-use crate::plan::LimitIndex;
 use crate::plan::admission::{BindingLimit, RequestCharges};
+use crate::plan::decision::{DecisionObserver, LimitPhase, RequestVerdict, Ruled, Ruling};
+use crate::plan::{LimitIndex, Plan, Route};
 use crate::route::RouteIndex;
+use crate::store::{Known, Outcome};
 use crate::telemetry::metrics::DecisionLabel;
 
 /// A request of the log, as the plan decides it.
@@ -41,8 +44,6 @@ pub enum ReplayVerdict {
 pub struct LimitResult {
     /// The limit.
     pub limit: LimitIndex,
-    /// Its place on the route.
-    pub place: usize,
     /// Its decision, as metrics count it; a wait for a place of a concurrency limit is a delay.
     pub label: DecisionLabel,
     /// The owner of the key; `None`: a part of the key is missing.
@@ -72,23 +73,116 @@ pub trait ReplaySink {
     /// overlap with those of the decision, which saves a twentieth of the time with 100,000 keys.
     fn expect(&self, request: &LoggedRequest, route: RouteIndex, charges: &RequestCharges<'_>);
 
-    /// A request is decided. `key` writes the key of the limit at a place of the route, masked as in the access log.
+    /// A request is decided. `key` writes the key of a limit, masked as in the access log.
     fn decided(
         &mut self,
         request: &LoggedRequest,
         replayed: &ReplayedRequest<'_>,
-        key: &dyn Fn(usize) -> String,
+        key: &dyn Fn(LimitIndex) -> String,
     );
 }
 
 impl<'p> LoggedLabel<'p> {
-    pub(super) fn of(binding: &BindingLimit<'p>) -> Self {
+    fn of(binding: &BindingLimit<'p>) -> Self {
         Self {
             limit: &binding.limit.name,
             decision: DecisionLabel::of_binding(binding),
             remaining: Some(binding.decision.remaining),
             cost: Some(binding.cost.units()),
         }
+    }
+
+    /// The label of what the limits of a phase rule.
+    fn of_ruling(ruling: &Ruling<'p>) -> Option<Self> {
+        match ruling {
+            Ruling::Banned { ban, .. } => Some(Self::of(&ban.tightest)),
+            Ruling::Unkeyed(refusal) => {
+                let decision = DecisionLabel::Limited;
+                Some(Self { limit: &refusal.limit.name, decision, remaining: None, cost: None })
+            }
+            Ruling::Unavailable => None,
+            Ruling::Decided(admission) => admission.tightest.as_ref().map(Self::of),
+        }
+    }
+}
+
+/// What the limits of a request have decided so far.
+#[derive(Debug)]
+pub(super) struct DecidedLimits<'p> {
+    plan: &'p Plan,
+    limits: SmallVec<[LimitResult; 2]>,
+    logged: Option<LoggedLabel<'p>>,
+}
+
+impl<'p> DecidedLimits<'p> {
+    pub(super) fn new(plan: &'p Plan) -> Self {
+        Self { plan, limits: SmallVec::new(), logged: None }
+    }
+
+    /// The limits of a phase have ruled.
+    pub(super) fn add(
+        &mut self,
+        phase: LimitPhase,
+        route: &Route,
+        charges: &RequestCharges<'p>,
+        (outcome, known): (&Outcome, Known<'_>),
+        ruling: &Ruling<'p>,
+    ) {
+        self.logged = LoggedLabel::of_ruling(ruling);
+        let of_failures = match phase {
+            LimitPhase::Failures(failure, _) => self.plan.auth(failure.auth).failures,
+            LimitPhase::BeforeAuth | LimitPhase::Route => None,
+        };
+        for (place, used, label) in DecisionLabel::of_limits(charges, outcome, ruling, known) {
+            let limit = of_failures.or_else(|| route.limits.get(place).map(|used| used.limit));
+            let delays = used.decisions(outcome).iter().map(|decision| match decision.verdict {
+                Verdict::Delay(delay) => delay,
+                _ => Micros(0),
+            });
+            self.limits.push(LimitResult {
+                limit: limit.unwrap_or(LimitIndex(0)),
+                label,
+                owner: charges.owner(used),
+                cost: used.cost().unwrap_or(Cost::ZERO),
+                delay: delays.max().unwrap_or_default(),
+            });
+        }
+    }
+
+    /// The request is decided, after it has waited this long for a place.
+    pub(super) fn replayed(
+        self,
+        number: u64,
+        route: RouteIndex,
+        verdict: &RequestVerdict<'p>,
+        waited: Micros,
+    ) -> ReplayedRequest<'p> {
+        let Self { plan, mut limits, logged } = self;
+        // Metrics count a wait for a place by request only; the report names the limit.
+        let has_waited = |result: &&mut LimitResult| {
+            result.label == DecisionLabel::Allowed && plan.limit(result.limit).is_concurrency()
+        };
+        let (verdict, logged) = match verdict {
+            RequestVerdict::Admitted(delay, _) => {
+                if waited > Micros(0) {
+                    limits.iter_mut().filter(has_waited).for_each(|result| {
+                        (result.label, result.delay) = (DecisionLabel::Delayed, waited);
+                    });
+                }
+                (ReplayVerdict::Admitted(Micros(waited.0 + delay.0)), logged)
+            }
+            RequestVerdict::Refused(..) => (ReplayVerdict::Refused, logged),
+            RequestVerdict::Early(response) => (ReplayVerdict::Answered(response.status()), None),
+            RequestVerdict::Answered => (ReplayVerdict::Answered(StatusCode::FORBIDDEN), None),
+        };
+        ReplayedRequest { number, route: Some(route), verdict, logged, limits }
+    }
+}
+
+impl<'p> DecisionObserver<'p> for DecidedLimits<'p> {
+    fn ruled(&mut self, ruled: &Ruled<'_, 'p, '_>) {
+        let &Ruled { phase, request, outcome, ruling, known } = ruled;
+        self.add(phase, request.route, &request.charges, (outcome, known), ruling);
     }
 }
 

@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
 use smallvec::SmallVec;
 
+use super::decided::DecidedLimits;
 use crate::limit::units::{Fingerprint, Timestamp};
 use crate::log_reader::request::LoggedRequest;
+use crate::plan::LimitIndex;
 use crate::plan::admission::RequestCharges;
 use crate::route::RouteIndex;
 use crate::store::Correction;
@@ -56,8 +58,10 @@ pub(super) struct WaitingRequest<'p> {
     pub(super) charges: RequestCharges<'p>,
     pub(super) ticket: Ticket,
     pub(super) deadline: Timestamp,
-    /// The text of each limit's key, in the order of the route.
-    pub(super) labels: Vec<String>,
+    /// The text of each limit's key.
+    pub(super) labels: Vec<(LimitIndex, String)>,
+    /// What limits with `before_auth` did.
+    pub(super) decided: DecidedLimits<'p>,
 }
 
 /// An end in the order of time, then of arrival.

@@ -9,9 +9,9 @@ use crate::http1::fields::FieldSpan;
 use crate::http1::request::RequestHead;
 use crate::log_reader::KnownFields;
 use crate::log_reader::request::LoggedRequest;
-use crate::plan::admission::RequestCharges;
+use crate::plan::auth::{CallerIdentity, CredentialCheck};
 use crate::plan::resolve::locate_logged;
-use crate::plan::{Plan, Route};
+use crate::plan::{Limit, Plan, Route};
 use crate::route::key::{Key, KeyResult, KeySecret, Missing, Part};
 use crate::route::mask::{Masking, ShortIds};
 use crate::route::{RouteIndex, RouteRequest};
@@ -73,8 +73,9 @@ impl<'p> KeysOfLog<'p> {
     fn find_in(&self, request: &LoggedRequest, head: &RequestHead<'_>, found: impl FnOnce(KeyedRequest<'_>)) {
         let sender = self.consumers.sender(request);
         let Ok(located) = locate_logged(self.plan, head, sender).outcome else { return };
-        let Ok(caller) = sender.credential.caller(located.route) else { return };
-        let Ok(routed) = located.assign(self.plan, &self.secret, caller, 0) else { return };
+        let CredentialCheck::Known(consumer) = sender.credential.check(located.route) else { return };
+        let caller = CallerIdentity { consumer, granted: &[] };
+        let Ok(routed) = located.assign(self.plan, caller, 0) else { return };
         let (route, seen) = (routed.index, routed.request());
         let Some(cost) = routed.route.cost.on_admission(&seen) else { return };
         let cost = cost.units();
@@ -101,15 +102,8 @@ impl<'p> KeysOfLog<'p> {
     }
 }
 
-/// The text of the key of the limit at `place`.
-pub(super) fn label(
-    request: &RouteRequest<'_>,
-    route: &Route,
-    charges: &RequestCharges<'_>,
-    place: usize,
-    ids: &ShortIds,
-) -> String {
-    let Some(used) = charges.checks.get(place) else { return String::new() };
-    let masking = Masking::of(used.limit.reveal, ids);
-    used.limit.key.label(request, &route.name, route.conditions.merge_slashes, masking).join(", ")
+/// The text of the key of a limit.
+pub(super) fn label(request: &RouteRequest<'_>, route: &Route, limit: &Limit, ids: &ShortIds) -> String {
+    let masking = Masking::of(limit.reveal, ids);
+    limit.key.label(request, &route.name, route.conditions.merge_slashes, masking).join(", ")
 }

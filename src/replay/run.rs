@@ -170,7 +170,7 @@ impl ReplaySink for Watched<'_, '_, '_> {
         &mut self,
         request: &LoggedRequest,
         replayed: &ReplayedRequest<'_>,
-        key: &dyn Fn(usize) -> String,
+        key: &dyn Fn(LimitIndex) -> String,
     ) {
         (self.watch)(request, replayed);
         self.recorder.decided(request, replayed, key);
@@ -186,7 +186,7 @@ impl ReplaySink for Recorder<'_> {
         &mut self,
         request: &LoggedRequest,
         replayed: &ReplayedRequest<'_>,
-        key: &dyn Fn(usize) -> String,
+        key: &dyn Fn(LimitIndex) -> String,
     ) {
         self.statistics.decided(request, replayed, key);
         if self.compared {

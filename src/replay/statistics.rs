@@ -102,7 +102,7 @@ impl<'p> ReplayStatistics<'p> {
         }
     }
 
-    fn count_limit(&mut self, result: &LimitResult, time: Timestamp, key: &dyn Fn(usize) -> String) {
+    fn count_limit(&mut self, result: &LimitResult, time: Timestamp, key: &dyn Fn(LimitIndex) -> String) {
         let Some(limit) = self.limits.get_mut(result.limit.0) else { return };
         let refuses = match result.label {
             DecisionLabel::Exempt => {
@@ -122,7 +122,7 @@ impl<'p> ReplayStatistics<'p> {
         limit.refused += u64::from(refuses);
         limit.timeline.count(time, refuses);
         if let Some(owner) = result.owner {
-            limit.keys.count(owner, refuses, || key(result.place));
+            limit.keys.count(owner, refuses, || key(result.limit));
         }
     }
 
@@ -147,7 +147,7 @@ impl ReplaySink for ReplayStatistics<'_> {
         &mut self,
         request: &LoggedRequest,
         replayed: &ReplayedRequest<'_>,
-        key: &dyn Fn(usize) -> String,
+        key: &dyn Fn(LimitIndex) -> String,
     ) {
         let time = request.time;
         let shadow = replayed.limits.iter().any(|result| result.label == DecisionLabel::ShadowLimited);

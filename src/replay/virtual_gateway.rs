@@ -4,29 +4,27 @@ use http::StatusCode;
 use smallvec::SmallVec;
 
 use super::caller::{ConsumerNames, answered_unlogged, draw};
-use super::decided::{LimitResult, LoggedLabel, ReplaySink, ReplayVerdict, ReplayedRequest};
+use super::decided::{DecidedLimits, ReplaySink, ReplayedRequest};
 use super::in_flight::{Agenda, Due, RequestEnd, WaitingRequest, place_keys};
 use super::keys_of_log::label;
 use super::logged_response::{Service, ServiceTimes, settled_units};
 use crate::http1::fields::FieldSpan;
 use crate::http1::request::RequestHead;
-use crate::limit::Verdict;
 use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use crate::log_reader::request::LoggedRequest;
-use crate::plan::admission::{
-    Admission, AdmissionDecision, Applicability, BanRefusal, LimitCheck, RequestCharges,
-};
-use crate::plan::auth::AuthFailure;
-use crate::plan::resolve::{LocatedRequest, RouteLookup, RoutedRequest, Unroutable, locate_logged};
-use crate::plan::{Limit, LimitIndex, Mode, Plan};
+use crate::plan::admission::RequestCharges;
+use crate::plan::auth::CallerIdentity;
+use crate::plan::decision::{LimitPhase, Need, RequestDecision, RequestVerdict};
+use crate::plan::resolve::{RouteLookup, locate_logged};
+use crate::plan::{Limit, LimitIndex, LimitUse, Plan};
 use crate::route::RouteIndex;
+use crate::route::content::RequestContent;
 use crate::route::key::KeySecret;
 use crate::route::mask::ShortIds;
 use crate::store::bans::Bans;
 use crate::store::memory::in_flight::{LocalPlaces, Turn};
 use crate::store::memory::{MemoryStore, OutOfMemory};
-use crate::store::{BanningRequest, Charge, Correction, Outcome};
-use crate::telemetry::metrics::DecisionLabel;
+use crate::store::{Charge, Correction, Known, Outcome, StoreRequest};
 
 /// A gateway that decides the requests of a log at the times of the log.
 #[derive(Debug)]
@@ -42,17 +40,6 @@ pub struct VirtualGateway<'p> {
     spans: Vec<FieldSpan>,
     /// The number of requests so far.
     requests: u64,
-}
-
-/// A request with its decision, and what is needed to conclude it.
-struct Concluded<'p, 'c> {
-    number: u64,
-    route: RouteIndex,
-    charges: &'c RequestCharges<'p>,
-    outcome: &'c Outcome,
-    /// When it is decided, after a wait for a place.
-    now: Timestamp,
-    places: Option<LocalPlaces>,
 }
 
 /// An admitted request.
@@ -118,6 +105,7 @@ impl<'p> VirtualGateway<'p> {
         self.advance(Timestamp(u64::MAX), sink);
     }
 
+    /// Drives the decision on a request as far as the log tells.
     fn serve(
         &mut self,
         number: u64,
@@ -128,77 +116,88 @@ impl<'p> VirtualGateway<'p> {
         let sender = self.consumers.sender(logged);
         let RouteLookup { route, outcome, .. } = locate_logged(self.plan, head, sender);
         let index = route.map(|(index, _)| index);
-        let early = |sink: &mut _, fault: Unroutable<'_>| {
-            answered(sink, logged, number, index, fault.response.status());
-        };
         let located = match outcome {
             Ok(located) => located,
-            Err(fault) => return early(sink, fault),
+            Err(fault) => return answered(sink, logged, number, index, fault.response.status()),
         };
-        let caller = match sender.credential.caller(located.route) {
-            Ok(caller) => caller,
-            Err(failure) => {
-                if !self.refuse_early(number, logged, &located, sink) {
-                    self.refuse_credential(number, logged, failure, &located, sink);
-                }
-                return;
-            }
-        };
-        let routed = match located.assign(self.plan, &self.secret, caller, draw(number)) {
-            Ok(routed) => routed,
-            Err(fault) => return early(sink, fault),
-        };
-        if let Some(status) = answered_unlogged(logged, routed.route, &head.method) {
+        if let Some(status) = answered_unlogged(logged, located.route, &head.method) {
             return answered(sink, logged, number, index, status);
         }
-        sink.expect(logged, routed.index, &routed.charges);
-        let now = logged.time;
-        let ids = self.ids;
-        let key = |place: usize| label(&routed.request(), routed.route, &routed.charges, place, &ids);
-        if !self.bans.is_empty()
-            && let Some(ban) = routed.charges.banned(&self.bans, now)
-        {
-            let replayed = self.banned(number, routed.index, &routed.charges, &ban);
-            return sink.decided(logged, &replayed, &key);
-        }
-        let is_missing = routed.charges.missing().is_some();
-        if !is_missing && routed.charges.takes_places() {
-            let labels = (0..routed.charges.checks.len()).map(key).collect();
-            let RoutedRequest { index, charges, .. } = routed;
-            let ticket = self.memory.in_flight().ticket();
-            let request = WaitingRequest {
-                number,
-                route: index,
-                logged: logged.clone(),
-                charges,
-                ticket,
-                deadline: now,
-                labels,
+        let credential = sender.credential.check(located.route);
+        let decision = RequestDecision::new(self.plan, &self.secret, located, draw(number));
+        let mut decision = decision.with_logged_credential(credential);
+        let (now, mut decided) = (logged.time, DecidedLimits::new(self.plan));
+        let mut need = decision.begin(self.known(now), &mut decided);
+        let mut outcome = Outcome::default();
+        let verdict = loop {
+            need = match need {
+                Need::Store if decision.request().charges.takes_places() => {
+                    return self.queue(number, logged, &mut decision, decided, sink);
+                }
+                Need::Store => {
+                    let request = decision.request();
+                    if request.charges.checks.len() == request.route.limits.len() {
+                        sink.expect(logged, request.index, &request.charges);
+                    }
+                    outcome = self.decide(&request.charges, now);
+                    decision.decided(&outcome, self.known(now), &mut decided)
+                }
+                // A log has neither bodies nor credentials.
+                Need::Body => decision.read(&RequestContent::Unknown, self.known(now), &mut decided),
+                Need::Credential(_) => {
+                    decision.accepted(CallerIdentity::default(), self.known(now), &mut decided)
+                }
+                Need::Done(verdict) => break verdict,
             };
-            self.take_turn(request, now, None, sink);
-            return;
-        }
-        let outcome = if is_missing { Outcome::default() } else { self.decide(&routed.charges, now) };
-        let request = Concluded {
-            number,
-            route: routed.index,
-            charges: &routed.charges,
-            outcome: &outcome,
-            now,
-            places: None,
         };
-        sink.decided(logged, &self.conclude(request, logged), &key);
+        let request = decision.request();
+        if let RequestVerdict::Admitted(delay, _) = &verdict {
+            let (charges, at) = (&request.charges, now.plus(*delay));
+            let forwarded =
+                Forwarded { number, route: request.index, charges, outcome: &outcome, at, places: None };
+            self.forward(forwarded, logged);
+        }
+        let (plan, ids, seen) = (self.plan, self.ids, request.request());
+        let replayed = decided.replayed(number, request.index, &verdict, Micros(0));
+        sink.decided(logged, &replayed, &|limit| label(&seen, request.route, plan.limit(limit), &ids));
+    }
+
+    /// A request under concurrency limits is decided, or waits for a place.
+    fn queue(
+        &mut self,
+        number: u64,
+        logged: &LoggedRequest,
+        decision: &mut RequestDecision<'p, '_>,
+        decided: DecidedLimits<'p>,
+        sink: &mut impl ReplaySink,
+    ) {
+        let request = decision.request();
+        let (seen, route) = (request.request(), request.route);
+        let label =
+            |used: &LimitUse| (used.limit, label(&seen, route, self.plan.limit(used.limit), &self.ids));
+        let labels = route.limits.iter().map(label).collect();
+        let index = request.index;
+        sink.expect(logged, index, &request.charges);
+        let request = WaitingRequest {
+            number,
+            route: index,
+            logged: logged.clone(),
+            charges: std::mem::take(&mut decision.request_mut().charges),
+            ticket: self.memory.in_flight().ticket(),
+            deadline: logged.time,
+            labels,
+            decided,
+        };
+        self.take_turn(request, logged.time, None, sink);
+    }
+
+    fn known(&self, now: Timestamp) -> Known<'_> {
+        Known { bans: &self.bans, memory: Some(&self.memory), now }
     }
 
     fn decide(&self, charges: &RequestCharges<'p>, now: Timestamp) -> Outcome {
-        if charges.charges.is_empty() {
-            return Outcome::default();
-        }
-        if !charges.may_ban() {
-            return self.memory.decide(&charges.charges, now);
-        }
         let bans = charges.bans();
-        BanningRequest { charges: &charges.charges, bans: &bans }.decide_in(&self.memory, &self.bans, now)
+        StoreRequest { charges: &charges.charges, bans: &bans }.decide_in(&self.memory, &self.bans, now)
     }
 
     /// Decides a request under concurrency limits, or lets it wait. `waits_until`: it has waited so far. Returns whether
@@ -211,7 +210,7 @@ impl<'p> VirtualGateway<'p> {
         sink: &mut impl ReplaySink,
     ) -> bool {
         let bans = request.charges.bans();
-        let asked = BanningRequest { charges: &request.charges.charges, bans: &bans };
+        let asked = StoreRequest { charges: &request.charges.charges, bans: &bans };
         let (mut outcome, mut places) = (Outcome::default(), None);
         if waits_until.is_some() && asked.is_banned(&self.bans, now) {
             outcome.banned = true;
@@ -232,12 +231,26 @@ impl<'p> VirtualGateway<'p> {
                 outcome.banned = asked.count_refusals(&outcome, &self.memory, &self.bans, now);
             }
         }
-        let WaitingRequest { number, route, logged, charges, labels, ticket, .. } = request;
+        let WaitingRequest { number, route, logged, charges, labels, ticket, mut decided, .. } = request;
         // It leaves the queue.
         drop(ticket);
-        let concluded = Concluded { number, route, charges: &charges, outcome: &outcome, now, places };
-        let replayed = self.conclude(concluded, &logged);
-        sink.decided(&logged, &replayed, &|place| labels.get(place).cloned().unwrap_or_default());
+        let ruling = charges.rule(&outcome, self.known(now));
+        let seen = (&outcome, self.known(now));
+        decided.add(LimitPhase::Route, self.plan.route(route), &charges, seen, &ruling);
+        let verdict = ruling.verdict();
+        if let RequestVerdict::Admitted(delay, _) = &verdict {
+            let at = now.plus(*delay);
+            self.forward(
+                Forwarded { number, route, charges: &charges, outcome: &outcome, at, places },
+                &logged,
+            );
+        }
+        let replayed = decided.replayed(number, route, &verdict, now.since(logged.time));
+        let label = |limit: LimitIndex| {
+            let found = labels.iter().find(|(index, _)| *index == limit);
+            found.map(|(_, label)| label.clone()).unwrap_or_default()
+        };
+        sink.decided(&logged, &replayed, &label);
         true
     }
 
@@ -276,139 +289,8 @@ impl<'p> VirtualGateway<'p> {
         }
     }
 
-    /// Refuses a request because of a ban before its credential is looked at. Returns whether there is one.
-    fn refuse_early(
-        &self,
-        number: u64,
-        logged: &LoggedRequest,
-        located: &LocatedRequest<'p, '_>,
-        sink: &mut impl ReplaySink,
-    ) -> bool {
-        let (index, route, request, ids) = (located.index, located.route, located.request(), self.ids);
-        let charges = RequestCharges::early(self.plan, route, &request, &self.secret);
-        let Some(ban) = charges.banned(&self.bans, logged.time) else { return false };
-        let replayed = self.banned(number, index, &charges, &ban);
-        sink.decided(logged, &replayed, &|place| label(&request, route, &charges, place, &ids));
-        true
-    }
-
-    /// Charges a wrong credential to the limit on them.
-    fn refuse_credential(
-        &mut self,
-        number: u64,
-        logged: &LoggedRequest,
-        failure: AuthFailure,
-        located: &LocatedRequest<'p, '_>,
-        sink: &mut impl ReplaySink,
-    ) {
-        let (index, route, request) = (located.index, located.route, located.request());
-        let status = failure.status();
-        let unlimited = ReplayedRequest::answered(number, Some(index), status);
-        let charges = self.plan.failure_charges(failure, route, &request, &self.secret);
-        let Some(charges) = charges else { return sink.decided(logged, &unlimited, &|_| String::new()) };
-        let ids = self.ids;
-        let key = |place: usize| label(&request, route, &charges, place, &ids);
-        let mut replayed = match charges.banned(&self.bans, logged.time) {
-            Some(ban) => self.banned(number, index, &charges, &ban),
-            None => {
-                let outcome = self.decide(&charges, logged.time);
-                let (now, places) = (logged.time, None);
-                let request =
-                    Concluded { number, route: index, charges: &charges, outcome: &outcome, now, places };
-                self.conclude(request, logged)
-            }
-        };
-        // The limit is not one of the route's: its place is in the auth.
-        let limit = self.plan.auth(failure.auth).failures;
-        replayed.limits.iter_mut().for_each(|result| result.limit = limit.unwrap_or(result.limit));
-        if replayed.verdict != ReplayVerdict::Refused {
-            replayed = ReplayedRequest { limits: replayed.limits, ..unlimited };
-        }
-        sink.decided(logged, &replayed, &key);
-    }
-
-    /// A ban refuses the request: no limit is asked.
-    fn banned(
-        &self,
-        number: u64,
-        route: RouteIndex,
-        charges: &RequestCharges<'p>,
-        ban: &BanRefusal<'p>,
-    ) -> ReplayedRequest<'p> {
-        let mut limits = SmallVec::new();
-        for (place, used) in charges.checks.iter().enumerate() {
-            let label = match used.applicability {
-                _ if place == ban.index => DecisionLabel::Limited,
-                Applicability::Exempt => DecisionLabel::Exempt,
-                _ => continue,
-            };
-            limits.push(self.result(route, charges, (place, used), label, &Outcome::default()));
-        }
-        let logged = Some(LoggedLabel::of(&ban.tightest));
-        ReplayedRequest { number, route: Some(route), verdict: ReplayVerdict::Refused, logged, limits }
-    }
-
-    /// From the store's outcome to the decision; an admitted request is in flight from then on.
-    fn conclude(&mut self, request: Concluded<'p, '_>, logged: &LoggedRequest) -> ReplayedRequest<'p> {
-        let Concluded { number, route, charges, outcome, now, places } = request;
-        if outcome.banned
-            && outcome.decisions.is_empty()
-            && let Some(ban) = charges.banned(&self.bans, now)
-        {
-            return self.banned(number, route, charges, &ban);
-        }
-        let admitted = charges.admits(outcome);
-        let label = |used: &LimitCheck<'p>| match self.is_banned_in_shadow(charges, used, now) {
-            true => Some(DecisionLabel::ShadowLimited),
-            false => DecisionLabel::of_check(used, outcome, admitted),
-        };
-        let labelled =
-            charges.checks.iter().enumerate().filter_map(|(place, used)| Some((place, used, label(used)?)));
-        let limits = labelled
-            .map(|(place, used, label)| self.result(route, charges, (place, used), label, outcome))
-            .collect();
-        let replayed = ReplayedRequest {
-            number,
-            route: Some(route),
-            verdict: ReplayVerdict::Refused,
-            logged: None,
-            limits,
-        };
-        if outcome.banned
-            && let Some(ban) = charges.banned(&self.bans, now)
-        {
-            return ReplayedRequest { logged: Some(LoggedLabel::of(&ban.tightest)), ..replayed };
-        }
-        if let Some(refusal) = charges.missing() {
-            let decision = DecisionLabel::Limited;
-            let label = LoggedLabel { limit: &refusal.limit.name, decision, remaining: None, cost: None };
-            return ReplayedRequest { logged: Some(label), ..replayed };
-        }
-        let Admission { sentence, tightest } = charges.decide(outcome);
-        let label = tightest.as_ref().map(LoggedLabel::of);
-        let delay = match sentence {
-            AdmissionDecision::Refuse(_) => return ReplayedRequest { logged: label, ..replayed },
-            AdmissionDecision::Admit(delay) => delay,
-        };
-        let forwarded = Forwarded { number, route, charges, outcome, at: now.plus(delay), places };
-        self.begin(forwarded, logged);
-        let waited = now.since(logged.time);
-        let verdict = ReplayVerdict::Admitted(Micros(waited.0 + delay.0));
-        let mut replayed = ReplayedRequest { verdict, logged: label, ..replayed };
-        // Metrics count a wait for a place by request only; the report names the limit.
-        let has_waited = |result: &&mut LimitResult| {
-            result.label == DecisionLabel::Allowed && self.plan.limit(result.limit).is_concurrency()
-        };
-        if waited > Micros(0) {
-            replayed.limits.iter_mut().filter(has_waited).for_each(|result| {
-                (result.label, result.delay) = (DecisionLabel::Delayed, waited);
-            });
-        }
-        replayed
-    }
-
     /// An admitted request is forwarded.
-    fn begin(&mut self, request: Forwarded<'p, '_>, logged: &LoggedRequest) {
+    fn forward(&mut self, request: Forwarded<'p, '_>, logged: &LoggedRequest) {
         let Forwarded { number, route, charges, outcome, at, places } = request;
         let Service { was_refused, time: service } = self.durations.service(route, logged, at);
         let corrections = match was_refused {
@@ -423,7 +305,7 @@ impl<'p> VirtualGateway<'p> {
         self.agenda.end(number, RequestEnd { at, places, keys, corrections });
     }
 
-    /// What its response will correct, as `proxy/settlement.rs` does.
+    /// What its response will correct.
     fn corrections(
         &self,
         route: RouteIndex,
@@ -433,57 +315,19 @@ impl<'p> VirtualGateway<'p> {
         service: Option<Micros>,
     ) -> SmallVec<[Correction<'p>; 1]> {
         let mut corrections = SmallVec::new();
-        for (used, limit_use) in charges.checks.iter().zip(&self.plan.route(route).limits) {
-            let Some(cost) = limit_use.cost.settled() else { continue };
-            if used.limit.is_concurrency() || used.mode == Mode::Shadow && used.denies(outcome) {
-                continue;
-            }
-            let Some(units) = settled_units(cost, logged, service) else { continue };
-            let difference = i64::from(units) - i64::from(cost.reserve);
-            if difference == 0 {
-                continue;
-            }
-            for index in used.indices() {
-                let Some(charge) = charges.charges.get(index) else { continue };
-                let times = outcome.counted_at.as_ref();
-                let counted_at = times.and_then(|times| times.get(index).copied()).unwrap_or(logged.time);
-                let charge = Charge { cost: Cost::ZERO, ..*charge };
-                corrections.push(Correction { charge, counted_at, difference, shared: false });
+        for reservation in charges.reservations(self.plan.route(route), outcome, logged.time) {
+            let Some(units) = settled_units(reservation.cost, logged, service) else { continue };
+            let difference = i64::from(units) - i64::from(reservation.cost.reserve);
+            if difference != 0 {
+                corrections.extend(reservation.charges.into_iter().map(|reserved| Correction {
+                    charge: Charge { cost: Cost::ZERO, ..reserved.charge },
+                    counted_at: reserved.counted_at,
+                    difference,
+                    shared: reserved.shared,
+                }));
             }
         }
         corrections
-    }
-
-    /// Whether an automatic ban of a shadow limit is in force: it is only counted.
-    fn is_banned_in_shadow(
-        &self,
-        charges: &RequestCharges<'_>,
-        used: &LimitCheck<'_>,
-        now: Timestamp,
-    ) -> bool {
-        if self.bans.is_empty() || used.mode != Mode::Shadow || used.limit.ban.is_none() {
-            return false;
-        }
-        let owner = charges.owner(used);
-        owner.is_some_and(|owner| self.bans.until(used.limit.banned(owner), now).is_some())
-    }
-
-    fn result(
-        &self,
-        route: RouteIndex,
-        charges: &RequestCharges<'_>,
-        (place, used): (usize, &LimitCheck<'_>),
-        label: DecisionLabel,
-        outcome: &Outcome,
-    ) -> LimitResult {
-        let delays = used.decisions(outcome).iter().map(|decision| match decision.verdict {
-            Verdict::Delay(delay) => delay,
-            _ => Micros(0),
-        });
-        let delay = delays.max().unwrap_or_default();
-        let limit = self.plan.route(route).limits.get(place).map_or(LimitIndex(0), |used| used.limit);
-        let cost = used.cost().unwrap_or(Cost::ZERO);
-        LimitResult { limit, place, label, owner: charges.owner(used), cost, delay }
     }
 }
 

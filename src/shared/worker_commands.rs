@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::limit::units::{Cost, Fingerprint, Micros};
 use crate::plan::{LimitIndex, Plan, TierIndex};
 use crate::store::bans::{BanFault, Banned};
-use crate::store::{ChargeEffect, ChargeFault, Decisions, IdempotentCharge, Unreachable};
+use crate::store::{KeyOperation, OperationFault, OperationResult, Unreachable};
 use crate::telemetry::hyperloglog::HyperLogLogUnion;
 use crate::telemetry::top_keys::Sketch;
 
@@ -27,14 +27,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub enum WorkerCommand {
     /// An operation on one key of one limit.
-    Key(KeyCommand, oneshot::Sender<Result<Decisions, Unreachable>>),
-    /// A change of one key's counters. The result is the number of units given back: see
-    /// [`Counters::grant`](crate::store::Counters::grant).
-    Change(KeyCommand<Change>, oneshot::Sender<Result<u64, Unreachable>>),
-    /// Charges one key's counters.
-    Charge(KeyCommand<ChargeByHand>, oneshot::Sender<Result<ChargeEffect, ChargeFault>>),
-    /// The units in use of one key, one number a policy.
-    Used(KeyCommand<()>, oneshot::Sender<Result<Vec<u64>, Unreachable>>),
+    Key(KeyCommand, oneshot::Sender<Result<OperationResult, OperationFault>>),
     /// A ban for this time, or the end of one.
     Ban(Banned, Option<Micros>, oneshot::Sender<Result<(), BanFault>>),
     /// Returns the top keys of the limit of this name.
@@ -47,7 +40,7 @@ pub enum WorkerCommand {
 
 /// An operation on one key of one limit, wherever its counters are.
 #[derive(Clone)]
-pub struct KeyCommand<D = KeyOperation> {
+pub struct KeyCommand {
     /// The plan that `limit` belongs to.
     pub plan: Arc<Plan>,
     /// The limit.
@@ -56,35 +49,10 @@ pub struct KeyCommand<D = KeyOperation> {
     pub tier: Option<TierIndex>,
     /// The owner of the counters; see [`Charge::owner`](crate::store::Charge::owner).
     pub owner: Fingerprint,
+    /// The cost of a request that is looked at; `None`: the whole allowance.
+    pub cost: Option<Cost>,
     /// The operation.
-    pub deed: D,
-}
-
-/// A read of a key's counters. The result is one decision a policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyOperation {
-    /// The decision that a request of this cost would get; nothing is charged.
-    Look(Cost),
-    /// The decision on a request for the whole allowance; nothing is charged.
-    LookAtWhole,
-}
-
-/// A change of a key's counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// Reset them.
-    Reset,
-    /// Give back this many units.
-    Grant(Cost),
-}
-
-/// A charge of a key's counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChargeByHand {
-    /// The units.
-    pub units: Cost,
-    /// Names the charge, if it is to be made once.
-    pub once: Option<IdempotentCharge>,
+    pub operation: KeyOperation,
 }
 
 /// The queue of one worker's commands.
@@ -116,6 +84,16 @@ impl WorkerCommands {
         ask(self.senders.first()?, command).await
     }
 
+    /// Has one worker execute an operation on the counters of a key.
+    ///
+    /// # Errors
+    ///
+    /// See [`OperationFault`].
+    pub async fn execute(&self, command: KeyCommand) -> Result<OperationResult, OperationFault> {
+        let result = self.ask_one(|tell| WorkerCommand::Key(command, tell)).await;
+        result.unwrap_or(Err(Unreachable.into()))
+    }
+
     /// Has all workers execute a command. Those that do not answer in time are left out.
     pub async fn ask_all<T>(&self, command: impl Fn(oneshot::Sender<T>) -> WorkerCommand) -> Vec<T> {
         let mut answers = Vec::new();
@@ -135,8 +113,8 @@ async fn ask<T>(
     timeout(TIMEOUT, replied).await.ok()?.ok()
 }
 
-impl<D: fmt::Debug> fmt::Debug for KeyCommand<D> {
+impl fmt::Debug for KeyCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} of limit {}", self.deed, self.limit.0)
+        write!(f, "{:?} of limit {}", self.operation, self.limit.0)
     }
 }

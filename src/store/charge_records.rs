@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use parking_lot::Mutex;
 
-use super::Unreachable;
+use super::OperationFault;
 use crate::limit::units::{Micros, Timestamp};
 
 /// Names a charge by hand, so that it is made once.
@@ -23,25 +23,6 @@ pub enum ChargeEffect {
     Charged,
     /// They were charged before, under the same idempotency key.
     Repeated,
-}
-
-/// Why nothing was charged by hand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ChargeFault {
-    /// The shared store is unavailable.
-    #[error(transparent)]
-    Unreachable(#[from] Unreachable),
-    /// The idempotency key was used for another charge.
-    #[error(
-        "this idempotency key was used for another limit, key or number of units within the last 24 hours"
-    )]
-    OtherCharge,
-    /// There are [`ChargeRecords::MAX`] records.
-    #[error(
-        "{} idempotency keys of the last 24 hours are remembered, and there can be no more: send the charge again later",
-        ChargeRecords::MAX
-    )]
-    TooMany,
 }
 
 /// The charges by hand of this process that have an idempotency key. With a shared store its records hold instead.
@@ -69,13 +50,13 @@ impl ChargeRecords {
     ///
     /// # Errors
     ///
-    /// Nothing was charged: see [`ChargeFault`].
+    /// Nothing was charged: see [`OperationFault`].
     pub fn once(
         &self,
         named: Option<&IdempotentCharge>,
         now: Timestamp,
         charge: impl FnOnce(),
-    ) -> Result<ChargeEffect, ChargeFault> {
+    ) -> Result<ChargeEffect, OperationFault> {
         let Some(IdempotentCharge { id, request }) = named else {
             charge();
             return Ok(ChargeEffect::Charged);
@@ -84,8 +65,8 @@ impl ChargeRecords {
         records.expire(now);
         match records.requests.get(id) {
             Some(known) if known == request => return Ok(ChargeEffect::Repeated),
-            Some(_) => return Err(ChargeFault::OtherCharge),
-            None if records.requests.len() >= Self::MAX => return Err(ChargeFault::TooMany),
+            Some(_) => return Err(OperationFault::OtherCharge),
+            None if records.requests.len() >= Self::MAX => return Err(OperationFault::TooMany),
             None => {}
         }
         charge();
@@ -123,7 +104,7 @@ mod tests {
         let end = 5 + ChargeRecords::LIFETIME.0;
         assert_eq!(send(1, 7, 5), Ok(ChargeEffect::Charged));
         assert_eq!(send(1, 7, 6), Ok(ChargeEffect::Repeated));
-        assert_eq!(send(1, 8, 6), Err(ChargeFault::OtherCharge));
+        assert_eq!(send(1, 8, 6), Err(OperationFault::OtherCharge));
         assert_eq!(send(1, 7, end - 1), Ok(ChargeEffect::Repeated), "a repetition does not prolong it");
         assert_eq!(send(1, 8, end), Ok(ChargeEffect::Charged));
         assert_eq!(made, 2);
@@ -138,7 +119,7 @@ mod tests {
             assert_eq!(send(id, 1), Ok(ChargeEffect::Charged));
         }
         let end = 1 + ChargeRecords::LIFETIME.0;
-        assert_eq!(send(u128::MAX, end - 1), Err(ChargeFault::TooMany));
+        assert_eq!(send(u128::MAX, end - 1), Err(OperationFault::TooMany));
         assert_eq!(send(0, end - 1), Ok(ChargeEffect::Repeated));
         assert_eq!(records.once(None, Timestamp(end - 1), || {}), Ok(ChargeEffect::Charged));
         assert_eq!(send(u128::MAX, end), Ok(ChargeEffect::Charged));

@@ -10,12 +10,11 @@ use super::memory::MemoryStore;
 use super::memory::in_flight::{LocalPlaces, Ticket, Turn};
 use super::redis::{Lease, RedisClient};
 use super::{
-    BanningRequest, Charge, ChargeEffect, ChargeFault, ChargeRecords, Correction, Decisions,
-    IdempotentCharge, Outcome, Unreachable,
+    Charge, ChargeRecords, Correction, KeyOperation, Known, OperationFault, OperationResult, Outcome,
+    StoreRequest,
 };
 use crate::boxed_cold::boxed_cold;
-use crate::limit::units::{Cost, Micros, Timestamp};
-use crate::limit::{Decision, Verdict, Wait};
+use crate::limit::units::{Micros, Timestamp};
 
 /// How often a request that waits for a place asks a shared store again: other gateways free places, too.
 const PLACE_CHECK: Micros = Micros(50_000);
@@ -60,58 +59,27 @@ pub struct InTurn {
 }
 
 impl Counters {
-    /// What the policies of one owner would decide, each separately. Nothing is charged. `now` as for [`Self::decide`].
+    /// Executes an operation on the counters of one owner. `now` as for [`Self::decide`].
     ///
     /// # Errors
     ///
-    /// The shared store is unavailable.
-    pub async fn look(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Decisions, Unreachable> {
-        match &self.location {
-            Location::Memory => Ok(self.memory.look(charges, now)),
-            Location::Shared(client) => client.look(charges, now).await,
-        }
-    }
-
-    /// The longest wait among the enforced charges, as far as this process knows their counters. Nothing is charged.
-    pub fn known_wait(&self, charges: &[Charge<'_>], now: Timestamp) -> Micros {
-        let decisions = self.memory.look(charges, now);
-        let enforced = charges.iter().zip(&*decisions).filter(|(charge, _)| !charge.group.is_shadow());
-        let wait = |(_, decision): (&Charge<'_>, &Decision)| match decision.verdict {
-            Verdict::Deny(Wait::After(wait)) => wait,
-            _ => Micros(0),
-        };
-        enforced.map(wait).max().unwrap_or_default()
-    }
-
-    /// Resets the counters of one owner, in all policies of the charges. Returns whether any was in use. `now` as for
-    /// [`Self::decide`].
-    ///
-    /// # Errors
-    ///
-    /// The shared store is unavailable: nothing has changed, unless it did not reply in time.
-    pub async fn reset(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<bool, Unreachable> {
-        match &self.location {
-            Location::Memory => Ok(self.memory.reset(charges, now)),
-            Location::Shared(client) => client.reset(charges, now).await,
-        }
-    }
-
-    /// Gives `units` back to one owner, in each policy of the charges, but no more than are in use there: see
-    /// [`Algorithm::grant`]. Returns the units given back, where they were the most. `now` as for [`Self::decide`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::reset`].
-    pub async fn grant(
+    /// See [`OperationFault`].
+    pub async fn execute(
         &self,
+        operation: &KeyOperation,
         charges: &[Charge<'_>],
-        units: Cost,
         now: Timestamp,
-    ) -> Result<u64, Unreachable> {
+    ) -> Result<OperationResult, OperationFault> {
         match &self.location {
-            Location::Memory => Ok(self.memory.grant(charges, units, now)),
-            Location::Shared(client) => client.grant(charges, units, now).await,
+            Location::Memory => self.memory.execute(operation, charges, &self.charge_records, now),
+            Location::Shared(client) => client.execute(operation, charges, now).await,
         }
+    }
+
+    /// What this process knows at `now`.
+    #[inline]
+    pub fn known(&self, now: Timestamp) -> Known<'_> {
+        Known { bans: &self.bans, memory: Some(&self.memory), now }
     }
 
     /// Corrects a cost that was charged before. In this process it counts at once; in a shared store soon after, or when it
@@ -134,43 +102,8 @@ impl Counters {
         let _ = timeout(Duration::from_secs(1), settled).await;
     }
 
-    /// Charges `units` to one owner now, in each policy of the charges, if necessary into debt: see [`Algorithm::charge`](crate::limit::Algorithm::charge).
-    /// With `once` it is charged once, however often it is sent. `now` as for [`Self::decide`].
-    ///
-    /// # Errors
-    ///
-    /// See [`ChargeFault`]. Nothing was charged, unless the shared store did not reply in time.
-    pub async fn charge(
-        &self,
-        charges: &[Charge<'_>],
-        units: Cost,
-        once: Option<&IdempotentCharge>,
-        now: Timestamp,
-    ) -> Result<ChargeEffect, ChargeFault> {
-        match &self.location {
-            Location::Memory => {
-                self.charge_records.once(once, now, || self.memory.charge(charges, units, now))
-            }
-            Location::Shared(client) => client.charge(charges, units, once, now).await,
-        }
-    }
-
-    /// The units in use by one owner, rounded up, in each policy of the charges: more than the quota in debt. `now` as for
-    /// [`Self::decide`].
-    ///
-    /// # Errors
-    ///
-    /// The shared store is unavailable.
-    pub async fn used(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Vec<u64>, Unreachable> {
-        match &self.location {
-            Location::Memory => Ok(self.memory.used(charges, now)),
-            Location::Shared(client) => client.used(charges, now).await,
-        }
-    }
-
     /// Bans a key by hand for `span`, or ends its bans (`None`): afterwards this process knows the change. The refusals
-    /// and bans so far are not forgotten: see [`Self::reset`]. `now` is this machine's
-    /// time.
+    /// and bans so far are not forgotten: see [`KeyOperation::Reset`]. `now` is this machine's time.
     ///
     /// # Errors
     ///
@@ -198,32 +131,25 @@ impl Counters {
         self.bans.sweep(now);
     }
 
-    /// Decides all charges of a request at once. At most [`MAX_CHARGES`]. `now` is this machine's time; a shared store
-    /// uses its own.
-    pub async fn decide(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
+    /// Decides a request at once. A refusal counts for the bans, and may begin one. `now` is this machine's time; a shared
+    /// store uses its own.
+    #[inline]
+    pub async fn decide(&self, request: StoreRequest<'_>, now: Timestamp) -> Outcome {
         match &self.location {
-            Location::Memory => self.memory.decide(charges, now),
-            Location::Shared(client) => match client.recall(charges, now) {
+            Location::Memory => request.decide_in(&self.memory, &self.bans, now),
+            Location::Shared(client) => match client.recall(request, now) {
                 Some(outcome) => outcome,
                 // Boxed: otherwise its state would be part of every connection's, even where it is not used.
-                None => boxed_cold(|| client.decide(BanningRequest { charges, bans: &[] }, now)).await,
+                None => boxed_cold(|| client.decide(request, now)).await,
             },
         }
     }
 
-    /// As [`Self::decide`], for a request whose limits have bans: counts a refusal, and may begin a ban.
-    pub async fn decide_banning(&self, request: BanningRequest<'_>, now: Timestamp) -> Outcome {
-        match &self.location {
-            Location::Memory => request.decide_in(&self.memory, &self.bans, now),
-            Location::Shared(client) => client.decide_banning(request, now).await,
-        }
-    }
-
-    /// As [`Self::decide_banning`], for a request with concurrency limits. If only these refuse, the request waits in
+    /// As [`Self::decide`], for a request with concurrency limits. If only these refuse, the request waits in
     /// their queues; `since` is when its wait begins, and `clock` tells the time later. Dropped, it leaves them.
     pub async fn admit(
         &self,
-        request: BanningRequest<'_>,
+        request: StoreRequest<'_>,
         since: Timestamp,
         clock: impl Fn() -> Timestamp,
     ) -> InTurn {

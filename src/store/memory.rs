@@ -27,6 +27,7 @@ mod log_in_place;
 mod logs;
 mod policy_usage;
 mod registry;
+mod resets;
 mod set;
 mod share;
 mod share_eviction;
@@ -37,23 +38,22 @@ mod transaction;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use dashmap::DashMap;
-use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::limit::Packed;
-use crate::limit::units::{Cost, Fingerprint, Timestamp};
+use crate::limit::units::{Cost, Timestamp};
 use crate::limit::{Algorithm, Decision, State};
 use crate::store::{
-    Charge, Correction, CountedAt, Decisions, Group, MaxKeys, Outcome, ParamsId, PolicyRegistration,
+    Charge, ChargeEffect, ChargeRecords, Correction, CountedAt, Decisions, Group, KeyOperation, MaxKeys,
+    OperationFault, OperationResult, Outcome, ParamsId, PolicyRegistration,
 };
 use eviction_policy::EvictionPolicy;
 use in_flight::{RequestsInFlight, Ticket, Turn};
 use locked_sets::LockedSets;
 use registry::{Registered, Registry};
+use resets::Resets;
 use share::LimitShare;
 use slot::{Content, CounterSlot, Tag};
 use table::CounterTable;
@@ -197,7 +197,31 @@ impl MemoryStore {
         }
     }
 
-    /// See [`crate::store::Counters::look`].
+    /// Executes an operation on the counters of one owner.
+    ///
+    /// # Errors
+    ///
+    /// The idempotency key of a charge: see [`OperationFault`].
+    pub fn execute(
+        &self,
+        operation: &KeyOperation,
+        charges: &[Charge<'_>],
+        records: &ChargeRecords,
+        now: Timestamp,
+    ) -> Result<OperationResult, OperationFault> {
+        Ok(match operation {
+            KeyOperation::Look => self.look(charges, now).into(),
+            KeyOperation::Used => OperationResult::used(self.used(charges, now)),
+            KeyOperation::Reset => OperationResult::changed(self.reset(charges, now)),
+            KeyOperation::Grant(units) => OperationResult::granted(self.grant(charges, *units, now)),
+            KeyOperation::Charge(units, once) => {
+                let effect = records.once(once.as_ref(), now, || self.charge(charges, *units, now))?;
+                OperationResult::changed(effect == ChargeEffect::Charged)
+            }
+        })
+    }
+
+    /// See [`KeyOperation::Look`].
     pub fn look(&self, charges: &[Charge<'_>], now: Timestamp) -> Decisions {
         let held = LockedSets::new(&self.table, charges);
         let policy = EvictionPolicy::new(charges, &self.registry, now);
@@ -208,7 +232,7 @@ impl MemoryStore {
         Decisions::Together(charges.iter().map(look).collect())
     }
 
-    /// See [`crate::store::Counters::reset`].
+    /// See [`KeyOperation::Reset`].
     pub fn reset(&self, charges: &[Charge<'_>], now: Timestamp) -> bool {
         let mut held = LockedSets::new(&self.table, charges);
         let policy = EvictionPolicy::new(charges, &self.registry, now);
@@ -238,7 +262,7 @@ impl MemoryStore {
         held.store(&charge, charge.algorithm.settle(state, counted_at, difference, now), &policy);
     }
 
-    /// See [`crate::store::Counters::grant`].
+    /// See [`KeyOperation::Grant`].
     pub fn grant(&self, charges: &[Charge<'_>], units: Cost, now: Timestamp) -> u64 {
         let mut held = LockedSets::new(&self.table, charges);
         let policy = EvictionPolicy::new(charges, &self.registry, now);
@@ -251,7 +275,7 @@ impl MemoryStore {
         max
     }
 
-    /// See [`crate::store::Counters::charge`].
+    /// See [`KeyOperation::Charge`].
     pub fn charge(&self, charges: &[Charge<'_>], units: Cost, now: Timestamp) {
         let mut held = LockedSets::new(&self.table, charges);
         let policy = EvictionPolicy::new(charges, &self.registry, now);
@@ -261,7 +285,7 @@ impl MemoryStore {
         }
     }
 
-    /// See [`crate::store::Counters::used`].
+    /// See [`KeyOperation::Used`].
     pub fn used(&self, charges: &[Charge<'_>], now: Timestamp) -> Vec<u64> {
         let held = LockedSets::new(&self.table, charges);
         let policy = EvictionPolicy::new(charges, &self.registry, now);
@@ -396,46 +420,12 @@ struct Decided {
     counted_at: CountedAt,
 }
 
-/// The maximum number of resets that are remembered; of more, the oldest are forgotten.
-const MAX_RESETS: usize = 10_000;
-
-/// The last resets of counters by operators: a refund of a charge from before is void, since the counter has begun
-/// afresh.
-#[derive(Debug, Default)]
-struct Resets {
-    /// Usually there are none, and nothing is locked.
-    any: AtomicBool,
-    /// Keys are keyed hashes already, so a fast hash spreads them.
-    times: DashMap<Fingerprint, Timestamp, RandomState>,
-}
-
-impl Resets {
-    /// Counters with these keys are reset at `now`.
-    fn note(&self, keys: impl Iterator<Item = Fingerprint>, now: Timestamp) {
-        for key in keys {
-            self.times.insert(key, now);
-            while self.times.len() > MAX_RESETS
-                // Copied, so that no shard is locked when the oldest is removed.
-                && let Some((_, oldest)) = self.times.iter().map(|reset| (*reset, *reset.key())).min()
-            {
-                self.times.remove(&oldest);
-            }
-        }
-        self.any.store(true, Ordering::Release);
-    }
-
-    /// Whether the counter was reset after `counted_at`.
-    fn was_reset_since(&self, key: Fingerprint, counted_at: Timestamp) -> bool {
-        self.any.load(Ordering::Acquire) && self.times.get(&key).is_some_and(|at| *at >= counted_at)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limit::units::{Micros, Rate};
+    use crate::limit::units::{Fingerprint, Micros, Rate};
     use crate::store::{Group, SharedKeyInfo};
 
     proptest! {

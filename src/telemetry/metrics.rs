@@ -27,11 +27,12 @@ use http::StatusCode;
 use crate::labels::labels;
 use crate::limit::Verdict;
 use crate::limit::units::Micros;
-use crate::plan::admission::{Applicability, BindingLimit, LimitCheck};
+use crate::plan::admission::{Applicability, BindingLimit, LimitCheck, RequestCharges};
 use crate::plan::auth::AuthIndex;
+use crate::plan::decision::Ruling;
 use crate::plan::{LimitIndex, Mode, Plan, TierIndex, UpstreamIndex};
 use crate::route::RouteIndex;
-use crate::store::Outcome;
+use crate::store::{Known, Outcome};
 use crate::upstream::{Failure, RetryReason};
 use counters::{RouteCounters, ServerCounters};
 pub use delta::{
@@ -409,6 +410,29 @@ impl DecisionLabel {
             Applicability::Charged(..) => Some(Self::Allowed),
             Applicability::Free | Applicability::Skipped => None,
         }
+    }
+
+    /// What the limits of a phase decided, each with its place; those that counted nothing are left out. An automatic ban
+    /// of a shadow limit refuses nothing, and is counted.
+    pub fn of_limits<'c, 'p>(
+        charges: &'c RequestCharges<'p>,
+        outcome: &'c Outcome,
+        ruling: &Ruling<'p>,
+        known: Known<'c>,
+    ) -> impl Iterator<Item = (usize, &'c LimitCheck<'p>, Self)> {
+        let banned = match ruling {
+            Ruling::Banned { ban, begun: false } => Some(ban.index),
+            _ => None,
+        };
+        let admitted = charges.admits(outcome);
+        let label = move |place: usize, used: &LimitCheck<'p>| match (banned, used.applicability) {
+            (Some(_), Applicability::Exempt) => Some(Self::Exempt),
+            (Some(banned), _) => (place == banned).then_some(Self::Limited),
+            (None, _) if charges.is_banned_in_shadow(used, known) => Some(Self::ShadowLimited),
+            (None, _) => Self::of_check(used, outcome, admitted),
+        };
+        let checks = charges.checks.iter().enumerate();
+        checks.filter_map(move |(place, used)| Some((place, used, label(place, used)?)))
     }
 
     /// The label of the binding limit.

@@ -1,8 +1,6 @@
 //! `POST charge` of a key: the counterpart of `grant`. With an idempotency key it is charged once, however often it is
 //! sent.
 
-use std::sync::Arc;
-
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
@@ -10,8 +8,7 @@ use super::key::{KeyRef, units};
 use super::{ApiError, ApiRequest, ApiResult, good, key_id, only};
 use crate::limit::units::Cost;
 use crate::plan::admin::AdminRight;
-use crate::shared::worker_commands::{ChargeByHand, KeyCommand, WorkerCommand};
-use crate::store::{ChargeEffect, ChargeFault, IdempotentCharge, Unreachable};
+use crate::store::{IdempotentCharge, KeyOperation, OperationFault};
 
 /// The header with the idempotency key.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -28,11 +25,7 @@ pub(super) async fn charge(one: &KeyRef, asked: &ApiRequest<'_>) -> ApiResult {
     only(&asked.body, &["units"])?;
     let units = units(&asked.body, "charged")?;
     let once = idempotency_key(asked.headers)?.map(|key| once(key, one, asked, units));
-    let (plan, tier) = (Arc::clone(&one.plan), one.tier(asked.shared).await);
-    let command =
-        KeyCommand { plan, limit: one.index, tier, owner: one.owner, deed: ChargeByHand { units, once } };
-    let effect = asked.shared.worker_commands.ask_one(|tell| WorkerCommand::Charge(command, tell)).await;
-    let repeated = effect.unwrap_or(Err(Unreachable.into()))? == ChargeEffect::Repeated;
+    let repeated = !one.execute(asked, KeyOperation::Charge(units, once)).await?.changed;
     one.log(
         asked,
         &format!("{} {} units to", if repeated { "has charged" } else { "charges" }, units.units()),
@@ -93,12 +86,12 @@ fn hash(parts: &[&[u8]]) -> u128 {
     u128::from_be_bytes(half)
 }
 
-impl From<ChargeFault> for ApiError {
-    fn from(fault: ChargeFault) -> Self {
+impl From<OperationFault> for ApiError {
+    fn from(fault: OperationFault) -> Self {
         match fault {
-            ChargeFault::Unreachable(unreachable) => unreachable.into(),
-            ChargeFault::OtherCharge => Self::new(StatusCode::UNPROCESSABLE_ENTITY, fault.to_string()),
-            ChargeFault::TooMany => Self::new(StatusCode::SERVICE_UNAVAILABLE, fault.to_string()),
+            OperationFault::Unreachable(unreachable) => unreachable.into(),
+            OperationFault::OtherCharge => Self::new(StatusCode::UNPROCESSABLE_ENTITY, fault.to_string()),
+            OperationFault::TooMany => Self::new(StatusCode::SERVICE_UNAVAILABLE, fault.to_string()),
         }
     }
 }

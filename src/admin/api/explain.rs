@@ -8,30 +8,19 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::key::ends;
-use super::policies::PolicyState;
+use super::policies::{self, PolicyState};
 use super::values::{moment, span};
 use super::{ApiError, ApiRequest, only};
 use crate::explain::{
-    Applied, AppliedStatus, ExplainFault, ExplainRequest, Explanation, LiveCredential, Running, explain_live,
-    json, pending_credential,
+    Applied, AppliedStatus, ExplainFault, ExplainRequest, Explanation, LiveCredential, LiveVerdict, Running,
+    decide_live, explain_live, json, pending_credential,
 };
-use crate::limit::units::{Micros, Timestamp};
-use crate::limit::{Verdict, Wait};
+use crate::limit::units::{Fingerprint, Micros, Timestamp};
+use crate::limit::{Decision, Verdict};
 use crate::plan::admin::AdminRight;
 use crate::plan::{Mode, Plan};
 use crate::shared::Shared;
 use credential::verify;
-
-/// The decision on a request at one limit, or in all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum ExplainVerdict {
-    Admitted,
-    /// Admitted after this wait.
-    Delayed(Micros),
-    Refused(Wait),
-    /// Banned for this long.
-    Banned(Micros),
-}
 
 /// The decision of one limit.
 struct LimitOutcome<'e> {
@@ -46,8 +35,8 @@ pub(super) async fn explain(asked: &ApiRequest<'_>) -> Result<Value, ApiError> {
     let (shared, request) = (asked.shared, request(&asked.body)?);
     let plan = shared.plan.load_full();
     let (secret, ids) = (shared.secret(&plan), shared.short_ids(&plan));
-    let now = shared.clock.now();
-    let running = Running { secret: &secret, ids: &ids, loop_mark: &shared.loop_mark, now };
+    let known = shared.store.known(shared.clock.now());
+    let running = Running { secret: &secret, ids: &ids, loop_mark: &shared.loop_mark, known };
     let credential = match asked.caller.rights.allow(AdminRight::Operate) {
         true => {
             let pending = pending_credential(&plan, &shared.auth_states(&plan), &request, running);
@@ -60,7 +49,9 @@ pub(super) async fn explain(asked: &ApiRequest<'_>) -> Result<Value, ApiError> {
     for applied in explanation.route.iter().flat_map(|route| &route.limits) {
         heard.push(LimitOutcome::ask(shared, &plan, applied).await?);
     }
-    Ok(tell(shared, &plan, &explanation, &heard))
+    let decisions = heard.iter().flat_map(|heard| heard.decisions(&plan)).collect();
+    let verdict = decide_live(&plan, &request, running, &credential, &decisions);
+    Ok(tell(shared, &plan, &explanation, &heard, verdict))
 }
 
 /// The request described in the body.
@@ -105,7 +96,7 @@ impl<'e> LimitOutcome<'e> {
     async fn ask(shared: &Shared, plan: &Arc<Plan>, applied: &'e Applied) -> Result<Self, ApiError> {
         let state = match (&applied.standing, applied.owner) {
             (AppliedStatus::Charged(cost), Some(owner)) => {
-                Some(PolicyState::look(shared, plan, applied.index, applied.tier, owner, *cost).await?)
+                Some(PolicyState::look(shared, plan, (applied.index, applied.tier), owner, *cost).await?)
             }
             _ => None,
         };
@@ -117,20 +108,29 @@ impl<'e> LimitOutcome<'e> {
         Ok(Self { applied, state, banned: ban.map(|ban| (ban.until, ban.until.since(now))) })
     }
 
-    fn fate(&self) -> Option<ExplainVerdict> {
-        if let Some((_, rest)) = self.banned {
-            return Some(ExplainVerdict::Banned(rest));
+    /// What its counters would decide, by key.
+    fn decisions(&self, plan: &Plan) -> Vec<(Fingerprint, Decision)> {
+        let (Some(state), Some(owner)) = (&self.state, self.applied.owner) else { return Vec::new() };
+        let policies = plan.limit(self.applied.index).policies_of(self.applied.tier);
+        let keys = policies.iter().map(|policy| owner.of_policy(policy.remote.identity));
+        keys.zip(state.decisions.iter().copied()).collect()
+    }
+
+    /// The decision of this limit as a word.
+    fn word(&self) -> Option<&'static str> {
+        match (&self.state, &self.applied.standing) {
+            _ if self.banned.is_some() => Some("banned"),
+            (Some(state), _) => Some(policies::verdict(state.verdict())),
+            (None, AppliedStatus::Missing | AppliedStatus::Repeated) => Some("refused"),
+            (None, _) => None,
         }
-        match &self.state {
-            Some(state) => Some(match state.verdict() {
-                Verdict::Allow => ExplainVerdict::Admitted,
-                Verdict::Delay(span) => ExplainVerdict::Delayed(span),
-                Verdict::Deny(wait) => ExplainVerdict::Refused(wait),
-            }),
-            None if matches!(self.applied.standing, AppliedStatus::Missing | AppliedStatus::Repeated) => {
-                Some(ExplainVerdict::Refused(Wait::Never))
-            }
-            None => None,
+    }
+
+    /// How long this limit delays the request.
+    fn delay(&self) -> Option<Micros> {
+        match self.state.as_ref()?.verdict() {
+            Verdict::Delay(span) if self.applied.mode == Mode::Enforce => Some(span),
+            _ => None,
         }
     }
 
@@ -138,7 +138,7 @@ impl<'e> LimitOutcome<'e> {
         let Self { applied, state, banned } = self;
         let mut object = json::limit(plan, applied);
         object["id"] = json!(applied.owner.map(super::key_id));
-        object["verdict"] = json!(self.fate().map(ExplainVerdict::word));
+        object["verdict"] = json!(self.word());
         object["banned_until"] = json!(ends(banned.map(|(until, _)| until)));
         if let Some(state) = state {
             object["policies"] = state.to_json(plan.limit(applied.index));
@@ -147,38 +147,26 @@ impl<'e> LimitOutcome<'e> {
     }
 }
 
-impl ExplainVerdict {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Admitted => "admitted",
-            Self::Delayed(_) => "delayed",
-            Self::Refused(_) => "refused",
-            Self::Banned(_) => "banned",
-        }
-    }
-
-    /// `None`: waiting does not help, or is not needed.
-    fn wait(self) -> Option<Micros> {
-        match self {
-            Self::Admitted | Self::Refused(Wait::Never | Wait::Unknown) => None,
-            Self::Delayed(span) | Self::Refused(Wait::After(span)) | Self::Banned(span) => Some(span),
-        }
-    }
-}
-
-fn tell(shared: &Shared, plan: &Plan, explanation: &Explanation, heard: &[LimitOutcome<'_>]) -> Value {
-    let refuses = |heard: &&LimitOutcome<'_>| heard.applied.mode == Mode::Enforce || heard.banned.is_some();
-    // Of equal waits the first limit on the route leads, as in a refusal.
-    let refusing = heard.iter().filter(refuses).rev().filter_map(|heard| Some((heard.fate()?, heard)));
-    let worst = refusing.max_by_key(|(fate, _)| *fate);
-    let (verdict, status) = outcome(plan, explanation, worst.as_ref());
-    let charged = !matches!(verdict, "no_route" | "redirected" | "answered" | "not_verified");
-    let worst = worst.filter(|(fate, _)| charged && *fate != ExplainVerdict::Admitted);
-    let wait = worst.as_ref().and_then(|(fate, _)| fate.wait());
+fn tell(
+    shared: &Shared,
+    plan: &Plan,
+    explanation: &Explanation,
+    heard: &[LimitOutcome<'_>],
+    decided: Option<LiveVerdict>,
+) -> Value {
+    let (verdict, status) = outcome(plan, explanation, decided);
+    let decided = decided.filter(|_| matches!(verdict, "refused" | "banned" | "delayed"));
+    // Of equal delays the first limit on the route leads.
+    let delaying = || heard.iter().rev().max_by_key(|heard| heard.delay()).map(|heard| heard.applied.index);
+    let (limit, wait) = match decided {
+        Some(LiveVerdict::Refused { limit, wait, .. }) => (Some(limit), wait),
+        Some(LiveVerdict::Admitted(delay)) => (delaying(), Some(delay)),
+        None => (None, None),
+    };
     let mut object = json::object(plan, explanation);
     object["verdict"] = json!(verdict);
     object["status"] = json!(status);
-    object["limit"] = json!(worst.map(|(_, heard)| &heard.applied.name));
+    object["limit"] = json!(limit.map(|limit| &*plan.limit(limit).name));
     object["wait_ms"] = json!(wait.map(span));
     object["until"] = json!(wait.map(|wait| moment(shared.clock.now().plus(wait))));
     object["limits"] = Value::Array(heard.iter().map(|heard| heard.tell(plan)).collect());
@@ -189,19 +177,21 @@ fn tell(shared: &Shared, plan: &Plan, explanation: &Explanation, heard: &[LimitO
 fn outcome(
     plan: &Plan,
     explanation: &Explanation,
-    worst: Option<&(ExplainVerdict, &LimitOutcome<'_>)>,
+    decided: Option<LiveVerdict>,
 ) -> (&'static str, Option<u16>) {
     if let Some(known) = json::early_outcome(explanation) {
         return known;
     }
-    match worst {
-        Some((fate @ (ExplainVerdict::Refused(_) | ExplainVerdict::Banned(_)), heard)) => {
+    match (decided, json::admitted_outcome(explanation)) {
+        (Some(LiveVerdict::Refused { limit, banned, .. }), _) => {
             let route = explanation.route.as_ref();
-            (fate.word(), route.map(|route| json::refusal_status(plan, route, heard.applied)))
+            let refuses = route.and_then(|route| {
+                let applied = route.limits.iter().find(|applied| applied.index == limit)?;
+                Some(json::refusal_status(plan, route, applied))
+            });
+            (if banned { "banned" } else { "refused" }, refuses)
         }
-        fate => match json::admitted_outcome(explanation) {
-            ("admitted", _) => (fate.map_or("admitted", |(fate, _)| fate.word()), None),
-            answered => answered,
-        },
+        (Some(LiveVerdict::Admitted(delay)), ("admitted", _)) if delay > Micros(0) => ("delayed", None),
+        (_, admitted) => admitted,
     }
 }

@@ -15,9 +15,9 @@ use crate::plan::{Limit, LimitIndex, Mode, Plan, Route, TierIndex};
 use crate::route::key::PathForm;
 use crate::route::mask::Masking;
 use crate::shared::Shared;
-use crate::shared::worker_commands::{Change, KeyCommand, WorkerCommand};
-use crate::store::Unreachable;
+use crate::shared::worker_commands::KeyCommand;
 use crate::store::bans::Banned;
+use crate::store::{KeyOperation, OperationFault, OperationResult};
 
 /// The key named in a request.
 pub(super) struct KeyRef {
@@ -56,7 +56,7 @@ impl KeyRef {
     pub(super) async fn look(&self, asked: &ApiRequest<'_>) -> Result<Value, ApiError> {
         let shared = asked.shared;
         let tier = self.tier(shared).await;
-        let state = PolicyState::look(shared, &self.plan, self.index, tier, self.owner, Cost::ONE).await?;
+        let state = PolicyState::look(shared, &self.plan, (self.index, tier), self.owner, Cost::ONE).await?;
         let (limit, now) = (self.limit(), shared.clock.now());
         let ban = shared.store.bans().find(self.banned(), now);
         let until = ban.map(|ban| ban.until);
@@ -81,7 +81,7 @@ impl KeyRef {
     /// `DELETE`.
     pub(super) async fn reset(&self, asked: &ApiRequest<'_>) -> ApiResult {
         self.only_counters()?;
-        let changed = self.change(asked, Change::Reset).await? > 0;
+        let changed = self.execute(asked, KeyOperation::Reset).await?.changed;
         self.log(asked, "resets");
         self.changed(asked, changed).await
     }
@@ -91,9 +91,10 @@ impl KeyRef {
         self.only_counters()?;
         only(&asked.body, &["units"])?;
         let units = units(&asked.body, "given back")?;
-        let granted = self.change(asked, Change::Grant(units)).await?;
+        let result = self.execute(asked, KeyOperation::Grant(units)).await?;
+        let granted = result.units.first().copied().unwrap_or_default();
         self.log(asked, &format!("gives {granted} of {} units back to", units.units()));
-        let (status, mut seen) = self.changed(asked, granted > 0).await?;
+        let (status, mut seen) = self.changed(asked, result.changed).await?;
         if let Some(fields) = seen.as_object_mut() {
             fields.insert("granted".to_owned(), json!(granted));
         }
@@ -150,12 +151,16 @@ impl KeyRef {
         shared.store.bans().until(self.banned(), shared.clock.now())
     }
 
-    async fn change(&self, asked: &ApiRequest<'_>, deed: Change) -> Result<u64, Unreachable> {
-        let plan = Arc::clone(&self.plan);
-        let tier = self.tier(asked.shared).await;
-        let command = KeyCommand { plan, limit: self.index, tier, owner: self.owner, deed };
-        let answer = asked.shared.worker_commands.ask_one(|tell| WorkerCommand::Change(command, tell)).await;
-        answer.unwrap_or(Err(Unreachable))
+    /// Executes an operation on its counters.
+    pub(super) async fn execute(
+        &self,
+        asked: &ApiRequest<'_>,
+        operation: KeyOperation,
+    ) -> Result<OperationResult, OperationFault> {
+        let (plan, tier) = (Arc::clone(&self.plan), self.tier(asked.shared).await);
+        let cost = Some(Cost::ONE);
+        let command = KeyCommand { plan, limit: self.index, tier, owner: self.owner, cost, operation };
+        asked.shared.worker_commands.execute(command).await
     }
 
     /// Logs a change. Without the key's values: they may be secrets.

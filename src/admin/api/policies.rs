@@ -10,8 +10,8 @@ use crate::limit::units::{Cost, Fingerprint, Micros};
 use crate::limit::{Verdict, Wait};
 use crate::plan::{Limit, LimitIndex, Plan, TierIndex};
 use crate::shared::Shared;
-use crate::shared::worker_commands::{KeyCommand, KeyOperation, WorkerCommand};
-use crate::store::{Decisions, Unreachable};
+use crate::shared::worker_commands::KeyCommand;
+use crate::store::{Decisions, KeyOperation, OperationFault};
 
 /// The decision that a request would get now, and the use of the allowance. Nothing is charged.
 pub(super) struct PolicyState {
@@ -25,34 +25,23 @@ pub(super) struct PolicyState {
     tier: Option<TierIndex>,
 }
 
-/// Has a worker execute an operation on one key's counters.
-pub(super) async fn run(
-    shared: &Shared,
-    plan: &Arc<Plan>,
-    limit: LimitIndex,
-    tier: Option<TierIndex>,
-    owner: Fingerprint,
-    deed: KeyOperation,
-) -> Result<Decisions, Unreachable> {
-    let command = KeyCommand { plan: Arc::clone(plan), limit, tier, owner, deed };
-    shared.worker_commands.ask_one(|tell| WorkerCommand::Key(command, tell)).await.unwrap_or(Err(Unreachable))
-}
-
 impl PolicyState {
     /// The state for a request of this cost.
     pub(super) async fn look(
         shared: &Shared,
         plan: &Arc<Plan>,
-        limit: LimitIndex,
-        tier: Option<TierIndex>,
+        (limit, tier): (LimitIndex, Option<TierIndex>),
         owner: Fingerprint,
         cost: Cost,
-    ) -> Result<Self, Unreachable> {
-        let decisions = run(shared, plan, limit, tier, owner, KeyOperation::Look(cost)).await?;
-        let whole = run(shared, plan, limit, tier, owner, KeyOperation::LookAtWhole).await?;
-        let command = KeyCommand { plan: Arc::clone(plan), limit, tier, owner, deed: () };
-        let used = shared.worker_commands.ask_one(|tell| WorkerCommand::Used(command, tell)).await;
-        Ok(Self { decisions, whole, used: used.unwrap_or(Err(Unreachable))?, tier })
+    ) -> Result<Self, OperationFault> {
+        let execute = |cost, operation| {
+            let plan = Arc::clone(plan);
+            shared.worker_commands.execute(KeyCommand { plan, limit, tier, owner, cost, operation })
+        };
+        let decisions = execute(Some(cost), KeyOperation::Look).await?.decisions;
+        let whole = execute(None, KeyOperation::Look).await?.decisions;
+        let used = execute(Some(cost), KeyOperation::Used).await?.units;
+        Ok(Self { decisions, whole, used, tier })
     }
 
     /// The longest wait among the policies, and whether that is a refusal.

@@ -141,6 +141,7 @@ fn route() -> Route {
         auth: None,
         reads_body: false,
         json_pointers: Vec::new(),
+        limits_before_auth: false,
     }
 }
 

@@ -56,6 +56,7 @@ pub(super) fn limit(subject: &mut Subject<'_>, last: &Limit, next: &Limit) {
         subject.line("exempt changed");
     }
     subject.hidden("reject", &last.reject, &next.reject);
+    subject.shown("before_auth", last.before_auth, next.before_auth);
     subject.shown("reveal", last.reveal, next.reveal);
 }
 

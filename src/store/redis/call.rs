@@ -25,8 +25,10 @@ use smallvec::SmallVec;
 
 use crate::limit::Algorithm;
 use crate::limit::units::{Cost, EXACT, Timestamp};
-use crate::store::{Charge, Group, IdempotentCharge};
+use crate::store::{Charge, Group, IdempotentCharge, StoreRequest};
 
+/// The group of enforced charges.
+const ENFORCED: u16 = 0;
 /// The highest bit of the group of a ban.
 const BAN: u16 = 1 << 15;
 
@@ -37,8 +39,12 @@ const RECORD_MS: &[u8] = b"86400000";
 pub type PlaceId = [u8; 16];
 
 /// Passes to `give` the arguments after the keys, for deciding the charges, all or none.
-pub fn decide(charges: &[Charge<'_>], now: Timestamp, give: impl FnMut(&[u8])) {
-    ask(b"decide", charges, now, give);
+pub fn decide(StoreRequest { charges, bans }: StoreRequest<'_>, now: Timestamp, mut give: impl FnMut(&[u8])) {
+    ask(b"decide", charges, now, &mut give);
+    for ban in bans {
+        let (algorithm, units) = (ban.charge.algorithm, ban.charge.cost.units().into());
+        give(&argument(algorithm, now, ban_group(ban.is_shadow(), ban.of), units));
+    }
 }
 
 /// Passes to `give` the arguments after the keys, for evaluating each charge separately.
@@ -56,7 +62,7 @@ pub fn settle<'c>(
     give(b"settle");
     give(b"0");
     for (algorithm, counted_at, difference) in corrections {
-        let mut argument = argument(algorithm, now, Group::Enforced, exact(difference));
+        let mut argument = argument(algorithm, now, ENFORCED, exact(difference));
         argument.extend_from_slice(&(counted_at.0 as f64).to_le_bytes());
         give(&argument);
     }
@@ -67,7 +73,7 @@ pub fn grant(charges: &[Charge<'_>], units: Cost, now: Timestamp, mut give: impl
     give(b"grant");
     give(b"0");
     for charge in charges {
-        give(&argument(charge.algorithm, now, Group::Enforced, units.units().into()));
+        give(&argument(charge.algorithm, now, ENFORCED, units.units().into()));
     }
 }
 
@@ -83,7 +89,7 @@ pub fn charge(
     give(b"charge");
     give(if once.is_some() { RECORD_MS } else { b"0" });
     for charge in charges {
-        give(&argument(charge.algorithm, now, Group::Enforced, units.units().into()));
+        give(&argument(charge.algorithm, now, ENFORCED, units.units().into()));
     }
     if let Some(once) = once {
         give(&once.request.to_be_bytes());
@@ -106,7 +112,7 @@ pub fn used(charges: &[Charge<'_>], now: Timestamp, give: impl FnMut(&[u8])) {
 pub fn report<'b>(bans: impl Iterator<Item = (&'b Algorithm, Cost)>, mut give: impl FnMut(&[u8])) {
     give(b"decide");
     give(b"0");
-    let group = Group::Ban { first: 0, count: 0, shadow: false };
+    let group = ban_group(false, (0, 0));
     bans.for_each(|(ban, refusals)| give(&argument(ban, Timestamp(0), group, refusals.units().into())));
 }
 
@@ -119,22 +125,24 @@ fn ask(operation: &[u8], charges: &[Charge<'_>], now: Timestamp, mut give: impl 
     give(operation);
     give(b"0");
     for Charge { algorithm, group, cost, .. } in charges {
-        give(&argument(algorithm, now, *group, cost.units().into()));
+        let group = match group {
+            Group::Enforced => ENFORCED,
+            Group::Shadow(index) => u16::from(*index) + 1,
+        };
+        give(&argument(algorithm, now, group, cost.units().into()));
     }
+}
+
+/// The group of a ban: whether it is of a shadow limit, the index of the limit's first charge, and their number.
+fn ban_group(shadow: bool, (first, count): (u8, u8)) -> u16 {
+    BAN | u16::from(shadow) << 14 | u16::from(first) << 6 | u16::from(count)
 }
 
 /// As long as the longest argument, so that arguments are built on the stack.
 type Argument = SmallVec<[u8; 104]>;
 
-fn argument(algorithm: &Algorithm, now: Timestamp, group: Group, units: f64) -> Argument {
+fn argument(algorithm: &Algorithm, now: Timestamp, group: u16, units: f64) -> Argument {
     let twin = algorithm.twin(now);
-    let group = match group {
-        Group::Enforced => 0,
-        Group::Shadow(index) => u16::from(index) + 1,
-        Group::Ban { first, count, shadow } => {
-            BAN | u16::from(shadow) << 14 | u16::from(first) << 6 | u16::from(count)
-        }
-    };
     let mut argument = Argument::new();
     argument.extend_from_slice(twin.module.as_bytes());
     argument.push(0);
@@ -166,7 +174,7 @@ mod tests {
         let (group, remote) = (Group::Shadow(4), SharedKeyInfo::NONE);
         let charge = Charge { algorithm, numbers, key, cost, group, remote };
         let mut given = Vec::new();
-        decide(&[charge], Timestamp(0), |argument| given.push(argument.to_vec()));
+        decide(StoreRequest::of(&[charge]), Timestamp(0), |argument| given.push(argument.to_vec()));
         let doubles = [2.0, 1_000_000.0, 3.0, 7.0, 1.0, 0.0].map(f64::to_le_bytes).concat();
         let argument = [&b"sliding_log\0\x05\0"[..], &doubles].concat();
         assert_eq!(given, [b"decide".to_vec(), b"0".to_vec(), argument]);
@@ -176,7 +184,7 @@ mod tests {
     fn no_argument_leaves_the_stack() {
         let rate = Rate::new(1, Micros::SECOND).unwrap();
         let longest =
-            argument(&Algorithm::sliding_window(rate), Timestamp(0), Group::Shadow(u8::MAX), f64::MAX);
+            argument(&Algorithm::sliding_window(rate), Timestamp(0), u16::from(u8::MAX) + 1, f64::MAX);
         assert!(!longest.spilled());
     }
 }

@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::ban_list::KnownBans;
@@ -25,8 +24,8 @@ use crate::limit::{Decision, Verdict, Wait};
 use crate::store::bans::Bans;
 use crate::store::memory::MemoryStore;
 use crate::store::{
-    BanningRequest, Charge, ChargeEffect, ChargeFault, Correction, Decisions, IdempotentCharge, OnError,
-    Outcome, Unreachable,
+    Charge, ChargeEffect, Correction, Decisions, IdempotentCharge, KeyOperation, OnError, OperationFault,
+    OperationResult, Outcome, StoreRequest, Unreachable,
 };
 
 /// One worker's client of the shared counters. Stays on its thread.
@@ -61,16 +60,19 @@ impl RedisClient {
         Self { script, known_bans, reporter, bans, refusals, memory, counts }
     }
 
-    /// The cached denial of a call, if there is one.
+    /// The cached denial of a request, if there is one. It is reported to the bans later.
     #[inline]
-    pub(in crate::store) fn recall(&self, charges: &[Charge<'_>], now: Timestamp) -> Option<Outcome> {
-        let outcome = self.refusals.borrow().recall(charges, now)?;
+    pub(in crate::store) fn recall(&self, request: StoreRequest<'_>, now: Timestamp) -> Option<Outcome> {
+        let outcome = self.refusals.borrow().recall(request.charges, now)?;
         self.counts.remembered.add(1);
+        if !request.bans.is_empty() {
+            self.reporter.refused(&self.script, request, &outcome, now);
+        }
         Some(outcome)
     }
 
     /// Decides on the servers, or without them if they are unavailable.
-    pub(in crate::store) async fn decide(&self, request: BanningRequest<'_>, now: Timestamp) -> Outcome {
+    pub(in crate::store) async fn decide(&self, request: StoreRequest<'_>, now: Timestamp) -> Outcome {
         let asked = clock::now();
         let outcome = match self.ask(request, now, asked, None).await {
             Ok(outcome) => outcome,
@@ -80,30 +82,15 @@ impl RedisClient {
         outcome
     }
 
-    /// As [`Self::decide`], with the cached denials. Refusals from the cache are reported to the bans later.
-    pub(in crate::store) async fn decide_banning(
-        &self,
-        request: BanningRequest<'_>,
-        now: Timestamp,
-    ) -> Outcome {
-        match self.recall(request.charges, now) {
-            Some(outcome) => {
-                self.reporter.refused(&self.script, request, &outcome, now);
-                outcome
-            }
-            None => self.decide(request, now).await,
-        }
-    }
-
     /// Asks the servers.
     pub(super) async fn ask(
         &self,
-        request: BanningRequest<'_>,
+        request: StoreRequest<'_>,
         now: Timestamp,
         asked: Instant,
         place: Option<PlaceId>,
     ) -> Result<Outcome, CallError> {
-        let BanningRequest { charges, bans } = request;
+        let StoreRequest { charges, bans } = request;
         let Some(slot) = self.script.only_slot(charges) else {
             let deadline = asked + self.script.timeout();
             let outcome = cross_slot::decide(&self.script, charges, now, deadline, place).await;
@@ -113,36 +100,34 @@ impl RedisClient {
         };
         let settles = charges.iter().any(|charge| charge.remote.settles);
         let counted_at = |at: Timestamp| settles.then(|| charges.iter().map(|_| at).collect());
-        if bans.is_empty() {
-            let reply = self.script.ask(slot, ScriptOp::Decide, (charges, now), place).await?;
-            return Ok(Outcome { counted_at: counted_at(reply.now), ..reply.outcome });
-        }
-        let all: SmallVec<[Charge<'_>; 4]> = charges.iter().chain(bans).copied().collect();
-        let reply = self.script.ask(slot, ScriptOp::Decide, (&all, now), place).await?;
-        let outcome = self.read_bans_of(request, &reply.outcome.decisions, now);
-        Ok(Outcome { counted_at: counted_at(reply.now), ..outcome })
+        let reply = self.script.ask(slot, ScriptOp::Decide, request, now, place).await?;
+        let counted_at = counted_at(reply.now);
+        let outcome = match bans {
+            [] => reply.outcome,
+            _ => self.read_bans_of(request, &reply.outcome.decisions, now),
+        };
+        Ok(Outcome { counted_at, ..outcome })
     }
 
     /// The decisions on the charges, and the bans that the server told of.
-    fn read_bans_of(&self, request: BanningRequest<'_>, decisions: &[Decision], now: Timestamp) -> Outcome {
+    fn read_bans_of(&self, request: StoreRequest<'_>, decisions: &[Decision], now: Timestamp) -> Outcome {
         let (decided, told) = decisions.split_at_checked(request.charges.len()).unwrap_or_default();
         let (mut banned, mut in_force) = (false, false);
         for (ban, decision) in request.bans.iter().zip(told) {
-            let Some(key) = request.banned(ban) else { continue };
             match decision.verdict {
                 // It begins.
                 Verdict::Delay(rest) => {
-                    if self.bans.begin(key, rest, now) {
-                        self.reporter.begun(key, rest);
+                    if self.bans.begin(ban.banned, rest, now) {
+                        self.reporter.begun(ban.banned, rest);
                     }
                 }
                 Verdict::Deny(Wait::After(rest)) => {
-                    self.bans.insert_remote(key, rest, now);
-                    in_force |= !ban.group.is_shadow();
+                    self.bans.insert_remote(ban.banned, rest, now);
+                    in_force |= !ban.is_shadow();
                 }
                 _ => continue,
             }
-            banned |= !ban.group.is_shadow();
+            banned |= !ban.is_shadow();
         }
         let decisions = match in_force {
             // Nothing was decided.
@@ -153,52 +138,57 @@ impl RedisClient {
     }
 
     /// The outcome of a request that was decided without the servers: its refusals are counted in this process.
-    pub(super) fn without(
-        &self,
-        request: BanningRequest<'_>,
-        mut outcome: Outcome,
-        now: Timestamp,
-    ) -> Outcome {
+    pub(super) fn without(&self, request: StoreRequest<'_>, mut outcome: Outcome, now: Timestamp) -> Outcome {
         outcome.banned = request.count_refusals(&outcome, &self.memory, &self.bans, now);
         outcome
     }
 
-    /// See [`Counters::look`](crate::store::Counters::look). The charges have one owner, so they are in one slot.
-    pub(in crate::store) async fn look(
+    /// Executes an operation. The charges have one owner, so they are in one slot.
+    pub(in crate::store) async fn execute(
+        &self,
+        operation: &KeyOperation,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> Result<OperationResult, OperationFault> {
+        match operation {
+            KeyOperation::Look => Ok(self.look(charges, now).await?.into()),
+            KeyOperation::Used => {
+                let slot = self.script.only_slot(charges).ok_or(Unreachable)?;
+                let write = |command: &mut Command<'_>| call::used(charges, now, |word| command.word(word));
+                let answer = self.script.change(slot, charges, write).await.map_err(|_| Unreachable)?;
+                let used = reply::units(&answer, charges.len()).map_err(|_| Unreachable)?;
+                Ok(OperationResult::used(used))
+            }
+            KeyOperation::Reset => {
+                let answer = self.change(charges, |command| call::reset(|word| command.word(word))).await?;
+                self.memory.reset(charges, now);
+                // The reply has the time, and the number of keys deleted.
+                Ok(OperationResult::changed(answer.get(1).is_some_and(|deleted| *deleted > 0)))
+            }
+            KeyOperation::Grant(units) => {
+                let write =
+                    |command: &mut Command<'_>| call::grant(charges, *units, now, |word| command.word(word));
+                let answer = self.change(charges, write).await?;
+                self.memory.grant(charges, *units, now);
+                let granted = reply::units(&answer, charges.len()).map_err(|_| Unreachable)?;
+                Ok(OperationResult::granted(granted.into_iter().max().unwrap_or_default()))
+            }
+            KeyOperation::Charge(units, once) => {
+                let effect = self.charge(charges, *units, once.as_ref(), now).await?;
+                Ok(OperationResult::changed(effect == ChargeEffect::Charged))
+            }
+        }
+    }
+
+    /// What the servers would decide. The charges have one owner.
+    pub(super) async fn look(
         &self,
         charges: &[Charge<'_>],
         now: Timestamp,
     ) -> Result<Decisions, Unreachable> {
         let slot = self.script.only_slot(charges).ok_or(Unreachable)?;
-        let reply = self.script.ask(slot, ScriptOp::Peek, (charges, now), None).await;
+        let reply = self.script.ask(slot, ScriptOp::Peek, StoreRequest::of(charges), now, None).await;
         Ok(reply.map_err(|_| Unreachable)?.outcome.decisions)
-    }
-
-    /// See [`Counters::reset`](crate::store::Counters::reset). The charges have one owner.
-    pub(in crate::store) async fn reset(
-        &self,
-        charges: &[Charge<'_>],
-        now: Timestamp,
-    ) -> Result<bool, Unreachable> {
-        let answer = self.change(charges, |command| call::reset(|word| command.word(word))).await?;
-        self.memory.reset(charges, now);
-        // The reply has the time, and the number of keys deleted.
-        Ok(answer.get(1).is_some_and(|deleted| *deleted > 0))
-    }
-
-    /// See [`Counters::grant`](crate::store::Counters::grant). The charges have one owner.
-    pub(in crate::store) async fn grant(
-        &self,
-        charges: &[Charge<'_>],
-        units: Cost,
-        now: Timestamp,
-    ) -> Result<u64, Unreachable> {
-        let answer = self
-            .change(charges, |command| call::grant(charges, units, now, |word| command.word(word)))
-            .await?;
-        self.memory.grant(charges, units, now);
-        let granted = reply::units(&answer, charges.len()).map_err(|_| Unreachable)?;
-        Ok(granted.into_iter().max().unwrap_or_default())
     }
 
     /// See [`Counters::settle`](crate::store::Counters::settle).
@@ -220,22 +210,22 @@ impl RedisClient {
         self.reporter.has_settled()
     }
 
-    /// See [`Counters::charge`](crate::store::Counters::charge). The charges have one owner.
+    /// Charges units by hand. The charges have one owner.
     ///
     /// An idempotency key is claimed first, under a name of its own, so that its use for a key in another slot is noticed.
     /// The record beside the counters is written with the charge, all or none, so it decides whether the charge is made.
-    pub(in crate::store) async fn charge(
+    async fn charge(
         &self,
         charges: &[Charge<'_>],
         units: Cost,
         once: Option<&IdempotentCharge>,
         now: Timestamp,
-    ) -> Result<ChargeEffect, ChargeFault> {
+    ) -> Result<ChargeEffect, OperationFault> {
         let slot = self.script.only_slot(charges).ok_or(Unreachable)?;
         if let Some(once) = once {
             match self.script.claim(once).await.map_err(|_| Unreachable)?.as_slice() {
                 [_, 1] => {}
-                [_, 0] => return Err(ChargeFault::OtherCharge),
+                [_, 0] => return Err(OperationFault::OtherCharge),
                 _ => return Err(Unreachable.into()),
             }
         }
@@ -247,19 +237,6 @@ impl RedisClient {
             *self.refusals.borrow_mut() = DenialCache::default();
         }
         Ok(effect)
-    }
-
-    /// See [`Counters::used`](crate::store::Counters::used). The charges have one owner.
-    pub(in crate::store) async fn used(
-        &self,
-        charges: &[Charge<'_>],
-        now: Timestamp,
-    ) -> Result<Vec<u64>, Unreachable> {
-        let slot = self.script.only_slot(charges).ok_or(Unreachable)?;
-        let answer =
-            self.script.change(slot, charges, |command| call::used(charges, now, |word| command.word(word)));
-        let answer = answer.await.map_err(|_| Unreachable)?;
-        reply::units(&answer, charges.len()).map_err(|_| Unreachable)
     }
 
     /// Changes the counters of one owner. Cached denials may be wrong afterwards.

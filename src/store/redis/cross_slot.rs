@@ -16,7 +16,7 @@ use super::script_client::{ScriptClient, ScriptOp};
 use super::slot::HashSlot;
 use crate::limit::units::Timestamp;
 use crate::limit::{Decision, Verdict};
-use crate::store::{Charge, ChargeSet, Decisions, Group, Outcome};
+use crate::store::{Charge, ChargeSet, Decisions, Group, Outcome, StoreRequest};
 
 /// Decides charges in more than one slot, all until `deadline`. `now` is this machine's time.
 pub(super) async fn decide(
@@ -114,7 +114,13 @@ impl Session<'_> {
                 decision.remaining = (decision.remaining + u64::from(charge.cost.units())).min(whole);
             }
             let charges = self.chosen(&part.indices);
-            let asked = self.script.ask(part.slot, ScriptOp::Refund(*at), (&charges, self.now), self.place);
+            let asked = self.script.ask(
+                part.slot,
+                ScriptOp::Refund(*at),
+                StoreRequest::of(&charges),
+                self.now,
+                self.place,
+            );
             // If a refund fails, the charge was spent on a denial: less is admitted than allowed, never more.
             let _ = timeout_at(self.deadline, asked).await;
         }
@@ -141,7 +147,7 @@ impl Session<'_> {
     async fn ask(&self, part: &Part) -> Result<Reply, CallError> {
         let question = if self.admitted { ScriptOp::Decide } else { ScriptOp::Peek };
         let charges = self.chosen(&part.indices);
-        let asked = self.script.ask(part.slot, question, (&charges, self.now), self.place);
+        let asked = self.script.ask(part.slot, question, StoreRequest::of(&charges), self.now, self.place);
         timeout_at(self.deadline, asked).await.unwrap_or(Err(CallError::Timeout))
     }
 

@@ -126,7 +126,6 @@ impl Call {
             hasher.write_u16(match group {
                 Group::Enforced => 0,
                 Group::Shadow(index) => u16::from(*index) + 1,
-                Group::Ban { .. } => u16::MAX,
             });
         }
         Self(hasher.finish128().as_u128())

@@ -7,7 +7,7 @@
 
 use crate::limit::units::{EXACT, Micros, Timestamp};
 use crate::limit::{Decision, Verdict, Wait};
-use crate::store::{ChargeEffect, ChargeFault, Decisions, Outcome, Unreachable};
+use crate::store::{ChargeEffect, Decisions, OperationFault, Outcome, Unreachable};
 
 /// Integers for each charge.
 const EACH: usize = 4;
@@ -64,12 +64,12 @@ pub fn units(integers: &[i64], charges: usize) -> Result<Vec<u64>, Unreadable> {
 ///
 /// # Errors
 ///
-/// [`ChargeFault::OtherCharge`] is the server's answer; any other text is [`Unreachable`].
-pub fn charged(integers: &[i64]) -> Result<ChargeEffect, ChargeFault> {
+/// [`OperationFault::OtherCharge`] is the server's answer; any other text is [`Unreachable`].
+pub fn charged(integers: &[i64]) -> Result<ChargeEffect, OperationFault> {
     match integers {
         [_, 0] => Ok(ChargeEffect::Charged),
         [_, 1] => Ok(ChargeEffect::Repeated),
-        [_, 2] => Err(ChargeFault::OtherCharge),
+        [_, 2] => Err(OperationFault::OtherCharge),
         _ => Err(Unreachable.into()),
     }
 }

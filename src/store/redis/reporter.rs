@@ -26,7 +26,7 @@ use crate::clock::{micros, now};
 use crate::limit::Algorithm;
 use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use crate::store::bans::{Banned, Bans};
-use crate::store::{BanningRequest, Charge, Correction, Outcome};
+use crate::store::{BanCharge, Charge, Correction, Outcome, StoreRequest};
 
 /// How often places are renewed and refusals reported.
 const EVERY: Duration = Duration::from_secs(1);
@@ -206,12 +206,12 @@ impl Reporter {
     pub(super) fn refused(
         &self,
         script: &ScriptClient,
-        request: BanningRequest<'_>,
+        request: StoreRequest<'_>,
         outcome: &Outcome,
         at: Timestamp,
     ) {
         let mut reports = self.pending.reports.borrow_mut();
-        for (ban, banned) in request.refusing(outcome) {
+        for BanCharge { charge: ban, banned, .. } in request.refusing(outcome) {
             let is_full = reports.refused.len() >= MAX_REFUSED_KEYS;
             match reports.refused.get_mut(&ban.key) {
                 Some(report) => report.count = Cost::new(report.count.units() + 1).unwrap_or(report.count),
@@ -219,7 +219,8 @@ impl Reporter {
                 None => {
                     let (slot, key, algorithm) = (script.slot(ban), script.name(ban), *ban.algorithm);
                     let first = (at, now());
-                    let report = RefusalReport { slot, key, algorithm, count: Cost::ONE, banned, first };
+                    let report =
+                        RefusalReport { slot, key, algorithm, count: Cost::ONE, banned: *banned, first };
                     reports.refused.insert(ban.key, report);
                 }
             }

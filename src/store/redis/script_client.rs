@@ -18,7 +18,7 @@ use crate::counter::{CallTime, Counter, Histogram};
 use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use crate::limit::{Algorithm, Decision};
 use crate::store::memory::MemoryStore;
-use crate::store::{Charge, IdempotentCharge, Outcome};
+use crate::store::{Charge, IdempotentCharge, Outcome, StoreRequest};
 
 /// One worker's calls of the script.
 #[derive(Debug)]
@@ -63,18 +63,21 @@ impl ScriptClient {
         &self,
         slot: HashSlot,
         question: ScriptOp,
-        (charges, now): (&[Charge<'_>], Timestamp),
+        request: StoreRequest<'_>,
+        now: Timestamp,
         place: Option<PlaceId>,
     ) -> Result<Reply, CallError> {
-        let answer =
-            self.nodes.ask(slot, |command| self.write(command, question, (charges, now), place)).await;
+        let answer = self.nodes.ask(slot, |command| self.write(command, question, request, now, place)).await;
         // A call that was not sent is not counted.
         if !matches!(answer, Err(CallError::Down | CallError::Busy)) {
             self.counts.calls.add(1);
         }
         let answer = answer?;
         self.counts.duration.record(micros(answer.took));
-        let decided = if matches!(question, ScriptOp::Refund(_)) { 0 } else { charges.len() };
+        let decided = match question {
+            ScriptOp::Refund(_) => 0,
+            ScriptOp::Decide | ScriptOp::Peek => request.charges.len() + request.bans.len(),
+        };
         reply::read(&answer.integers, decided).map_err(|_| CallError::Unreadable)
     }
 
@@ -221,13 +224,16 @@ impl ScriptClient {
         &self,
         command: &mut Command<'_>,
         question: ScriptOp,
-        (charges, now): (&[Charge<'_>], Timestamp),
+        request: StoreRequest<'_>,
+        now: Timestamp,
         place: Option<PlaceId>,
     ) {
-        self.write_keys(command, charges);
+        let StoreRequest { charges, bans } = request;
+        self.write_script(command, (charges.len() + bans.len()) as u64);
+        self.write_names(command, charges.iter().chain(bans.iter().map(|ban| &ban.charge)));
         let word = |word: &[u8]| command.word(word);
         match question {
-            ScriptOp::Decide => call::decide(charges, now, word),
+            ScriptOp::Decide => call::decide(request, now, word),
             ScriptOp::Peek => call::peek(charges, now, word),
             ScriptOp::Refund(at) => {
                 let refund = |charge: &Charge<'_>| -i64::from(charge.cost.units());
@@ -244,7 +250,7 @@ impl ScriptClient {
         self.write_names(command, charges);
     }
 
-    fn write_names(&self, command: &mut Command<'_>, charges: &[Charge<'_>]) {
+    fn write_names<'c>(&self, command: &mut Command<'_>, charges: impl IntoIterator<Item = &'c Charge<'c>>) {
         for charge in charges {
             let owner = key::owner(charge.owner());
             command.parts(&key::parts(&self.settings.prefix, &charge.remote.name, &owner));

@@ -9,19 +9,18 @@ use crate::clock::{self, micros};
 use crate::limit::Verdict;
 use crate::limit::units::Timestamp;
 use crate::store::memory::in_flight::{Ticket, Turn};
-use crate::store::{BanningRequest, Charge, Group, Outcome};
+use crate::store::{BanCharge, Charge, Group, Outcome, StoreRequest};
 
 impl RedisClient {
     /// Decides a request with concurrency limits. See [`Counters::admit`](crate::store::Counters::admit).
     pub(in crate::store) async fn admit(
         &self,
-        request: BanningRequest<'_>,
+        request: StoreRequest<'_>,
         now: Timestamp,
         ticket: &mut Ticket,
     ) -> (Turn, Option<Lease>) {
         let charges = request.charges;
-        if let Some(outcome) = self.recall(charges, now) {
-            self.reporter.refused(&self.script, request, &outcome, now);
+        if let Some(outcome) = self.recall(request, now) {
             return (Turn::Decided(outcome, None), None);
         }
         if let Some(turn) = self.stay_behind((charges, now), ticket).await {
@@ -30,9 +29,9 @@ impl RedisClient {
         // From now on, since the call may be decided even if this is dropped meanwhile.
         let lease = self.reporter.lease(&self.script, charges, true, |_| true);
         // Whether a request that finds no place is refused is known only after its wait.
-        let bans: SmallVec<[Charge<'_>; 1]> =
+        let bans: SmallVec<[BanCharge<'_>; 1]> =
             request.bans.iter().filter(|ban| !has_queue(ban, charges)).copied().collect();
-        let request = BanningRequest { charges, bans: &bans };
+        let request = StoreRequest { charges, bans: &bans };
         let (asked, id) = (clock::now(), lease.as_ref().map(Lease::id));
         match self.ask(request, now, asked, id).await {
             Ok(outcome) => {
@@ -49,13 +48,13 @@ impl RedisClient {
     /// Counts the refusals that no call has counted: of a request that has waited for a place in vain.
     pub(in crate::store) fn report_refusals(
         &self,
-        request: BanningRequest<'_>,
+        request: StoreRequest<'_>,
         outcome: &Outcome,
         now: Timestamp,
     ) {
-        let bans: SmallVec<[Charge<'_>; 1]> =
+        let bans: SmallVec<[BanCharge<'_>; 1]> =
             request.bans.iter().filter(|ban| has_queue(ban, request.charges)).copied().collect();
-        self.reporter.refused(&self.script, BanningRequest { bans: &bans, ..request }, outcome, now);
+        self.reporter.refused(&self.script, StoreRequest { bans: &bans, ..request }, outcome, now);
     }
 
     /// The turn of a request that may not overtake others of this process, unless a limit refuses it in any case.
@@ -104,7 +103,7 @@ impl RedisClient {
     /// The turn of a request that is decided without the servers.
     fn take_turn_without(
         &self,
-        request: BanningRequest<'_>,
+        request: StoreRequest<'_>,
         now: Timestamp,
         ticket: &mut Ticket,
     ) -> (Turn, Option<Lease>) {
@@ -149,8 +148,7 @@ fn lacks_only_places(charges: &[Charge<'_>], outcome: &Outcome) -> bool {
 }
 
 /// Whether the ban is of a concurrency limit whose requests may wait.
-fn has_queue(ban: &Charge<'_>, charges: &[Charge<'_>]) -> bool {
-    let Group::Ban { first, .. } = ban.group else { return false };
-    let limit = charges.get(usize::from(first)).and_then(|charge| charge.algorithm.as_concurrency());
+fn has_queue(ban: &BanCharge<'_>, charges: &[Charge<'_>]) -> bool {
+    let limit = charges.get(ban.indices().start).and_then(|charge| charge.algorithm.as_concurrency());
     limit.is_some_and(|limit| limit.queue() > 0)
 }

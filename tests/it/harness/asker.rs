@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, LocalOptions};
 use tollgate::limit::units::Rate;
 use tollgate::limit::{Algorithm, Align};
+use tollgate::store::StoreRequest;
 use tollgate::store::redis::errors::CallError;
 use tollgate::store::redis::health::ServerHealths;
 use tollgate::store::redis::nodes::{Nodes, NodesReply};
@@ -44,7 +45,9 @@ impl Asker {
             command.word(self.script.sha1().as_bytes());
             command.number(1);
             command.parts(&[b"test:{", number.to_string().as_bytes(), b"}"]);
-            call::decide(&charges, tollgate::limit::units::Timestamp(0), |argument| command.word(argument));
+            call::decide(StoreRequest::of(&charges), tollgate::limit::units::Timestamp(0), |argument| {
+                command.word(argument)
+            });
         });
         Ok(reply::read(&answer.await?.integers, 1).expect("the script's answer").outcome.decisions[0]
             .remaining)

@@ -9,11 +9,12 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tollgate::limit::units::{Cost, Fingerprint, Timestamp};
 use tollgate::limit::{Algorithm, Decision, Verdict, Wait};
+use tollgate::store::bans::Banned;
 use tollgate::store::redis::call;
 use tollgate::store::redis::key::Version;
 use tollgate::store::redis::reply::{self, Reply};
 use tollgate::store::redis::script::Script;
-use tollgate::store::{Charge, ChargeEffect, Group};
+use tollgate::store::{BanCharge, Charge, ChargeEffect, Group, StoreRequest};
 
 use crate::harness::charges;
 use crate::harness::{Answer, Connection, Redis};
@@ -42,15 +43,20 @@ impl Shared {
     }
 
     pub(crate) fn decide(&mut self, charges: &[Charge<'_>], now: Timestamp) -> Vec<Decision> {
+        self.decide_with(StoreRequest::of(charges), now)
+    }
+
+    fn decide_with(&mut self, request: StoreRequest<'_>, now: Timestamp) -> Vec<Decision> {
         let mut arguments = Vec::new();
-        call::decide(charges, now, |argument| arguments.push(argument.to_vec()));
-        self.evaluate(charges.iter().map(named).collect(), arguments, now)
+        call::decide(request, now, |argument| arguments.push(argument.to_vec()));
+        let bans = request.bans.iter().map(|ban| &ban.charge);
+        self.evaluate(request.charges.iter().chain(bans).map(named).collect(), arguments, now)
     }
 
     /// Decides a request with concurrency limits, which has this id.
     pub(crate) fn admit(&mut self, charges: &[Charge<'_>], id: u128, now: Timestamp) -> Vec<Decision> {
         let mut arguments = Vec::new();
-        call::decide(charges, now, |argument| arguments.push(argument.to_vec()));
+        call::decide(StoreRequest::of(charges), now, |argument| arguments.push(argument.to_vec()));
         arguments.push(id.to_le_bytes().to_vec());
         self.evaluate(charges.iter().map(named).collect(), arguments, now)
     }
@@ -63,8 +69,9 @@ impl Shared {
 
     /// Counts refusals of a key. Returns what the ban decides, and whether this call has begun it.
     pub(crate) fn refuse(&mut self, ban: &Charge<'_>, now: Timestamp) -> (Decision, bool) {
-        let ban = Charge { group: Group::Ban { first: 0, count: 0, shadow: false }, ..*ban };
-        let decision = self.decide(&[ban], now)[0];
+        let banned = Banned { limit: 0, owner: ban.owner() };
+        let ban = BanCharge { charge: Charge { group: Group::Enforced, ..*ban }, banned, of: (0, 0) };
+        let decision = self.decide_with(StoreRequest { charges: &[], bans: &[ban] }, now)[0];
         match decision.verdict {
             Verdict::Delay(rest) => {
                 (Decision { verdict: Verdict::Deny(Wait::After(rest)), ..decision }, true)

@@ -4,7 +4,7 @@ use tollgate::limit::units::{Cost, Fingerprint, Timestamp};
 use tollgate::limit::{Algorithm, Decision, State};
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::memory::in_flight::{LocalPlaces, Turn};
-use tollgate::store::{Charge, Group, ParamsId, PolicyRegistration, SharedKeyInfo, Store};
+use tollgate::store::{Charge, Group, ParamsId, PolicyRegistration, SharedKeyInfo, Store, StoreRequest};
 
 use crate::harness::trace::{Executor, play, play_all};
 
@@ -103,7 +103,7 @@ impl Executor for Memory {
         if algorithm.as_concurrency().is_some() {
             return self.in_flight.decide(charge, now);
         }
-        let outcome = self.runtime.block_on(self.store.open(0).decide(&[charge], now));
+        let outcome = self.runtime.block_on(self.store.open(0).decide(StoreRequest::of(&[charge]), now));
         assert_eq!(outcome.decisions.len(), 1, "one charge, one decision");
         outcome.decisions[0]
     }

@@ -1,5 +1,6 @@
 //! Options of limits, through the real binary: network prefixes, trials, jitter, limits of the server, calendars.
 
+mod before_auth;
 mod calendars;
 mod jitter;
 mod max_keys;

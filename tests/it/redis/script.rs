@@ -2,9 +2,9 @@
 
 use tollgate::limit::units::{Micros, Rate};
 use tollgate::limit::{Algorithm, Verdict};
-use tollgate::store::Charge;
 use tollgate::store::redis::reply::{self, Reply};
 use tollgate::store::redis::{call, script::Script};
+use tollgate::store::{Charge, StoreRequest};
 
 use crate::harness::charges::{DAY, admits, all, charge, key};
 use crate::harness::script::{evalsha, named};
@@ -53,7 +53,9 @@ impl Server {
 
 fn decide_on(connection: &mut Connection, script: &Script, charges: &[Charge<'_>]) -> Answer {
     let mut arguments = Vec::new();
-    call::decide(charges, tollgate::limit::units::Timestamp(0), |argument| arguments.push(argument.to_vec()));
+    call::decide(StoreRequest::of(charges), tollgate::limit::units::Timestamp(0), |argument| {
+        arguments.push(argument.to_vec())
+    });
     let keys: Vec<_> = charges.iter().map(named).collect();
     connection.call(evalsha(script.sha1(), &keys, arguments))
 }

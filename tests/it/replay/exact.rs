@@ -91,13 +91,27 @@ algorithm = "token-bucket"
 key = "ip"
 rate = "40/s"
 
+[limits.early]
+algorithm = "gcra"
+key = "ip"
+rate = "20/2s"
+burst = 10
+before_auth = true
+
+[limits.early-shadow]
+algorithm = "fixed-window"
+key = "header:x-tenant"
+rate = "5/2s"
+mode = "shadow"
+before_auth = true
+
 [upstreams.echo]
 servers = ["builtin:echo"]
 
 [[routes]]
 path = "/two/*"
 upstream = "echo"
-limits = ["bucket", "gcra"]
+limits = ["early-shadow", "bucket", "gcra"]
 
 [[routes]]
 path = "/cost"
@@ -124,7 +138,7 @@ limits = ["banning"]
 path = "/consumer"
 upstream = "echo"
 auth = ["keys"]
-limits = ["tiers"]
+limits = ["tiers", "early"]
 
 [[routes]]
 path = "/settled"

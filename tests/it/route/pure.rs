@@ -5,10 +5,13 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 use tollgate::config;
 use tollgate::http1::request::RequestHead;
+use tollgate::limit::units::Timestamp;
 use tollgate::plan::Plan;
-use tollgate::plan::auth::{CallerIdentity, CredentialCheck};
+use tollgate::plan::decision::{DecisionObserver, RequestDecision, Ruled};
 use tollgate::plan::resolve::{Peer, locate};
 use tollgate::route::key::KeySecret;
+use tollgate::store::Known;
+use tollgate::store::bans::Bans;
 
 const FILE: &str = r#"
 [server]
@@ -75,13 +78,17 @@ fn resolved(plan: &Plan, head: &RequestHead<'_>, peer: Peer<'_>, draw: u64) -> S
     let location = locate(plan, None, head, peer);
     let found = format!("{location:?}");
     let Ok(located) = location.outcome else { return found };
-    let check = match &located.route.auth {
-        Some(auth) => plan.check_credential(auth, &located.request()),
-        None => CredentialCheck::Known(None),
-    };
-    let CredentialCheck::Known(consumer) = check else { return format!("{found}\n{check:?}") };
-    let caller = CallerIdentity { consumer, granted: &[] };
-    format!("{found}\n{:?}", located.assign(plan, &KeySecret::Process([7; 16]), caller, draw))
+    let secret = KeySecret::Process([7; 16]);
+    let mut decision = RequestDecision::new(plan, &secret, located, draw);
+    let known = Known { bans: Bans::none(), memory: None, now: Timestamp(1) };
+    let need = decision.begin(known, &mut Unobserved);
+    format!("{found}\n{need:?}\n{:?}", decision.request())
+}
+
+struct Unobserved;
+
+impl DecisionObserver<'_> for Unobserved {
+    fn ruled(&mut self, _: &Ruled<'_, '_, '_>) {}
 }
 
 proptest! {

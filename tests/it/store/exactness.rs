@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tollgate::limit::units::{Micros, Timestamp};
 use tollgate::limit::{Algorithm, Decision, Verdict, Wait};
-use tollgate::store::{Charge, Group, PolicyRegistration, Store};
+use tollgate::store::{Charge, Group, PolicyRegistration, Store, StoreRequest};
 
 use crate::harness::charges::{DAY, NOON, admits, admitted, all, charge, index, key, prompt, store};
 
@@ -193,10 +193,13 @@ async fn the_store_answers_as_its_memory_does() {
     store.register([PolicyRegistration { algorithm: &algorithm, identity: 0, share: None }], NOON);
     let client = [charge(&algorithm, key(0, 0), 1)];
     for expected in [true, true, false] {
-        assert_eq!(admits(store.open(0).decide(&client, NOON).await.decisions[0].verdict), expected);
+        assert_eq!(
+            admits(store.open(0).decide(StoreRequest::of(&client), NOON).await.decisions[0].verdict),
+            expected
+        );
     }
     assert_eq!((store.keys(), store.evictions()), (1, 0));
-    assert!(store.open(0).decide(&[], NOON).await.decisions.is_empty());
+    assert!(store.open(0).decide(StoreRequest::of(&[]), NOON).await.decisions.is_empty());
 }
 
 fn rate(count: u32, seconds: u64) -> tollgate::limit::units::Rate {

@@ -9,7 +9,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::super::ApiError;
-use super::super::policies::run;
 use crate::auth::password_lanes::Join;
 use crate::auth::passwords::PasswordCheck;
 use crate::auth::runtime::CredentialVerification;
@@ -20,8 +19,8 @@ use crate::plan::auth::VerificationFault;
 use crate::plan::{LimitIndex, Mode, Plan};
 use crate::route::identity::Identity;
 use crate::shared::Shared;
-use crate::shared::worker_commands::{ChargeByHand, KeyCommand, KeyOperation, WorkerCommand};
-use crate::store::Unreachable;
+use crate::shared::worker_commands::KeyCommand;
+use crate::store::{KeyOperation, OperationFault, OperationResult};
 
 const FULL: &str = "too many credentials wait to be verified";
 const USED_UP: &str = "the client has used up `failures`";
@@ -99,15 +98,14 @@ struct Failures<'a> {
 
 impl Failures<'_> {
     /// Whether the client's next wrong credential would be refused.
-    async fn are_used_up(&self) -> Result<bool, Unreachable> {
+    async fn are_used_up(&self) -> Result<bool, OperationFault> {
         let Some((index, owner)) = self.key else { return Ok(false) };
         let limit = self.plan.limit(index);
         let now = self.shared.clock.now();
         if limit.refusing_ban(self.shared.store.bans(), owner, limit.mode == Mode::Shadow, now).is_some() {
             return Ok(true);
         }
-        let look = KeyOperation::Look(Cost::ONE);
-        let decisions = run(self.shared, self.plan, index, None, owner, look).await?;
+        let decisions = self.execute(index, owner, KeyOperation::Look).await?.decisions;
         let denied = decisions.iter().any(|decision| matches!(decision.verdict, Verdict::Deny(_)));
         Ok(denied && limit.mode == Mode::Enforce)
     }
@@ -125,10 +123,17 @@ impl Failures<'_> {
 
     async fn charge(&self) -> Result<(), ApiError> {
         let Some((limit, owner)) = self.key else { return Ok(()) };
-        let deed = ChargeByHand { units: Cost::ONE, once: None };
-        let command = KeyCommand { plan: Arc::clone(self.plan), limit, tier: None, owner, deed };
-        let charged = self.shared.worker_commands.ask_one(|tell| WorkerCommand::Charge(command, tell)).await;
-        charged.unwrap_or(Err(Unreachable.into()))?;
+        self.execute(limit, owner, KeyOperation::Charge(Cost::ONE, None)).await?;
         Ok(())
+    }
+
+    async fn execute(
+        &self,
+        limit: LimitIndex,
+        owner: Fingerprint,
+        operation: KeyOperation,
+    ) -> Result<OperationResult, OperationFault> {
+        let (plan, tier, cost) = (Arc::clone(self.plan), None, Some(Cost::ONE));
+        self.shared.worker_commands.execute(KeyCommand { plan, limit, tier, owner, cost, operation }).await
     }
 }

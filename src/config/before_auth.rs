@@ -1,0 +1,43 @@
+//! `before_auth` of a limit: what it cannot have beside it, since nothing is known of the request but its head.
+
+use super::diagnostics::Diagnostics;
+use super::report::{SourceSpan, quoted};
+use super::route_limits::RouteLimit;
+use crate::plan::Limit;
+
+/// Checks a limit that has `before_auth` at `span`.
+pub(super) fn check(limit: &Limit, span: SourceSpan, reader: &Diagnostics<'_>) {
+    if !limit.before_auth {
+        return;
+    }
+    let later = limit.key.parts.iter().find(|part| part.is_of_consumer() || part.is_of_body());
+    if let Some(part) = later {
+        let known = if part.is_of_body() { "the body is read" } else { "the credential is looked at" };
+        let message = format!("the key has `{part}`, which is unknown before {known}");
+        reader.fault(span, message, "leave `before_auth` out, or count by `ip`");
+    }
+    let name = limit.policies.first().map_or("", |policy| policy.algorithm.name());
+    let reason = match name {
+        _ if !limit.tiers.is_empty() => Some("the tier of a consumer is unknown then".to_owned()),
+        _ if limit.trial.is_some() => Some("a `trial` decides together with the other limits".to_owned()),
+        "concurrency" => Some("a request would hold its place while its credential is checked".to_owned()),
+        "leaky-bucket" => Some("a leaky bucket delays requests, and would hold them undecided".to_owned()),
+        _ => None,
+    };
+    if let Some(reason) = reason {
+        let message = format!("limit {} cannot have `before_auth`: {reason}", quoted(&limit.name));
+        reader.fault(span, message, "leave it out, or use a limit of its own for it");
+    }
+}
+
+/// Checks the cost of such a limit on a route.
+pub(super) fn check_cost(limit: &Limit, used: &RouteLimit, reader: &Diagnostics<'_>) {
+    if limit.before_auth && used.limit_use.cost.settled().is_some() {
+        let message = format!(
+            "limit {} has `before_auth`, so that its cost cannot be settled: a request that is refused later has no response",
+            quoted(&limit.name)
+        );
+        let help = "write its cost as a number: `{ name = \"NAME\", cost = 1 }`";
+        reader.fault(used.cost_span.unwrap_or(used.span), message, help);
+    }
+}

@@ -1,0 +1,411 @@
+//! The decision on a request: its steps, their order, and what follows from each.
+//!
+//! Bans of keys that need no credential and no body → limits with `before_auth` → credential → body → the other bans →
+//! keys that are missing → the other limits → bans that the store told of.
+//!
+//! [`RequestDecision`] is a machine without I/O, clock or randomness: it says what it needs, and is told what the world answered.
+//! The proxy drives it with async, `replay` in virtual time, and `explain` with counters that it only looks at.
+
+mod ruling;
+
+use super::Plan;
+use super::admission::{BindingLimit, Refusal, RequestCharges};
+use super::auth::{AuthFailure, AuthIndex, CallerIdentity, CredentialCheck, CredentialFault};
+use super::reject_reason::RejectReason;
+use super::resolve::{EarlyResponse, LocatedRequest, RoutedRequest};
+use crate::limit::units::Micros;
+use crate::route::content::RequestContent;
+use crate::route::key::KeySecret;
+use crate::store::{Decisions, Known, OnError, Outcome, Unreachable};
+pub use ruling::Ruling;
+
+/// The decision on one request.
+#[derive(Debug)]
+pub struct RequestDecision<'p, 'r> {
+    plan: &'p Plan,
+    secret: KeySecret,
+    /// The request's random number.
+    draw: u64,
+    phase: LimitPhase,
+    /// What a log tells of its credential, which is not there to be looked at.
+    logged: Option<CredentialCheck<'p>>,
+    request: RoutedRequest<'p, 'r>,
+}
+
+/// The limits that are decided together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitPhase {
+    /// Those with `before_auth`.
+    BeforeAuth,
+    /// The limit on wrong credentials.
+    Failures(AuthFailure, FailureKind),
+    /// The others of the route.
+    Route,
+}
+
+/// What is charged to the limit on wrong credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// A credential that the gateway has refused.
+    Refused,
+    /// One that a service has refused: its answer goes to the client.
+    Answered,
+    /// One that is not checked, since the limit was used up.
+    Unchecked,
+}
+
+/// What the decision needs next.
+#[derive(Debug)]
+pub enum Need<'p> {
+    /// The store's decision on the charges of the request: [`RequestDecision::decided`].
+    Store,
+    /// The result of verifying the credential for this auth: [`RequestDecision::accepted`], [`RequestDecision::refused`] or
+    /// [`RequestDecision::answered`].
+    Credential(AuthIndex),
+    /// The body: [`RequestDecision::read`].
+    Body,
+    /// Nothing.
+    Done(RequestVerdict<'p>),
+}
+
+/// What is needed before a credential is checked that takes work to check.
+#[derive(Debug)]
+pub enum BeforeCheck<'p> {
+    /// Nothing: it is checked.
+    Check,
+    /// What the store would decide on a wrong one, without charging: [`RequestDecision::looked`].
+    Look,
+    /// It is not checked.
+    Refuse(Need<'p>),
+}
+
+/// The end of the decision.
+#[derive(Debug)]
+pub enum RequestVerdict<'p> {
+    /// The limits admit the request, after this delay.
+    Admitted(Micros, Option<BindingLimit<'p>>),
+    /// A limit refuses it. `Some`: the numbers that the response tells.
+    Refused(Refusal<'p>, Option<BindingLimit<'p>>),
+    /// It is answered before its limits decide.
+    Early(EarlyResponse),
+    /// The client gets the answer of the service that has refused it.
+    Answered,
+}
+
+/// Counts what is decided on the way.
+pub trait DecisionObserver<'p> {
+    /// The request has no credential that is wrong: it has none, or one of this consumer.
+    fn authenticated(&mut self, _request: &RoutedRequest<'p, '_>) {}
+
+    /// It has none that is right.
+    fn unauthenticated(&mut self, _request: &RoutedRequest<'p, '_>, _failure: AuthFailure) {}
+
+    /// The limits of a phase have ruled.
+    fn ruled(&mut self, ruled: &Ruled<'_, 'p, '_>);
+}
+
+/// What the limits of a phase have ruled.
+#[derive(Debug)]
+pub struct Ruled<'d, 'p, 'r> {
+    /// The phase.
+    pub phase: LimitPhase,
+    /// The request, with its charges in this phase.
+    pub request: &'d RoutedRequest<'p, 'r>,
+    /// The store's decision; empty if it was not asked.
+    pub outcome: &'d Outcome,
+    /// The ruling.
+    pub ruling: &'d Ruling<'p>,
+    /// What the process knew.
+    pub known: Known<'d>,
+}
+
+impl<'p, 'r> RequestDecision<'p, 'r> {
+    /// Of a request with a route. Its random number picks one of several upstreams.
+    #[inline]
+    pub fn new(plan: &'p Plan, secret: &KeySecret, located: LocatedRequest<'p, 'r>, draw: u64) -> Self {
+        let request = RoutedRequest::new(located);
+        Self { plan, secret: *secret, draw, phase: LimitPhase::Route, logged: None, request }
+    }
+
+    /// The same request, as a log tells of its credential.
+    #[must_use]
+    pub fn with_logged_credential(self, logged: CredentialCheck<'p>) -> Self {
+        Self { logged: Some(logged), ..self }
+    }
+
+    /// The request, as far as it is known.
+    pub fn request(&self) -> &RoutedRequest<'p, 'r> {
+        &self.request
+    }
+
+    /// The same, once the decision has ended.
+    pub fn request_mut(&mut self) -> &mut RoutedRequest<'p, 'r> {
+        &mut self.request
+    }
+
+    /// The same, as its own.
+    pub fn into_request(self) -> RoutedRequest<'p, 'r> {
+        self.request
+    }
+
+    /// The limits that are decided now, or were decided last.
+    pub fn phase(&self) -> LimitPhase {
+        self.phase
+    }
+
+    /// The first step.
+    #[inline]
+    pub fn begin(&mut self, known: Known<'_>, observer: &mut impl DecisionObserver<'p>) -> Need<'p> {
+        let route = self.request.route;
+        if route.limits_before_auth {
+            return self.before_auth(known, observer);
+        }
+        match self.check_credential() {
+            CredentialCheck::Known(consumer) if !route.reads_body => {
+                self.request.caller.consumer = consumer;
+                self.route_limits(known, observer)
+            }
+            check => self.learn(check, known, observer),
+        }
+    }
+
+    /// Looks for bans before the credential is looked at or the body is read: a client that is banned causes no such work.
+    #[cold]
+    fn learn(
+        &mut self,
+        check: CredentialCheck<'p>,
+        known: Known<'_>,
+        observer: &mut impl DecisionObserver<'p>,
+    ) -> Need<'p> {
+        match self.early_ban(known) {
+            Some(ruling) => self.ruled(&Outcome::default(), ruling, known, observer),
+            None => self.checked(check, known, observer),
+        }
+    }
+
+    /// Bans, and then the limits with `before_auth`.
+    #[cold]
+    fn before_auth(&mut self, known: Known<'_>, observer: &mut impl DecisionObserver<'p>) -> Need<'p> {
+        if let Some(ruling) = self.early_ban(known) {
+            return self.ruled(&Outcome::default(), ruling, known, observer);
+        }
+        self.phase = LimitPhase::BeforeAuth;
+        self.request.charge(self.plan, &self.secret, |limit| limit.before_auth);
+        self.ask(known, observer)
+    }
+
+    /// The ban of a key that needs neither a credential nor a body. The charges are then those of such keys.
+    fn early_ban(&mut self, known: Known<'_>) -> Option<Ruling<'p>> {
+        if known.bans.is_empty() {
+            return None;
+        }
+        self.request.charge(self.plan, &self.secret, |limit| limit.key.is_known_before_auth());
+        self.request.charges.ban(known)
+    }
+
+    fn check_credential(&self) -> CredentialCheck<'p> {
+        match (&self.request.route.auth, self.logged) {
+            (_, Some(logged)) => logged,
+            (Some(auth), None) => self.plan.check_credential(auth, &self.request.request()),
+            (None, None) => CredentialCheck::Known(None),
+        }
+    }
+
+    fn checked(
+        &mut self,
+        check: CredentialCheck<'p>,
+        known: Known<'_>,
+        observer: &mut impl DecisionObserver<'p>,
+    ) -> Need<'p> {
+        match check {
+            CredentialCheck::Known(consumer) => {
+                self.accepted(CallerIdentity { consumer, granted: &[] }, known, observer)
+            }
+            CredentialCheck::Refused(failure) => self.refused(failure, known, observer),
+            CredentialCheck::Pending(auth) => Need::Credential(auth),
+        }
+    }
+
+    /// The credential is in order, or none is needed.
+    pub fn accepted(
+        &mut self,
+        caller: CallerIdentity<'p>,
+        known: Known<'_>,
+        observer: &mut impl DecisionObserver<'p>,
+    ) -> Need<'p> {
+        self.request.caller = caller;
+        if self.request.route.reads_body {
+            return Need::Body;
+        }
+        self.route_limits(known, observer)
+    }
+
+    /// There is no credential that is right. A wrong one is charged to the limit on such credentials.
+    pub fn refused(
+        &mut self,
+        failure: AuthFailure,
+        known: Known<'_>,
+        observer: &mut impl DecisionObserver<'p>,
+    ) -> Need<'p> {
+        observer.unauthenticated(&self.request, failure);
+        self.charge_failure(failure, FailureKind::Refused, known, observer)
+    }
+
+    /// A service has refused the request. `refuses_credential`: that is charged to the limit on wrong credentials.
+    pub fn answered(
+        &mut self,
+        auth: AuthIndex,
+        refuses_credential: bool,
+        known: Known<'_>,
+        observer: &mut impl DecisionObserver<'p>,
+    ) -> Need<'p> {
+        let failure = AuthFailure { auth, fault: CredentialFault::Answered };
+        observer.unauthenticated(&self.request, failure);
+        if !refuses_credential {
+            return Need::Done(RequestVerdict::Answered);
+        }
+        let failure = AuthFailure { fault: CredentialFault::Invalid, ..failure };
+        self.charge_failure(failure, FailureKind::Answered, known, observer)
+    }
+
+    fn charge_failure(
+        &mut self,
+        failure: AuthFailure,
+        kind: FailureKind,
+        known: Known<'_>,
+        observer: &mut impl DecisionObserver<'p>,
+    ) -> Need<'p> {
+        self.phase = LimitPhase::Failures(failure, kind);
+        match self.failure_charges(failure) {
+            Some(charges) => {
+                self.request.charges = charges;
+                self.ask(known, observer)
+            }
+            None => self.failed(failure, kind),
+        }
+    }
+
+    fn failure_charges(&self, failure: AuthFailure) -> Option<RequestCharges<'p>> {
+        let route = self.request.route;
+        self.plan.failure_charges(failure, route, &self.request.request(), &self.secret)
+    }
+
+    /// The limit on wrong credentials admits one more.
+    fn failed(&self, failure: AuthFailure, kind: FailureKind) -> Need<'p> {
+        match kind {
+            FailureKind::Refused => {
+                Need::Done(RequestVerdict::Early(EarlyResponse::Unauthenticated(failure)))
+            }
+            FailureKind::Answered => Need::Done(RequestVerdict::Answered),
+            FailureKind::Unchecked => Need::Credential(failure.auth),
+        }
+    }
+
+    /// To check the credential for this auth takes work, which the limit on wrong credentials bounds.
+    pub fn before_check(
+        &mut self,
+        auth: AuthIndex,
+        known: Known<'_>,
+        observer: &mut impl DecisionObserver<'p>,
+    ) -> BeforeCheck<'p> {
+        let failure = AuthFailure { auth, fault: CredentialFault::Invalid };
+        let Some(charges) = self.failure_charges(failure) else { return BeforeCheck::Check };
+        self.phase = LimitPhase::Failures(failure, FailureKind::Unchecked);
+        self.request.charges = charges;
+        match self.request.charges.rule_unasked(known) {
+            Some(ruling) => BeforeCheck::Refuse(self.ruled(&Outcome::default(), ruling, known, observer)),
+            None => BeforeCheck::Look,
+        }
+    }
+
+    /// What the store would decide on a wrong credential.
+    pub fn looked(&mut self, decisions: Result<Decisions, Unreachable>) -> BeforeCheck<'p> {
+        let charges = &self.request.charges;
+        match decisions {
+            Ok(decisions) => match charges.admits(&decisions.into()) {
+                true => BeforeCheck::Check,
+                false => BeforeCheck::Refuse(Need::Store),
+            },
+            Err(Unreachable) if charges.checks.iter().any(|check| check.limit.on_error == OnError::Deny) => {
+                BeforeCheck::Refuse(Need::Done(RequestVerdict::Early(RejectReason::unavailable().into())))
+            }
+            Err(Unreachable) => BeforeCheck::Check,
+        }
+    }
+
+    /// The body was read.
+    pub fn read(
+        &mut self,
+        content: &'r RequestContent,
+        known: Known<'_>,
+        observer: &mut impl DecisionObserver<'p>,
+    ) -> Need<'p> {
+        self.request.seen.content = content;
+        self.route_limits(known, observer)
+    }
+
+    #[inline]
+    fn route_limits(&mut self, known: Known<'_>, observer: &mut impl DecisionObserver<'p>) -> Need<'p> {
+        observer.authenticated(&self.request);
+        self.phase = LimitPhase::Route;
+        if let Err(reason) = self.request.assign(self.plan, self.draw) {
+            return Need::Done(RequestVerdict::Early(reason.into()));
+        }
+        self.request.charge(self.plan, &self.secret, |limit| !limit.before_auth);
+        self.ask(known, observer)
+    }
+
+    /// Asks the store, unless what is known decides.
+    #[inline]
+    fn ask(&mut self, known: Known<'_>, observer: &mut impl DecisionObserver<'p>) -> Need<'p> {
+        match self.request.charges.rule_unasked(known) {
+            Some(ruling) => self.ruled(&Outcome::default(), ruling, known, observer),
+            None if self.request.charges.charges.is_empty() => {
+                self.decided(&Outcome::default(), known, observer)
+            }
+            None => Need::Store,
+        }
+    }
+
+    /// The store has decided on the charges.
+    #[inline]
+    pub fn decided(
+        &mut self,
+        outcome: &Outcome,
+        known: Known<'_>,
+        observer: &mut impl DecisionObserver<'p>,
+    ) -> Need<'p> {
+        let ruling = self.request.charges.rule(outcome, known);
+        self.ruled(outcome, ruling, known, observer)
+    }
+
+    #[inline]
+    fn ruled(
+        &mut self,
+        outcome: &Outcome,
+        ruling: Ruling<'p>,
+        known: Known<'_>,
+        observer: &mut impl DecisionObserver<'p>,
+    ) -> Need<'p> {
+        let Self { phase, request, .. } = &*self;
+        observer.ruled(&Ruled { phase: *phase, request, outcome, ruling: &ruling, known });
+        match (ruling.verdict(), self.phase) {
+            (RequestVerdict::Admitted(..), LimitPhase::BeforeAuth) => {
+                self.admitted_before_auth(outcome, known, observer)
+            }
+            (RequestVerdict::Admitted(..), LimitPhase::Failures(failure, kind)) => self.failed(failure, kind),
+            (verdict, _) => Need::Done(verdict),
+        }
+    }
+
+    #[cold]
+    fn admitted_before_auth(
+        &mut self,
+        outcome: &Outcome,
+        known: Known<'_>,
+        observer: &mut impl DecisionObserver<'p>,
+    ) -> Need<'p> {
+        self.request.charges.before = self.request.charges.told(outcome, true);
+        self.checked(self.check_credential(), known, observer)
+    }
+}
