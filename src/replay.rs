@@ -12,6 +12,7 @@ mod run;
 pub mod statistics;
 mod virtual_gateway;
 
+pub use caller::LoggedConsumers;
 pub use decided::{LimitResult, LoggedLabel, ReplaySink, ReplayVerdict, ReplayedRequest};
 pub use run::{PlanComparison, Replay, Watch};
 pub use virtual_gateway::VirtualGateway;

@@ -90,7 +90,8 @@ pub(super) fn run(file: &Path, arguments: &ReplayArguments) -> ExitCode {
     if let Err(error) = getrandom(&mut secret, GetRandomFlags::empty()) {
         return fault(FAILED, format_args!("cannot get random bytes: {error}"));
     }
-    let mut replay = match Replay::new(&plan, against.as_ref(), secret) {
+    let logged = Default::default();
+    let mut replay = match Replay::new(&plan, against.as_ref(), &logged, secret) {
         Ok(replay) => replay,
         Err(error) => return fault(FAILED, format_args!("`max_keys` of [store]: {error}")),
     };

@@ -17,6 +17,7 @@ use super::{FAILED, MISTAKE};
 use crate::config;
 use crate::log_reader::{LogInput, LogOptions, LogReader};
 use crate::plan::Plan;
+use crate::replay::LoggedConsumers;
 use crate::replay::keys_of_log::KeysOfLog;
 use crate::replay::report::html::{log_data, page};
 use crate::replay::report::{LogProblem, LogSummary};
@@ -111,7 +112,8 @@ fn read(plan: &Plan, options: &LogOptions, arguments: &SuggestArguments) -> Resu
     let mut secret = [0; 16];
     getrandom(&mut secret, GetRandomFlags::empty())
         .map_err(|error| fault(FAILED, format_args!("cannot get random bytes: {error}")))?;
-    let mut keys = KeysOfLog::new(plan, arguments.key.clone(), secret);
+    let logged = LoggedConsumers::default();
+    let mut keys = KeysOfLog::new(plan, &logged, arguments.key.clone(), secret);
     let interrupted = logs::interruptible()
         .map_err(|error| fault(FAILED, format_args!("cannot wait for Ctrl-C: {error}")))?;
     let mut peaks = Peaks::new(plan.routes.len());

@@ -194,6 +194,7 @@ fn fill(request: &mut LoggedRequest, fields: &LineFields<'_>) {
 
 fn fill_own(record: &mut OwnRecord, own: &OwnFields<'_>) {
     own.route.assign_to(&mut record.route);
+    own.tier.assign_to(&mut record.tier);
     own.limit.assign_to(&mut record.limit);
     own.decision.assign_to(&mut record.decision);
     own.error.assign_to(&mut record.error);

@@ -38,6 +38,7 @@ pub(super) struct LineFields<'l> {
 #[derive(Debug, Default)]
 pub(super) struct OwnFields<'l> {
     pub(super) route: LoggedText<'l>,
+    pub(super) tier: LoggedText<'l>,
     pub(super) limit: LoggedText<'l>,
     pub(super) decision: LoggedText<'l>,
     pub(super) error: LoggedText<'l>,

@@ -36,6 +36,8 @@ pub struct LoggedRequest {
 pub struct OwnRecord {
     /// The route.
     pub route: String,
+    /// The tier of the consumer.
+    pub tier: String,
     /// The limit that decided.
     pub limit: String,
     /// Its decision: `allowed`, `limited`, `delayed`, …

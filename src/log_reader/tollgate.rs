@@ -59,6 +59,7 @@ fn read_own<'l>(key: &[u8], value: JsonValue<'l>, own: &mut OwnFields<'l>) {
     let Some(text) = value.text() else { return };
     match key {
         b"route" => own.route = text,
+        b"tier" => own.tier = text,
         b"limit" => own.limit = text,
         b"decision" => own.decision = text,
         b"error" => own.error = text,

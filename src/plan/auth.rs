@@ -180,34 +180,6 @@ pub struct CallerIdentity<'p> {
     pub granted: &'p [GrantedField],
 }
 
-/// What an access log tells of a request's credential: the log never has the credential itself.
-#[derive(Clone, Copy, Debug)]
-pub enum LoggedCredential<'p, 's> {
-    /// Nothing: the request counts as anonymous.
-    Unknown,
-    /// The consumer, as each auth that has one of this name names it.
-    Consumer(&'s [NamedConsumer<'p>]),
-    /// It was refused; by this auth, if that is known.
-    Refused(CredentialFault, Option<AuthIndex>),
-}
-
-impl<'p> LoggedCredential<'p, '_> {
-    /// What it tells on this route. A consumer that is not known to the route counts as anonymous.
-    pub fn check(self, route: &Route) -> CredentialCheck<'p> {
-        let Some(route) = &route.auth else { return CredentialCheck::Known(None) };
-        match (self, route.auths.first()) {
-            (Self::Consumer(named), _) => {
-                CredentialCheck::Known(named.iter().find(|named| route.auths.contains(&named.auth)).copied())
-            }
-            (Self::Refused(fault, auth), Some(&first)) => {
-                let auth = auth.filter(|auth| route.auths.contains(auth)).unwrap_or(first);
-                CredentialCheck::Refused(AuthFailure { auth, fault })
-            }
-            (Self::Refused(..) | Self::Unknown, _) => CredentialCheck::Known(None),
-        }
-    }
-}
-
 impl CredentialFault {
     /// For the client.
     pub fn detail(self) -> &'static str {

@@ -11,7 +11,7 @@ use http::{Method, StatusCode, header};
 
 use super::action::RouteAction;
 use super::admission::RequestCharges;
-use super::auth::{AuthFailure, CallerIdentity, LoggedCredential};
+use super::auth::{AuthFailure, CallerIdentity};
 use super::loop_mark::LoopMark;
 use super::reject_reason::RejectReason;
 use super::seen_request::SeenRequest;
@@ -42,13 +42,11 @@ pub struct Peer<'r> {
 
 /// The sender of a request in an access log.
 #[derive(Clone, Copy, Debug)]
-pub struct LoggedSender<'p, 's> {
+pub struct LoggedSender {
     /// The client.
     pub client: IpAddr,
     /// Whether the request came by TLS.
     pub secure: bool,
-    /// What is known of the credential.
-    pub credential: LoggedCredential<'p, 's>,
 }
 
 /// The client, the host and the route of a request.
@@ -167,7 +165,7 @@ pub fn locate<'p, 'r>(
 pub fn locate_logged<'p, 'r>(
     plan: &'p Plan,
     head: &'r RequestHead<'r>,
-    sender: LoggedSender<'_, '_>,
+    sender: LoggedSender,
 ) -> RouteLookup<'p, 'r> {
     let peer = Peer { address: sender.client, secure: sender.secure, subject: None };
     let client = plan.server.client.client(sender.client);

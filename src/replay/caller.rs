@@ -1,28 +1,55 @@
 //! The sender of a request of the log, as far as the line tells.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 
 use http::{Method, StatusCode};
 use smallvec::SmallVec;
 
 use crate::log_reader::request::{LoggedRequest, OwnRecord};
-use crate::plan::auth::{AuthIndex, CredentialFault, LoggedCredential, NamedConsumer};
+use crate::plan::auth::{AuthFailure, AuthIndex, CredentialCheck, CredentialFault, NamedConsumer};
 use crate::plan::resolve::LoggedSender;
 use crate::plan::{Plan, Route};
+use crate::route::consumers::Consumer;
+use crate::route::identity::Identity;
 use crate::telemetry::metrics::DecisionLabel;
+
+/// The consumers whose credentials are verified, as a log names them: no file has them. Outlives the replay.
+#[derive(Debug, Default)]
+pub struct LoggedConsumers(OnceCell<Box<LoggedConsumer>>);
+
+#[derive(Debug)]
+struct LoggedConsumer {
+    identity: Identity,
+    next: LoggedConsumers,
+}
+
+impl Drop for LoggedConsumers {
+    /// One after the other: a log may name millions.
+    fn drop(&mut self) {
+        let mut next = self.0.take();
+        while let Some(mut consumer) = next {
+            next = consumer.next.0.take();
+        }
+    }
+}
 
 /// The consumers of a plan by name.
 #[derive(Debug)]
 pub(super) struct ConsumerNames<'p> {
     plan: &'p Plan,
     by_name: HashMap<&'p str, SmallVec<[NamedConsumer<'p>; 1]>>,
+    /// Some auth verifies credentials, so that it may have named any consumer.
+    verifies: bool,
+    verified: RefCell<HashMap<&'p str, SmallVec<[&'p Identity; 1]>>>,
+    /// The end of the list.
+    last: Cell<&'p LoggedConsumers>,
     /// Requests of consumers that no auth has.
     unknown: Cell<u64>,
 }
 
 impl<'p> ConsumerNames<'p> {
-    pub(super) fn new(plan: &'p Plan) -> Self {
+    pub(super) fn new(plan: &'p Plan, logged: &'p LoggedConsumers) -> Self {
         let mut by_name = HashMap::<_, SmallVec<[NamedConsumer<'p>; 1]>>::new();
         for (index, auth) in plan.auths.iter().enumerate() {
             for consumer in auth.consumers() {
@@ -33,16 +60,18 @@ impl<'p> ConsumerNames<'p> {
                 }
             }
         }
-        Self { plan, by_name, unknown: Cell::new(0) }
+        let verifies = plan.auths.iter().any(|auth| auth.api_keys().is_none());
+        let (verified, last) = (RefCell::default(), Cell::new(logged));
+        Self { plan, by_name, verifies, verified, last, unknown: Cell::new(0) }
     }
 
     /// The sender of a request.
-    pub(super) fn sender(&self, request: &LoggedRequest) -> LoggedSender<'p, '_> {
+    pub(super) fn sender(request: &LoggedRequest) -> LoggedSender {
         let own = request.own.as_ref();
         let redirected = own.is_some_and(|own| {
             request.status == Some(308) && own.decision.is_empty() && own.error.is_empty()
         });
-        LoggedSender { client: request.client, secure: !redirected, credential: self.credential(request) }
+        LoggedSender { client: request.client, secure: !redirected }
     }
 
     /// Requests so far of consumers that no auth has: they count as anonymous.
@@ -50,24 +79,57 @@ impl<'p> ConsumerNames<'p> {
         self.unknown.get()
     }
 
-    fn credential(&self, request: &LoggedRequest) -> LoggedCredential<'p, '_> {
-        if self.plan.auths.is_empty() {
-            return LoggedCredential::Unknown;
+    /// What the line tells of the request's credential on this route: the log never has the credential itself. A consumer
+    /// that is not known to the route counts as anonymous.
+    pub(super) fn check(&self, request: &LoggedRequest, route: &Route) -> CredentialCheck<'p> {
+        let named = self.by_name.get(request.consumer.as_str());
+        if named.is_none() && !self.verifies && !self.plan.auths.is_empty() {
+            self.unknown.set(self.unknown.get() + u64::from(!request.consumer.is_empty()));
         }
-        if let Some(named) = self.by_name.get(request.consumer.as_str()) {
-            return LoggedCredential::Consumer(named);
+        let Some(auth) = &route.auth else { return CredentialCheck::Known(None) };
+        let on_route = |named: &&NamedConsumer<'p>| auth.auths.contains(&named.auth);
+        if let Some(named) = named.and_then(|named| named.iter().find(on_route)) {
+            return CredentialCheck::Known(Some(*named));
         }
-        self.unknown.set(self.unknown.get() + u64::from(!request.consumer.is_empty()));
-        match request.own.as_ref().and_then(|own| self.refused(own)) {
-            Some((fault, auth)) => LoggedCredential::Refused(fault, auth),
-            None => LoggedCredential::Unknown,
+        let refused = request.own.as_ref().and_then(|own| self.refused(own));
+        if let (Some((fault, by)), Some(&first)) = (refused, auth.auths.first()) {
+            let auth = by.filter(|by| auth.auths.contains(by)).unwrap_or(first);
+            return CredentialCheck::Refused(AuthFailure { auth, fault });
         }
+        let verifies = |index: &&AuthIndex| self.plan.auth(**index).api_keys().is_none();
+        CredentialCheck::Known(match (request.consumer.as_str(), auth.auths.iter().find(verifies)) {
+            ("", _) | (_, None) => None,
+            (name, Some(&auth)) => {
+                let tier = request.own.as_ref().map_or("", |own| own.tier.as_str());
+                Some(NamedConsumer { auth, consumer: Consumer::verified(self.identity(name, tier)) })
+            }
+        })
+    }
+
+    /// The identity that a verified credential has named.
+    fn identity(&self, name: &str, tier: &str) -> &'p Identity {
+        let mut verified = self.verified.borrow_mut();
+        let of_tier = |known: &&&'p Identity| known.tier.as_deref().unwrap_or_default() == tier;
+        if let Some(known) = verified.get(name).and_then(|known| known.iter().find(of_tier)) {
+            return known;
+        }
+        let tier = (!tier.is_empty()).then(|| tier.into());
+        let identity = Identity { name: name.into(), tier, ..Identity::anonymous() };
+        let consumer = || Box::new(LoggedConsumer { identity, next: LoggedConsumers::default() });
+        let consumer = self.last.get().0.get_or_init(consumer);
+        self.last.set(&consumer.next);
+        verified.entry(&consumer.identity.name).or_default().push(&consumer.identity);
+        &consumer.identity
     }
 
     /// The fault of a credential that the line tells of, and the auth if it is known.
     fn refused(&self, own: &OwnRecord) -> Option<(CredentialFault, Option<AuthIndex>)> {
         const FAULTS: [CredentialFault; 3] =
             [CredentialFault::Missing, CredentialFault::Invalid, CredentialFault::Repeated];
+        if own.error == CredentialFault::Answered.error() {
+            let service = self.plan.auths.iter().position(|auth| auth.forward().is_some());
+            return Some((CredentialFault::Answered, service.map(AuthIndex)));
+        }
         if let Some(fault) = FAULTS.into_iter().find(|fault| fault.error() == own.error) {
             let counts = |auth: &&(usize, &crate::plan::auth::Auth)| auth.1.failures.is_some();
             let counted = self.plan.auths.iter().enumerate().find(|auth| counts(&auth));

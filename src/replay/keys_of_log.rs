@@ -4,7 +4,7 @@ use std::hash::{BuildHasher as _, Hasher as _};
 
 use foldhash::fast::RandomState;
 
-use super::caller::ConsumerNames;
+use super::caller::{ConsumerNames, LoggedConsumers};
 use crate::http1::fields::FieldSpan;
 use crate::http1::request::RequestHead;
 use crate::log_reader::KnownFields;
@@ -41,15 +41,16 @@ pub struct KeyedRequest<'k> {
 }
 
 impl<'p> KeysOfLog<'p> {
-    /// Finds the route in `plan`, and the key of these parts. `secret` is any random bytes.
-    pub fn new(plan: &'p Plan, parts: Vec<Part>, secret: [u8; 16]) -> Self {
+    /// Finds the route in `plan`, and the key of these parts. `logged` takes the consumers that only
+    /// the log names; `secret` is any random bytes.
+    pub fn new(plan: &'p Plan, logged: &'p LoggedConsumers, parts: Vec<Part>, secret: [u8; 16]) -> Self {
         let secret = KeySecret::Process(secret);
         Self {
             plan,
             key: Key { missing: Missing::Skip, ..Key::new(parts) },
             secret,
             ids: ShortIds::new(&secret),
-            consumers: ConsumerNames::new(plan),
+            consumers: ConsumerNames::new(plan, logged),
             hasher: RandomState::default(),
             spans: Vec::new(),
         }
@@ -71,9 +72,9 @@ impl<'p> KeysOfLog<'p> {
     }
 
     fn find_in(&self, request: &LoggedRequest, head: &RequestHead<'_>, found: impl FnOnce(KeyedRequest<'_>)) {
-        let sender = self.consumers.sender(request);
+        let sender = ConsumerNames::sender(request);
         let Ok(located) = locate_logged(self.plan, head, sender).outcome else { return };
-        let CredentialCheck::Known(consumer) = sender.credential.check(located.route) else { return };
+        let CredentialCheck::Known(consumer) = self.consumers.check(request, located.route) else { return };
         let caller = CallerIdentity { consumer, granted: &[] };
         let Ok(routed) = located.assign(self.plan, caller, 0) else { return };
         let (route, seen) = (routed.index, routed.request());

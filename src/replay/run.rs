@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::caller::LoggedConsumers;
 use super::decided::{ReplaySink, ReplayVerdict, ReplayedRequest};
 use super::statistics::ReplayStatistics;
 use super::virtual_gateway::VirtualGateway;
@@ -65,15 +66,23 @@ enum Side {
 }
 
 impl<'p> Replay<'p> {
-    /// A replay through `plan`, compared with another one if there is one. `secret` is any random bytes.
+    /// A replay through `plan`, compared with another one if there is one. `logged` takes the consumers that
+    /// only the log names, for each plan; `secret` is any random bytes.
     ///
     /// # Errors
     ///
     /// The system has no memory for the counters.
-    pub fn new(plan: &'p Plan, against: Option<&'p Plan>, secret: [u8; 16]) -> Result<Self, OutOfMemory> {
+    pub fn new(
+        plan: &'p Plan,
+        against: Option<&'p Plan>,
+        logged: &'p [LoggedConsumers; 2],
+        secret: [u8; 16],
+    ) -> Result<Self, OutOfMemory> {
+        let [own, others] = logged;
         let compared = against.is_some();
-        let baseline = against.map(|plan| ReplayedPlan::new(plan, secret, true).map(Box::new)).transpose()?;
-        let candidate = ReplayedPlan::new(plan, secret, compared)?;
+        let baseline =
+            against.map(|plan| ReplayedPlan::new(plan, others, secret, true).map(Box::new)).transpose()?;
+        let candidate = ReplayedPlan::new(plan, own, secret, compared)?;
         Ok(Self { candidate, baseline, comparison: PlanComparison::default() })
     }
 
@@ -131,10 +140,15 @@ impl<'p> Replay<'p> {
 }
 
 impl<'p> ReplayedPlan<'p> {
-    fn new(plan: &'p Plan, secret: [u8; 16], compared: bool) -> Result<Self, OutOfMemory> {
+    fn new(
+        plan: &'p Plan,
+        logged: &'p LoggedConsumers,
+        secret: [u8; 16],
+        compared: bool,
+    ) -> Result<Self, OutOfMemory> {
         let statistics = ReplayStatistics::new(plan);
         let recorder = Recorder { statistics, decided: Vec::new(), compared };
-        Ok(Self { gateway: VirtualGateway::new(plan, secret)?, recorder })
+        Ok(Self { gateway: VirtualGateway::new(plan, logged, secret)?, recorder })
     }
 }
 

@@ -3,7 +3,7 @@
 use http::StatusCode;
 use smallvec::SmallVec;
 
-use super::caller::{ConsumerNames, answered_unlogged, draw};
+use super::caller::{ConsumerNames, LoggedConsumers, answered_unlogged, draw};
 use super::decided::{DecidedLimits, ReplaySink, ReplayedRequest};
 use super::in_flight::{Agenda, Due, RequestEnd, WaitingRequest, place_keys};
 use super::keys_of_log::label;
@@ -54,12 +54,13 @@ struct Forwarded<'p, 'c> {
 }
 
 impl<'p> VirtualGateway<'p> {
-    /// A gateway without any counter. `secret` keys the hashes of keys: any random bytes.
+    /// A gateway without any counter. `secret` keys the hashes of keys: any random bytes. `logged`
+    /// takes the consumers that only the log names.
     ///
     /// # Errors
     ///
     /// The system has no memory for the store.
-    pub fn new(plan: &'p Plan, secret: [u8; 16]) -> Result<Self, OutOfMemory> {
+    pub fn new(plan: &'p Plan, logged: &'p LoggedConsumers, secret: [u8; 16]) -> Result<Self, OutOfMemory> {
         let memory = MemoryStore::new(plan.store.max_keys)?;
         memory.register_all(plan.limits.iter().flat_map(Limit::registrations), Timestamp(0));
         let secret = KeySecret::Process(secret);
@@ -69,7 +70,7 @@ impl<'p> VirtualGateway<'p> {
             bans: Bans::default(),
             secret,
             ids: ShortIds::new(&secret),
-            consumers: ConsumerNames::new(plan),
+            consumers: ConsumerNames::new(plan, logged),
             agenda: Agenda::default(),
             durations: ServiceTimes::new(plan.routes.len()),
             spans: Vec::new(),
@@ -113,8 +114,8 @@ impl<'p> VirtualGateway<'p> {
         head: &RequestHead<'_>,
         sink: &mut impl ReplaySink,
     ) {
-        let sender = self.consumers.sender(logged);
-        let RouteLookup { route, outcome, .. } = locate_logged(self.plan, head, sender);
+        let RouteLookup { route, outcome, .. } =
+            locate_logged(self.plan, head, ConsumerNames::sender(logged));
         let index = route.map(|(index, _)| index);
         let located = match outcome {
             Ok(located) => located,
@@ -123,7 +124,7 @@ impl<'p> VirtualGateway<'p> {
         if let Some(status) = answered_unlogged(logged, located.route, &head.method) {
             return answered(sink, logged, number, index, status);
         }
-        let credential = sender.credential.check(located.route);
+        let credential = self.consumers.check(logged, located.route);
         let decision = RequestDecision::new(self.plan, &self.secret, located, draw(number));
         let mut decision = decision.with_logged_credential(credential);
         let (now, mut decided) = (logged.time, DecidedLimits::new(self.plan));

@@ -193,7 +193,7 @@ fn batch(number: u32, settles: bool) -> String {
 }
 
 /// Numbers that look random; the same for the same seed.
-fn fastrand(seed: u32) -> impl FnMut() -> u32 {
+pub(super) fn fastrand(seed: u32) -> impl FnMut() -> u32 {
     let mut state = u64::from(seed) * 2 + 1;
     move || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -212,10 +212,10 @@ fn send(address: SocketAddr, batches: impl Iterator<Item = u32>, settles: bool) 
     }
 }
 
-fn replay(folder: &Path, arguments: &[&str]) -> Value {
+pub(super) fn replay(folder: &Path, environment: &[(&str, &str)]) -> Value {
     let output = Command::new(binary())
         .args(["replay", "access.log", "-c", "gateway.toml", "--json"])
-        .args(arguments)
+        .envs(environment.iter().copied())
         .current_dir(folder)
         .output()
         .unwrap();

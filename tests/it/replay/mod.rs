@@ -5,6 +5,7 @@ mod exact;
 mod log_formats;
 mod log_order;
 mod log_problems;
+mod one_decision;
 mod own_log;
 mod page;
 mod story;

@@ -106,6 +106,7 @@ proptest! {
         prop_assert_eq!((request.bytes_in, request.bytes_out), (Some(expected.bytes_in), Some(expected.bytes_out)));
         prop_assert_eq!(&request.consumer, &expected.consumer);
         let own = OwnRecord {
+            tier: String::new(),
             route: "search".into(),
             limit: "per-client".into(),
             decision: "limited".into(),
