@@ -134,7 +134,7 @@ fn drive<'p, 'r>(
             },
             // The body of an explained request is unknown: what reads it finds nothing.
             Need::Body => decision.read(&RequestContent::Unknown, known, &mut Unobserved),
-            Need::Done(verdict) => break End::Decided(Some(verdict)),
+            Need::Done => break End::Decided(Some(decision.verdict())),
         };
     };
     let is_of_limits = !matches!(end, End::Unverified(_) | End::Decided(Some(RequestVerdict::Early(_))));

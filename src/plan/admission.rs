@@ -177,10 +177,10 @@ impl<'a> RequestCharges<'a> {
         self.takes_places
     }
 
-    /// Whether some charged limit has a ban.
+    /// Whether the store decides the charges alone: no charged limit has bans or places.
     #[inline]
-    pub fn may_ban(&self) -> bool {
-        self.may_ban
+    pub fn is_plain(&self) -> bool {
+        !self.may_ban && !self.takes_places
     }
 
     /// The bans: each counts a refusal by its limit.

@@ -29,6 +29,10 @@ pub struct RequestDecision<'p, 'r> {
     phase: LimitPhase,
     /// What a log tells of its credential, which is not there to be looked at.
     logged: Option<CredentialCheck<'p>>,
+    /// What the limits of the last phase have ruled. Kept here, since moving it costs measurably.
+    ruling: Option<Ruling<'p>>,
+    /// The answer before the limits decide.
+    early: Option<EarlyAnswer>,
     request: RoutedRequest<'p, 'r>,
 }
 
@@ -54,9 +58,17 @@ pub enum FailureKind {
     Unchecked,
 }
 
-/// What the decision needs next.
+/// How a request is answered before its limits decide.
 #[derive(Debug)]
-pub enum Need<'p> {
+enum EarlyAnswer {
+    Response(EarlyResponse),
+    /// The answer of the service.
+    Service,
+}
+
+/// What the decision needs next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
     /// The store's decision on the charges of the request: [`RequestDecision::decided`].
     Store,
     /// The result of verifying the credential for this auth: [`RequestDecision::accepted`], [`RequestDecision::refused`] or
@@ -64,19 +76,19 @@ pub enum Need<'p> {
     Credential(AuthIndex),
     /// The body: [`RequestDecision::read`].
     Body,
-    /// Nothing.
-    Done(RequestVerdict<'p>),
+    /// Nothing: see [`RequestDecision::verdict`].
+    Done,
 }
 
 /// What is needed before a credential is checked that takes work to check.
-#[derive(Debug)]
-pub enum BeforeCheck<'p> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BeforeCheck {
     /// Nothing: it is checked.
     Check,
     /// What the store would decide on a wrong one, without charging: [`RequestDecision::looked`].
     Look,
     /// It is not checked.
-    Refuse(Need<'p>),
+    Refuse(Need),
 }
 
 /// The end of the decision.
@@ -124,7 +136,16 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
     #[inline]
     pub fn new(plan: &'p Plan, secret: &KeySecret, located: LocatedRequest<'p, 'r>, draw: u64) -> Self {
         let request = RoutedRequest::new(located);
-        Self { plan, secret: *secret, draw, phase: LimitPhase::Route, logged: None, request }
+        Self {
+            plan,
+            secret: *secret,
+            draw,
+            phase: LimitPhase::Route,
+            logged: None,
+            ruling: None,
+            early: None,
+            request,
+        }
     }
 
     /// The same request, as a log tells of its credential.
@@ -155,7 +176,7 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
 
     /// The first step.
     #[inline]
-    pub fn begin(&mut self, known: Known<'_>, observer: &mut impl DecisionObserver<'p>) -> Need<'p> {
+    pub fn begin(&mut self, known: Known<'_>, observer: &mut impl DecisionObserver<'p>) -> Need {
         let route = self.request.route;
         if route.limits_before_auth {
             return self.before_auth(known, observer);
@@ -176,18 +197,18 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         check: CredentialCheck<'p>,
         known: Known<'_>,
         observer: &mut impl DecisionObserver<'p>,
-    ) -> Need<'p> {
+    ) -> Need {
         match self.early_ban(known) {
-            Some(ruling) => self.ruled(&Outcome::default(), ruling, known, observer),
+            Some(ruling) => self.ruled_unasked(ruling, known, observer),
             None => self.checked(check, known, observer),
         }
     }
 
     /// Bans, and then the limits with `before_auth`.
     #[cold]
-    fn before_auth(&mut self, known: Known<'_>, observer: &mut impl DecisionObserver<'p>) -> Need<'p> {
+    fn before_auth(&mut self, known: Known<'_>, observer: &mut impl DecisionObserver<'p>) -> Need {
         if let Some(ruling) = self.early_ban(known) {
-            return self.ruled(&Outcome::default(), ruling, known, observer);
+            return self.ruled_unasked(ruling, known, observer);
         }
         self.phase = LimitPhase::BeforeAuth;
         self.request.charge(self.plan, &self.secret, |limit| limit.before_auth);
@@ -216,7 +237,7 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         check: CredentialCheck<'p>,
         known: Known<'_>,
         observer: &mut impl DecisionObserver<'p>,
-    ) -> Need<'p> {
+    ) -> Need {
         match check {
             CredentialCheck::Known(consumer) => {
                 self.accepted(CallerIdentity { consumer, granted: &[] }, known, observer)
@@ -232,7 +253,7 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         caller: CallerIdentity<'p>,
         known: Known<'_>,
         observer: &mut impl DecisionObserver<'p>,
-    ) -> Need<'p> {
+    ) -> Need {
         self.request.caller = caller;
         if self.request.route.reads_body {
             return Need::Body;
@@ -246,7 +267,7 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         failure: AuthFailure,
         known: Known<'_>,
         observer: &mut impl DecisionObserver<'p>,
-    ) -> Need<'p> {
+    ) -> Need {
         observer.unauthenticated(&self.request, failure);
         self.charge_failure(failure, FailureKind::Refused, known, observer)
     }
@@ -258,11 +279,11 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         refuses_credential: bool,
         known: Known<'_>,
         observer: &mut impl DecisionObserver<'p>,
-    ) -> Need<'p> {
+    ) -> Need {
         let failure = AuthFailure { auth, fault: CredentialFault::Answered };
         observer.unauthenticated(&self.request, failure);
         if !refuses_credential {
-            return Need::Done(RequestVerdict::Answered);
+            return self.end(EarlyAnswer::Service);
         }
         let failure = AuthFailure { fault: CredentialFault::Invalid, ..failure };
         self.charge_failure(failure, FailureKind::Answered, known, observer)
@@ -274,7 +295,7 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         kind: FailureKind,
         known: Known<'_>,
         observer: &mut impl DecisionObserver<'p>,
-    ) -> Need<'p> {
+    ) -> Need {
         self.phase = LimitPhase::Failures(failure, kind);
         match self.failure_charges(failure) {
             Some(charges) => {
@@ -291,14 +312,23 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
     }
 
     /// The limit on wrong credentials admits one more.
-    fn failed(&self, failure: AuthFailure, kind: FailureKind) -> Need<'p> {
+    fn failed(&mut self, failure: AuthFailure, kind: FailureKind) -> Need {
         match kind {
-            FailureKind::Refused => {
-                Need::Done(RequestVerdict::Early(EarlyResponse::Unauthenticated(failure)))
-            }
-            FailureKind::Answered => Need::Done(RequestVerdict::Answered),
+            FailureKind::Refused => self.end(EarlyAnswer::Response(EarlyResponse::Unauthenticated(failure))),
+            FailureKind::Answered => self.end(EarlyAnswer::Service),
             FailureKind::Unchecked => Need::Credential(failure.auth),
         }
+    }
+
+    /// The request is answered before its limits decide: also by what its driver found, such as a body that did not come.
+    #[cold]
+    pub fn reject(&mut self, reason: RejectReason) -> Need {
+        self.end(EarlyAnswer::Response(reason.into()))
+    }
+
+    fn end(&mut self, answer: EarlyAnswer) -> Need {
+        self.early = Some(answer);
+        Need::Done
     }
 
     /// To check the credential for this auth takes work, which the limit on wrong credentials bounds.
@@ -307,19 +337,19 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         auth: AuthIndex,
         known: Known<'_>,
         observer: &mut impl DecisionObserver<'p>,
-    ) -> BeforeCheck<'p> {
+    ) -> BeforeCheck {
         let failure = AuthFailure { auth, fault: CredentialFault::Invalid };
         let Some(charges) = self.failure_charges(failure) else { return BeforeCheck::Check };
         self.phase = LimitPhase::Failures(failure, FailureKind::Unchecked);
         self.request.charges = charges;
         match self.request.charges.rule_unasked(known) {
-            Some(ruling) => BeforeCheck::Refuse(self.ruled(&Outcome::default(), ruling, known, observer)),
+            Some(ruling) => BeforeCheck::Refuse(self.ruled_unasked(ruling, known, observer)),
             None => BeforeCheck::Look,
         }
     }
 
     /// What the store would decide on a wrong credential.
-    pub fn looked(&mut self, decisions: Result<Decisions, Unreachable>) -> BeforeCheck<'p> {
+    pub fn looked(&mut self, decisions: Result<Decisions, Unreachable>) -> BeforeCheck {
         let charges = &self.request.charges;
         match decisions {
             Ok(decisions) => match charges.admits(&decisions.into()) {
@@ -327,7 +357,7 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
                 false => BeforeCheck::Refuse(Need::Store),
             },
             Err(Unreachable) if charges.checks.iter().any(|check| check.limit.on_error == OnError::Deny) => {
-                BeforeCheck::Refuse(Need::Done(RequestVerdict::Early(RejectReason::unavailable().into())))
+                BeforeCheck::Refuse(self.reject(RejectReason::unavailable()))
             }
             Err(Unreachable) => BeforeCheck::Check,
         }
@@ -339,17 +369,17 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         content: &'r RequestContent,
         known: Known<'_>,
         observer: &mut impl DecisionObserver<'p>,
-    ) -> Need<'p> {
+    ) -> Need {
         self.request.seen.content = content;
         self.route_limits(known, observer)
     }
 
     #[inline]
-    fn route_limits(&mut self, known: Known<'_>, observer: &mut impl DecisionObserver<'p>) -> Need<'p> {
+    fn route_limits(&mut self, known: Known<'_>, observer: &mut impl DecisionObserver<'p>) -> Need {
         observer.authenticated(&self.request);
         self.phase = LimitPhase::Route;
         if let Err(reason) = self.request.assign(self.plan, self.draw) {
-            return Need::Done(RequestVerdict::Early(reason.into()));
+            return self.reject(reason);
         }
         self.request.charge(self.plan, &self.secret, |limit| !limit.before_auth);
         self.ask(known, observer)
@@ -357,9 +387,9 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
 
     /// Asks the store, unless what is known decides.
     #[inline]
-    fn ask(&mut self, known: Known<'_>, observer: &mut impl DecisionObserver<'p>) -> Need<'p> {
+    fn ask(&mut self, known: Known<'_>, observer: &mut impl DecisionObserver<'p>) -> Need {
         match self.request.charges.rule_unasked(known) {
-            Some(ruling) => self.ruled(&Outcome::default(), ruling, known, observer),
+            Some(ruling) => self.ruled_unasked(ruling, known, observer),
             None if self.request.charges.charges.is_empty() => {
                 self.decided(&Outcome::default(), known, observer)
             }
@@ -374,27 +404,38 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         outcome: &Outcome,
         known: Known<'_>,
         observer: &mut impl DecisionObserver<'p>,
-    ) -> Need<'p> {
-        let ruling = self.request.charges.rule(outcome, known);
-        self.ruled(outcome, ruling, known, observer)
+    ) -> Need {
+        self.ruling = Some(self.request.charges.rule(outcome, known));
+        self.ruled(outcome, known, observer)
     }
 
+    /// What is known has decided.
+    #[cold]
+    fn ruled_unasked(
+        &mut self,
+        ruling: Ruling<'p>,
+        known: Known<'_>,
+        observer: &mut impl DecisionObserver<'p>,
+    ) -> Need {
+        self.ruling = Some(ruling);
+        self.ruled(&Outcome::default(), known, observer)
+    }
+
+    /// The limits of the phase have ruled.
     #[inline]
     fn ruled(
         &mut self,
         outcome: &Outcome,
-        ruling: Ruling<'p>,
         known: Known<'_>,
         observer: &mut impl DecisionObserver<'p>,
-    ) -> Need<'p> {
-        let Self { phase, request, .. } = &*self;
-        observer.ruled(&Ruled { phase: *phase, request, outcome, ruling: &ruling, known });
-        match (ruling.verdict(), self.phase) {
-            (RequestVerdict::Admitted(..), LimitPhase::BeforeAuth) => {
-                self.admitted_before_auth(outcome, known, observer)
-            }
-            (RequestVerdict::Admitted(..), LimitPhase::Failures(failure, kind)) => self.failed(failure, kind),
-            (verdict, _) => Need::Done(verdict),
+    ) -> Need {
+        let Self { phase, request, ruling: Some(ruling), .. } = &*self else { return Need::Done };
+        observer.ruled(&Ruled { phase: *phase, request, outcome, ruling, known });
+        match *phase {
+            LimitPhase::Route => Need::Done,
+            _ if !ruling.admits() => Need::Done,
+            LimitPhase::BeforeAuth => self.admitted_before_auth(outcome, known, observer),
+            LimitPhase::Failures(failure, kind) => self.failed(failure, kind),
         }
     }
 
@@ -404,8 +445,20 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         outcome: &Outcome,
         known: Known<'_>,
         observer: &mut impl DecisionObserver<'p>,
-    ) -> Need<'p> {
+    ) -> Need {
         self.request.charges.before = self.request.charges.told(outcome, true);
         self.checked(self.check_credential(), known, observer)
+    }
+
+    /// The end of the decision, once nothing is needed.
+    #[inline]
+    pub fn verdict(&mut self) -> RequestVerdict<'p> {
+        match (self.early.take(), self.ruling.take()) {
+            (Some(EarlyAnswer::Response(response)), _) => RequestVerdict::Early(response),
+            (Some(EarlyAnswer::Service), _) => RequestVerdict::Answered,
+            (None, Some(ruling)) => ruling.verdict(),
+            // No step ends so.
+            (None, None) => RequestVerdict::Early(RejectReason::unverified().into()),
+        }
     }
 }

@@ -255,8 +255,7 @@ impl RequestContext {
                 DecisionLabel::Limited | DecisionLabel::ShadowLimited => true,
                 DecisionLabel::Exempt => continue,
                 DecisionLabel::StoreError => {
-                    let admitted = request.charges.admits(outcome);
-                    let Some(word) = unasked_word(used, outcome, admitted) else { continue };
+                    let Some(word) = unasked_word(used, outcome, ruling.admits()) else { continue };
                     self.plan.metrics.decided_locally(request.index, index, word);
                     matches!(word, LimitVerdict::Refused | LimitVerdict::RefusedInShadow)
                 }

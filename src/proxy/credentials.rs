@@ -17,7 +17,7 @@ use crate::auth::tokens::TokenVerification;
 use crate::auth::verification_pool::QueueFull;
 use crate::clock::now;
 use crate::plan::auth::AuthIndex;
-use crate::plan::decision::{BeforeCheck, Need, RequestDecision, RequestVerdict};
+use crate::plan::decision::{BeforeCheck, Need, RequestDecision};
 use crate::plan::reject_reason::RejectReason;
 use crate::plan::resolve::RoutedRequest;
 use crate::route::identity::Identity;
@@ -43,26 +43,23 @@ pub(super) async fn verify<'p>(
     plan: &'p WorkerPlan,
     index: AuthIndex,
     decision: &mut RequestDecision<'p, '_>,
-) -> Result<Verified, Need<'p>> {
+) -> Result<Verified, Need> {
     match plan.verification(index, &decision.request().request(), ctx.started) {
         Some(CredentialVerification::Remembered(identity)) => Ok(Verified::Accepted(identity)),
         Some(CredentialVerification::Forward(forward)) => {
             ask_service(ctx, plan, index, &forward, decision).await
         }
         Some(CredentialVerification::Token(token)) => {
-            let result = verify_token(ctx, plan, index, token, decision.request()).await?;
-            Ok(result.map_or(Verified::Wrong(None), Verified::Accepted))
+            match verify_token(ctx, plan, index, token, decision.request()).await {
+                Ok(result) => Ok(result.map_or(Verified::Wrong(None), Verified::Accepted)),
+                Err(reason) => Err(decision.reject(reason)),
+            }
         }
         Some(CredentialVerification::Password(password)) => {
             check_password(ctx, plan, index, password, decision).await
         }
-        None => Err(unverified()),
+        None => Err(decision.reject(RejectReason::unverified())),
     }
-}
-
-/// The credential cannot be verified at the moment.
-fn unverified<'p>() -> Need<'p> {
-    Need::Done(RequestVerdict::Early(RejectReason::unverified().into()))
 }
 
 /// Asks a service about a request. Once `failures` is used up, one with a credential is refused without that.
@@ -72,7 +69,7 @@ async fn ask_service<'p>(
     index: AuthIndex,
     forward: &ForwardAuth,
     decision: &mut RequestDecision<'p, '_>,
-) -> Result<Verified, Need<'p>> {
+) -> Result<Verified, Need> {
     let has_credential = {
         let question = decision.request().seen().question(plan, decision.request().route, ctx.started);
         if let Some(identity) = forward.find(&question) {
@@ -83,14 +80,17 @@ async fn ask_service<'p>(
     if has_credential {
         refuse_unchecked(ctx, plan, index, decision).await?;
     }
-    let request = decision.request();
-    match forward.ask(&request.seen().question(plan, request.route, ctx.started)).await {
+    let outcome = {
+        let request = decision.request();
+        forward.ask(&request.seen().question(plan, request.route, ctx.started)).await
+    };
+    match outcome {
         ForwardOutcome::Admitted(identity, cookies) => {
             ctx.cookies = cookie_lines(&cookies);
             Ok(Verified::Accepted(identity))
         }
         ForwardOutcome::Answered(answer) => Ok(Verified::Answered(answer)),
-        ForwardOutcome::Failed => Err(unverified()),
+        ForwardOutcome::Failed => Err(decision.reject(RejectReason::unverified())),
     }
 }
 
@@ -105,7 +105,7 @@ async fn refuse_unchecked<'p>(
     plan: &'p WorkerPlan,
     index: AuthIndex,
     decision: &mut RequestDecision<'p, '_>,
-) -> Result<(), Need<'p>> {
+) -> Result<(), Need> {
     let mut before = decision.before_check(index, plan.counters.known(ctx.started), ctx);
     if let BeforeCheck::Look = before {
         let charges = &decision.request().charges.charges;
@@ -120,13 +120,13 @@ async fn refuse_unchecked<'p>(
 }
 
 /// Verifies a token. One whose key is unknown waits for the issuer's newest keys.
-async fn verify_token<'p>(
+async fn verify_token(
     ctx: &RequestContext,
     plan: &WorkerPlan,
     index: AuthIndex,
     mut verification: TokenVerification,
     request: &RoutedRequest<'_, '_>,
-) -> Result<Result<Arc<Identity>, TokenFault>, Need<'p>> {
+) -> Result<Result<Arc<Identity>, TokenFault>, RejectReason> {
     let prepare = || match plan.verification(index, &request.request(), ctx.started) {
         Some(CredentialVerification::Token(token)) => Some(token),
         _ => None,
@@ -136,7 +136,7 @@ async fn verify_token<'p>(
         && verification.lacks_keys()
     {
         issuer.refresh(now()).await;
-        verification = prepare().filter(|newer| !newer.lacks_keys()).ok_or_else(unverified)?;
+        verification = prepare().filter(|newer| !newer.lacks_keys()).ok_or_else(RejectReason::unverified)?;
     }
     let mut result = run(ctx, verification).await?;
     if let (Err(TokenFault::UnknownKey), Some(issuer)) = (&result, issuer)
@@ -148,15 +148,15 @@ async fn verify_token<'p>(
     Ok(result)
 }
 
-async fn run<'p>(
+async fn run(
     ctx: &RequestContext,
     verification: TokenVerification,
-) -> Result<Result<Arc<Identity>, TokenFault>, Need<'p>> {
+) -> Result<Result<Arc<Identity>, TokenFault>, RejectReason> {
     if verification.is_quick() {
         return Ok(verification.run());
     }
     let verified = ctx.worker.shared.verification.run(move || verification.run()).await;
-    verified.map_err(|QueueFull| unverified())
+    verified.map_err(|QueueFull| RejectReason::unverified())
 }
 
 /// Checks a password in its client's turn. Once `failures` is used up, it is refused without a check.
@@ -166,20 +166,21 @@ async fn check_password<'p>(
     index: AuthIndex,
     password: PasswordCheck,
     decision: &mut RequestDecision<'p, '_>,
-) -> Result<Verified, Need<'p>> {
-    let full = |QueueFull| unverified();
+) -> Result<Verified, Need> {
     let shared = Arc::clone(&ctx.worker.shared);
     let lead = match shared.passwords.join(password.hash()).await {
         Join::Follows(result) => return Ok(result.map_or(Verified::Wrong(None), Verified::Accepted)),
         Join::Leads(lead) => lead,
     };
     let network = decision.request().request().client.network;
-    let turn = shared.passwords.turn(number(network)).await.map_err(full)?;
+    let turn = shared.passwords.turn(number(network)).await;
+    let turn = turn.map_err(|QueueFull| decision.reject(RejectReason::unverified()))?;
     if let Some(identity) = password.remembered() {
         return Ok(Verified::Accepted(identity));
     }
     refuse_unchecked(ctx, plan, index, decision).await?;
-    let result = shared.passwords.check(&lead, password).await.map_err(full)?;
+    let result = shared.passwords.check(&lead, password).await;
+    let result = result.map_err(|QueueFull| decision.reject(RejectReason::unverified()))?;
     Ok(result.map_or(Verified::Wrong(Some(turn)), Verified::Accepted))
 }
 

@@ -9,7 +9,6 @@ use super::forward_request::ForwardRequest;
 use super::request_context::RequestContext;
 use super::request_reader::RequestReader;
 use crate::auth::forward::ServiceAnswer;
-use crate::boxed_cold::boxed_cold;
 use crate::limit::units::Micros;
 use crate::plan::Route;
 use crate::plan::admission::{BindingLimit, Refusal, RefusalCause, RequestCharges};
@@ -101,23 +100,19 @@ impl<'p, 'r> RequestAction<'p, 'r> {
     }
 }
 
-/// Asks the store, with the time at which the request head was complete.
+/// Asks the store about a request whose limits have bans or places, with the time at which the request head was complete.
 /// `None`: the client left while the request waited for a place.
-pub(super) async fn decide(
+pub(super) async fn decide_otherwise(
     ctx: &mut RequestContext,
-    assessment: &RequestCharges<'_>,
+    charges: &RequestCharges<'_>,
     reader: &RequestReader,
 ) -> Option<Outcome> {
-    let charges = &assessment.charges;
-    if assessment.takes_places() {
-        return boxed_cold(|| take_turn(ctx, assessment, reader)).await;
+    if charges.takes_places() {
+        return take_turn(ctx, charges, reader).await;
     }
-    if assessment.may_ban() {
-        let bans = assessment.bans();
-        let request = StoreRequest { charges, bans: &bans };
-        return Some(boxed_cold(|| ctx.plan.counters.decide(request, ctx.started)).await);
-    }
-    Some(ctx.plan.counters.decide(StoreRequest::of(charges), ctx.started).await)
+    let bans = charges.bans();
+    let request = StoreRequest { charges: &charges.charges, bans: &bans };
+    Some(ctx.plan.counters.decide(request, ctx.started).await)
 }
 
 /// The same under concurrency limits: the request may wait for a place.

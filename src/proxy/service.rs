@@ -11,7 +11,7 @@ use bytes::{Buf as _, BytesMut};
 
 use super::buffer_pool::Buffers;
 use super::credentials::{Verified, verify};
-use super::decide::{OverLimitRequest, RequestAction, decide};
+use super::decide::{OverLimitRequest, RequestAction, decide_otherwise};
 use super::drain::drain;
 use super::fixed_response::{self, FixedAnswer, FixedForm};
 use super::forward_request::ForwardRequest;
@@ -40,6 +40,7 @@ use crate::plan::reject_reason::RejectReason;
 use crate::plan::resolve::{self, EarlyResponse, RouteLookup, RoutedRequest};
 use crate::route::content::RequestContent;
 use crate::route::identity::Identity;
+use crate::store::StoreRequest;
 use crate::telemetry::metrics::RequestOutcome;
 
 /// Serves the request with the head at the front of the buffer. The head was complete at `now`.
@@ -169,13 +170,21 @@ async fn judge<'p, 'r>(
     let mut need = decision.begin(plan.counters.known(ctx.started), ctx);
     loop {
         need = match need {
-            Need::Store => match decide(ctx, &decision.request().charges, reader).await {
-                Some(outcome) => {
-                    decision.decided(&outcome, plan.counters.known(ctx.started.plus(ctx.delay)), ctx)
+            Need::Store if decision.request().charges.is_plain() => {
+                let request = StoreRequest::of(&decision.request().charges.charges);
+                let outcome = plan.counters.decide(request, ctx.started).await;
+                decision.decided(&outcome, plan.counters.known(ctx.started), ctx)
+            }
+            Need::Store => {
+                let charges = &decision.request().charges;
+                match boxed_cold(|| decide_otherwise(ctx, charges, reader)).await {
+                    Some(outcome) => {
+                        decision.decided(&outcome, plan.counters.known(ctx.started.plus(ctx.delay)), ctx)
+                    }
+                    None => return RequestAction::GiveUp,
                 }
-                None => return RequestAction::GiveUp,
-            },
-            Need::Done(verdict) => return act(ctx, &mut decision, verdict, learned.answer, reader).await,
+            }
+            Need::Done => return act(ctx, &mut decision, learned.answer, reader).await,
             need => {
                 let (ctx, decision, learned) = (&mut *ctx, &mut decision, &mut learned);
                 let reader = &mut *reader;
@@ -202,8 +211,8 @@ async fn learn<'p, 'r>(
     findings: &Findings<'p, 'r>,
     decision: &mut RequestDecision<'p, 'r>,
     learned: &mut Learned,
-    need: Need<'p>,
-) -> Need<'p> {
+    need: Need,
+) -> Need {
     match need {
         Need::Credential(auth) => match verify(ctx, plan, auth, decision).await {
             Err(need) => need,
@@ -226,7 +235,7 @@ async fn learn<'p, 'r>(
         },
         Need::Body => match read_body(ctx, decision.request(), reader, findings).await {
             Ok(body) => decision.read(&body.content, plan.counters.known(ctx.started), ctx),
-            Err(reason) => Need::Done(RequestVerdict::Early(reason.into())),
+            Err(reason) => decision.reject(reason),
         },
         need => need,
     }
@@ -236,11 +245,10 @@ async fn learn<'p, 'r>(
 async fn act<'p, 'r>(
     ctx: &mut RequestContext,
     decision: &mut RequestDecision<'p, 'r>,
-    verdict: RequestVerdict<'p>,
     answer: Option<Arc<ServiceAnswer>>,
     reader: &RequestReader,
 ) -> RequestAction<'p, 'r> {
-    let (delay, tightest) = match verdict {
+    let (delay, tightest) = match decision.verdict() {
         RequestVerdict::Admitted(delay, tightest) => (delay, tightest),
         RequestVerdict::Refused(refusal, tightest) => {
             return RequestAction::refuse(ctx, decision, refusal, tightest);

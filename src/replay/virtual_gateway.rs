@@ -130,7 +130,7 @@ impl<'p> VirtualGateway<'p> {
         let (now, mut decided) = (logged.time, DecidedLimits::new(self.plan));
         let mut need = decision.begin(self.known(now), &mut decided);
         let mut outcome = Outcome::default();
-        let verdict = loop {
+        loop {
             need = match need {
                 Need::Store if decision.request().charges.takes_places() => {
                     return self.queue(number, logged, &mut decision, decided, sink);
@@ -148,9 +148,10 @@ impl<'p> VirtualGateway<'p> {
                 Need::Credential(_) => {
                     decision.accepted(CallerIdentity::default(), self.known(now), &mut decided)
                 }
-                Need::Done(verdict) => break verdict,
+                Need::Done => break,
             };
-        };
+        }
+        let verdict = decision.verdict();
         let request = decision.request();
         if let RequestVerdict::Admitted(delay, _) = &verdict {
             let (charges, at) = (&request.charges, now.plus(*delay));

@@ -136,6 +136,7 @@ impl Counters {
     #[inline]
     pub async fn decide(&self, request: StoreRequest<'_>, now: Timestamp) -> Outcome {
         match &self.location {
+            Location::Memory if request.bans.is_empty() => self.memory.decide(request.charges, now),
             Location::Memory => request.decide_in(&self.memory, &self.bans, now),
             Location::Shared(client) => match client.recall(request, now) {
                 Some(outcome) => outcome,

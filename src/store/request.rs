@@ -58,7 +58,6 @@ impl<'a> StoreRequest<'a> {
     }
 
     /// Decides the request in this process. A refusal is counted, and may begin a ban.
-    #[inline]
     pub fn decide_in(&self, memory: &MemoryStore, bans: &Bans, now: Timestamp) -> Outcome {
         let mut outcome = memory.decide(self.charges, now);
         if !self.bans.is_empty() {

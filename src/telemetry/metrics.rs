@@ -424,7 +424,7 @@ impl DecisionLabel {
             Ruling::Banned { ban, begun: false } => Some(ban.index),
             _ => None,
         };
-        let admitted = charges.admits(outcome);
+        let admitted = ruling.admits();
         let label = move |place: usize, used: &LimitCheck<'p>| match (banned, used.applicability) {
             (Some(_), Applicability::Exempt) => Some(Self::Exempt),
             (Some(banned), _) => (place == banned).then_some(Self::Limited),

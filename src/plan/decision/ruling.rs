@@ -25,6 +25,12 @@ pub enum Ruling<'p> {
 }
 
 impl<'p> Ruling<'p> {
+    /// Whether the limits admit the request.
+    #[inline]
+    pub fn admits(&self) -> bool {
+        matches!(self, Self::Decided(Admission { sentence: AdmissionDecision::Admit(_), .. }))
+    }
+
     /// What follows for the request.
     #[inline]
     pub fn verdict(self) -> RequestVerdict<'p> {
