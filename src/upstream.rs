@@ -200,28 +200,26 @@ impl UpstreamClient {
         let named = request.affinity.server.filter(|index| self.is_available(*index, now));
         let index = own.or(named).or_else(|| self.choose(request.affinity, &tried, now));
         let mut index = index.ok_or_else(|| Failed::untried(Failure::NoneHealthy))?;
-        let (mut fresh, mut was_stale, mut attempts, mut refusals) = (None, false, 0, 0);
+        // A byte has `reached` a server in any attempt.
+        let (mut fresh, mut was_stale, mut attempts, mut refusals, mut reached) = (None, false, 0, 0, false);
         loop {
             attempts += 1;
-            let pool = &self.pools[index];
-            let failed = |failure| Failed::at(pool, failure, attempts);
-            let (affinity, begun) = (request.affinity, now);
+            let (pool, affinity, begun) = (&self.pools[index], request.affinity, now);
+            let failed = |failure, reached| Failed { reached, ..Failed::at(pool, failure, attempts) };
             let connection = match self.connection(index, careful, fresh, timeout, request.own).await {
                 Ok(connection) => connection,
-                Err(Failure::Full) => return Err(failed(Failure::Full)),
+                Err(Failure::Full) => return Err(failed(Failure::Full, reached)),
                 Err(failure) => {
                     now = clock::now();
                     self.report_failure(index, failure, begun, now, &permit);
                     let other = self.retry_server(&mut tried, index, attempts, affinity, now);
-                    let other = other.ok_or_else(|| failed(failure))?;
+                    let other = other.ok_or_else(|| failed(failure, reached))?;
                     self.note_retry(index, RetryReason::Failed(failure));
                     (index, fresh, careful) = (other, None, true);
                     continue;
                 }
             };
-            if !connection.reused {
-                now = clock::now();
-            }
+            now = if connection.reused { now } else { clock::now() };
             let mut exchange = Exchange::new(request, connection, index, attempts, keeps_body, now);
             let failure = match poll_fn(|context| exchange.poll_head(context, timeout, timer)).await {
                 Ok(head) => {
@@ -230,15 +228,17 @@ impl UpstreamClient {
                         return Ok((exchange, head));
                     };
                     request = exchange.into_repeated(&head, self.upstream.idle_timeout);
-                    (index, fresh, careful, now) = (other, None, true, clock::now());
+                    (index, fresh, careful, now, reached) = (other, None, true, clock::now(), true);
                     continue;
                 }
                 Err(failure) => failure,
             };
             now = clock::now();
             self.report_unanswered(&exchange, failure, begun, now, &permit);
+            reached |= exchange.has_reached();
             if exchange.ending().is_refusal() {
-                (request, index) = boxed_cold(|| self.take_back(exchange, failure, &mut refusals)).await?;
+                let back = boxed_cold(|| self.take_back(exchange, failure, reached, &mut refusals));
+                (request, index) = back.await?;
                 // No attempt: the server has not processed the request.
                 (now, careful, attempts) = (clock::now(), true, attempts - 1);
                 continue;
@@ -248,10 +248,10 @@ impl UpstreamClient {
             let late = failure == Failure::Timeout && self.upstream.retry.timeout;
             let broken = late || matches!(failure, Failure::Reset | Failure::Tls);
             let unspent = if broken { exchange.into_retryable() } else { None };
-            request = unspent.ok_or_else(|| failed(failure))?;
+            request = unspent.ok_or_else(|| failed(failure, reached))?;
             if !stale {
                 let other = self.retry_server(&mut tried, index, attempts, affinity, now);
-                let next = other.ok_or_else(|| failed(failure))?;
+                let next = other.ok_or_else(|| failed(failure, reached))?;
                 self.note_retry(index, RetryReason::Failed(failure));
                 index = next;
             }
@@ -293,10 +293,12 @@ impl UpstreamClient {
         &self,
         exchange: Exchange<'r, U>,
         failure: Failure,
+        reached: bool,
         refusals: &mut u32,
     ) -> Result<(UpstreamRequest<'r, U>, usize), Failed> {
         let (index, is_busy) = (exchange.index(), exchange.ending() == AbortReason::Busy);
-        let failed = |failure| Failed::at(&self.pools[index], failure, exchange.attempts());
+        let attempts = exchange.attempts();
+        let failed = |failure| Failed { reached, ..Failed::at(&self.pools[index], failure, attempts) };
         *refusals += 1;
         if *refusals > MAX_REFUSALS {
             return Err(failed(Failure::Full));

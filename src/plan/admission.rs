@@ -346,9 +346,10 @@ impl<'a> RequestCharges<'a> {
             }
             Some(&(wait, longest)) => {
                 let violated = refused.iter().map(|(_, one)| &*one.policy.name).collect();
+                let over = RefusalCause::Over { cost: longest.cost, left: longest.decision.remaining };
                 let (wait, why) = match wait {
-                    Wait::After(span) => (Some(span), RefusalCause::Over),
-                    Wait::Never => (None, RefusalCause::Over),
+                    Wait::After(span) => (Some(span), over),
+                    Wait::Never => (None, over),
                     Wait::Unknown => (None, RefusalCause::InFlight),
                 };
                 let refusal = Refusal { limit: longest.limit, wait, jitter: Micros(0), violated, why };

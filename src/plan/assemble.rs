@@ -7,7 +7,7 @@ use super::admin::Admin;
 use super::auth::Auth;
 use super::log::Log;
 use super::template::{BodyTemplate, HeaderTemplate};
-use super::{Limit, Plan, Reject, Route, Server, StoreSettings, Trace, Upstream};
+use super::{Limit, Mode, Plan, Reject, Route, Server, StoreSettings, Trace, Upstream};
 use crate::route::RouteTable;
 use crate::route::guarded_headers::GuardedHeaders;
 
@@ -62,9 +62,9 @@ impl Plan {
             errors,
         } = sections;
         learn_of_limits(&mut routes, &limits);
-        if mark_settled(&mut limits, &routes) {
-            log.access.add_settled();
-        }
+        let settled = mark_settled(&mut limits, &routes);
+        let is_in_shadow = |limit: &Limit| limit.mode == Mode::Shadow || limit.trial.is_some();
+        log.access.add(settled, limits.iter().any(is_in_shadow));
         let forwards = auths.iter().filter_map(Auth::forward);
         let derived = Derived {
             guarded: GuardedHeaders::new(forwards.flat_map(|settings| &settings.headers)),

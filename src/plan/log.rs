@@ -56,21 +56,21 @@ impl AccessLog {
         }
     }
 
-    /// With the default fields, the fields of costs that are settled stand behind them.
-    pub(super) fn add_settled(&mut self) {
+    /// With the default fields, those of costs that are settled and of limits in shadow are there, too.
+    pub(super) fn add(&mut self, settled: bool, shadow: bool) {
         let (Self::Json(fields) | Self::Pretty(fields) | Self::Auto(fields)) = self else { return };
         if *fields == LogFields::default() {
-            *fields = LogFields::default_with_settled();
+            *fields = LogFields::default_with(settled, shadow);
         }
     }
 
-    /// As the file has it: fields that [`Self::add_settled`] adds are not in the file.
+    /// As the file has it: fields that [`Self::add`] adds are not in the file.
     pub fn as_written(&self) -> Self {
         let mut written = self.clone();
         let (Self::Json(fields) | Self::Pretty(fields) | Self::Auto(fields)) = &mut written else {
             return written;
         };
-        if *fields == LogFields::default_with_settled() {
+        if LogFields::defaults().contains(fields) {
             *fields = LogFields::default();
         }
         written
@@ -123,6 +123,7 @@ labels! {
         Reserved = "reserved",
         Settled = "settled",
         Settlement = "settlement",
+        Shadow = "shadow",
         Error = "error",
         TraceId = "trace_id",
         UserAgent = "user_agent",

@@ -252,11 +252,18 @@ impl RequestContext {
             self.count_tier(request, index, used, label);
             let refused = match label {
                 DecisionLabel::Allowed | DecisionLabel::Delayed => false,
-                DecisionLabel::Limited | DecisionLabel::ShadowLimited => true,
+                DecisionLabel::Limited => true,
+                DecisionLabel::ShadowLimited => {
+                    self.note_shadow(used.limit);
+                    true
+                }
                 DecisionLabel::Exempt => continue,
                 DecisionLabel::StoreError => {
                     let Some(word) = unasked_word(used, outcome, ruling.admits()) else { continue };
                     self.plan.metrics.decided_locally(request.index, index, word);
+                    if word == LimitVerdict::RefusedInShadow {
+                        self.note_shadow(used.limit);
+                    }
                     matches!(word, LimitVerdict::Refused | LimitVerdict::RefusedInShadow)
                 }
             };
@@ -266,6 +273,15 @@ impl RequestContext {
             (*limit.name).clone_into(&mut record.limit);
             record.decision = Some(DecisionLabel::StoreError);
             self.note_key(request, limit);
+        }
+    }
+
+    /// Notes a limit in shadow that would have refused the request.
+    #[cold]
+    fn note_shadow(&mut self, limit: &Limit) {
+        if let Some(record) = &mut self.record {
+            let comma = if record.shadow.is_empty() { "" } else { "," };
+            record.shadow.extend([comma, &*limit.name]);
         }
     }
 

@@ -327,7 +327,7 @@ async fn fail(
     ctx.note_failure(delivery.upstream, failed);
     // A body that breaks off is the client's doing: the backend has worked on it.
     if let Some(settlement) = ctx.settlement.as_mut().filter(|_| failed.failure != Failure::Upload) {
-        settlement.give_back();
+        if failed.reached { settlement.lose() } else { settlement.give_back() }
     }
     let word = failed.failure.as_str();
     let problem = match failed.failure {

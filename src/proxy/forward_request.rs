@@ -172,7 +172,8 @@ impl<'p> ForwardRequest<'p> {
     ) -> Failed {
         ctx.plan.metrics.failed_attempts(self.upstream, 1);
         let authority = Some(Arc::clone(exchange.authority()));
-        Failed { failure: Failure::Protocol, authority, attempts: exchange.attempts(), retry_after: None }
+        let attempts = exchange.attempts();
+        Failed { failure: Failure::Protocol, authority, attempts, retry_after: None, reached: true }
     }
 
     /// The PROXY protocol header of the request's connection, and the connections that began with such headers, if its

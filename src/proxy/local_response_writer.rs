@@ -11,6 +11,7 @@ use super::local_response::{
 use super::ratelimit_fields::{is_ratelimit, put_ratelimit};
 use super::upstream_head::{put_field, put_lines, put_number, put_status};
 use crate::auth::forward::ServiceAnswer;
+use crate::limit::units::Cost;
 use crate::plan::action::ErrorPages;
 use crate::plan::admission::{BindingLimit, Refusal, RefusalCause};
 use crate::plan::template::{BodyTemplate, TemplateValues};
@@ -323,12 +324,25 @@ fn put_detail(out: &mut BytesMut, refusal: &Refusal<'_>, seconds: Option<&str>) 
         _ if refusal.why == RefusalCause::Missing => {
             put_all(out, &["missing the key required by limit `", limit, "`"]);
         }
-        Some(seconds) => put_all(out, &["limit `", limit, "` is used up; retry after ", seconds, " s"]),
+        Some(seconds) => match refusal.why {
+            RefusalCause::Over { cost, left } if (1..u64::from(cost.units())).contains(&left) => {
+                put_short(out, limit, (cost, left), seconds);
+            }
+            _ => put_all(out, &["limit `", limit, "` is used up; retry after ", seconds, " s"]),
+        },
         None if refusal.why == RefusalCause::InFlight => {
             put_all(out, &["limit `", limit, "` allows no more requests at the same time"]);
         }
         None => put_all(out, &["the request costs more than limit `", limit, "` ever holds"]),
     }
+}
+
+/// The reason for the refusal of a request that costs more than is left.
+#[cold]
+fn put_short(out: &mut BytesMut, limit: &str, (cost, left): (Cost, u64), seconds: &str) {
+    let (mut of_cost, mut of_left) = (itoa::Buffer::new(), itoa::Buffer::new());
+    put_all(out, &["limit `", limit, "`: costs ", of_cost.format(cost.units()), ", "]);
+    put_all(out, &[of_left.format(left), " left; retry after ", seconds, " s"]);
 }
 
 /// The remaining time of a ban, in the largest unit of which it is more than one, rounded up.

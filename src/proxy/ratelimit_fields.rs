@@ -48,7 +48,7 @@ impl RequestContext {
     }
 }
 
-/// The standard headers of these policies, as header lines; `None` if there is no policy. `retry_after` bounds the reset of
+/// The standard headers of these policies, as header lines; `None` if there is no policy. `retry_after` is the reset of
 /// the binding one.
 #[cold]
 fn listed(
@@ -87,13 +87,12 @@ fn members(policy: &Policy) -> (&str, &str) {
     (quota.strip_prefix(POLICY).unwrap_or_default(), rest)
 }
 
-/// The seconds until more is available; `retry_after` bounds them. A place of a concurrency limit becomes free when
-/// another request ends, which is not known, unless a ban ends first.
+/// The seconds until more is available; of a refusal, until the same request is admitted (`retry_after`). A place of a
+/// concurrency limit becomes free when another request ends, which is not known, unless a ban ends first.
 fn reset(told: &BindingLimit<'_>, retry_after: Option<u64>) -> Option<u64> {
     let reset_after = told.decision.reset_after;
     let untimed = told.policy.algorithm.as_concurrency().is_some() && reset_after.0 == 0;
-    let reset = reset_after.seconds_rounded_up();
-    (!untimed).then(|| retry_after.map_or(reset, |seconds| reset.min(seconds)))
+    (!untimed).then(|| retry_after.unwrap_or(reset_after.seconds_rounded_up()))
 }
 
 /// Whether the gateway writes this header under `which`.
@@ -104,7 +103,7 @@ pub(super) fn is_ratelimit(which: RatelimitHeaders, name: &[u8]) -> bool {
     (which.has_standard() && standard()) || (which.has_legacy() && legacy())
 }
 
-/// Writes the rate-limit headers of the binding policy, or the standard ones as `listed`. `retry_after` bounds the reset
+/// Writes the rate-limit headers of the binding policy, or the standard ones as `listed`. `retry_after` is the reset
 /// of a refusal.
 pub(super) fn put_ratelimit(
     out: &mut BytesMut,

@@ -132,7 +132,7 @@ fn reason(refusal: &Refusal<'_>, tightest: Option<&BindingLimit<'_>>) -> Cow<'st
         }
         (RefusalCause::Unreadable(fault), _) => fault.to_string().into(),
         (RefusalCause::Repeated, _) => "a part of the key has several values".into(),
-        (RefusalCause::Over | RefusalCause::InFlight, Some(tightest)) => {
+        (RefusalCause::Over { .. } | RefusalCause::InFlight, Some(tightest)) => {
             format!("over {}", ShortDisplay(&tightest.policy.algorithm)).into()
         }
         _ => "a part of the key is missing".into(),

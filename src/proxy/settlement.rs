@@ -50,8 +50,10 @@ pub(crate) struct Settlement {
 /// How far the request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// It has not been forwarded, or no backend has answered it: it costs nothing.
+    /// It has not been forwarded, or has reached no backend: it costs nothing.
     Unanswered,
+    /// It has reached a backend, and was not answered: the backend may have worked on it.
+    Lost,
     /// It is with a backend, or its response is on its way.
     Answering,
 }
@@ -242,7 +244,13 @@ impl Settlement {
         self.settle(true);
     }
 
-    /// No backend has answered: everything is given back.
+    /// A backend that may have worked on the request has not answered it: nothing is measured.
+    pub(crate) fn lose(&mut self) {
+        self.progress = Progress::Lost;
+        self.settle(false);
+    }
+
+    /// The request has reached no backend: everything is given back.
     pub(crate) fn give_back(&mut self) {
         self.progress = Progress::Unanswered;
         self.settle(false);
@@ -274,6 +282,7 @@ impl Settlement {
                 let reserved = rule.cost.reserve;
                 let (units, result) = match self.progress {
                     Progress::Unanswered => (0, SettlementResult::NoAnswer),
+                    Progress::Lost => (rule.cost.missing, SettlementResult::Incomplete),
                     Progress::Answering => rule.result(&response),
                 };
                 SettledUnits { reserved, units, result }

@@ -187,9 +187,9 @@ labels! {
         Missing = "missing",
         /// By `missing`: a value is no number from 0 on.
         Unreadable = "unreadable",
-        /// The response is incomplete, and lacks a value: by `missing`, or by the values found if they are more.
+        /// The response is incomplete or never came, and lacks a value: by `missing`, or by the values found if they are more.
         Incomplete = "incomplete",
-        /// No backend has answered: all was given back.
+        /// The request has reached no backend: all was given back.
         NoAnswer = "no_answer",
     }
 }

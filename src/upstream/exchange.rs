@@ -182,14 +182,19 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
         }
     }
 
+    /// Whether the server may have worked on the request: a byte of it was written, and the server did not say that it has
+    /// not processed it.
+    pub(super) fn has_reached(&self) -> bool {
+        // TLS that fails while it sends does not report how many bytes it wrote.
+        let bytes_written = self.connection.stream().map_or(0, Stream::bytes_written);
+        (self.written || bytes_written != self.bytes_written) && !self.ending.is_refusal()
+    }
+
     /// Returns the request if it may be sent again: no byte of it was written; or it is idempotent, its body was not begun
     /// or is kept, and no byte of a response was received.
     pub(super) fn into_retryable(self) -> Option<UpstreamRequest<'r, U>> {
         let unanswered = self.is_repeatable_body() && !self.answered;
-        // TLS that fails while it sends does not report how many bytes it wrote.
-        let bytes_written = self.connection.stream().map_or(0, Stream::bytes_written);
-        let unsent = !self.written && bytes_written == self.bytes_written;
-        let untaken = unsent || unanswered || self.ending.is_refusal();
+        let untaken = unanswered || !self.has_reached();
         (self.intact && !self.broken && untaken).then(|| {
             self.request.answer.bytes.clear();
             self.request

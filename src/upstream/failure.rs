@@ -44,18 +44,20 @@ pub struct Failed {
     pub attempts: u32,
     /// The seconds after which the upstream is tried again, where that is known.
     pub retry_after: Option<u64>,
+    /// A server may have worked on the request: a byte of it was sent, and no server said that it was not processed.
+    pub reached: bool,
 }
 
 impl Failed {
     /// A failure before any server was tried.
     pub(super) fn untried(failure: Failure) -> Self {
-        Self { failure, authority: None, attempts: 0, retry_after: None }
+        Self { failure, authority: None, attempts: 0, retry_after: None, reached: false }
     }
 
     /// A failure of the last of these attempts, at the server of the pool.
     pub(super) fn at(pool: &EndpointPool, failure: Failure, attempts: u32) -> Self {
         let authority = Some(Arc::clone(pool.authority()));
-        Self { failure, authority, attempts, retry_after: None }
+        Self { failure, authority, attempts, retry_after: None, reached: false }
     }
 }
 

@@ -56,8 +56,13 @@ pub struct Refusal<'a> {
 /// Why a limit refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalCause {
-    /// The allowance is used up, or the cost exceeds the quota.
-    Over,
+    /// The allowance is used up, or is less than the cost.
+    Over {
+        /// The request's cost.
+        cost: Cost,
+        /// The units that are left.
+        left: u64,
+    },
     /// Too many requests are in flight: a place becomes free when one of them ends.
     InFlight,
     /// A part of the limit's key is missing: the request was not counted.

@@ -97,17 +97,27 @@ const NAMED_ONLY: [LogField; 5] =
 const OF_SETTLED: [LogField; 3] = [LogField::Reserved, LogField::Settled, LogField::Settlement];
 
 impl LogFields {
-    /// The fields of a file that names none, and has routes that settle costs.
-    pub fn default_with_settled() -> Self {
-        Self::of(LogField::ALL.into_iter().filter(|field| !NAMED_ONLY.contains(field)))
+    /// The fields of a file that names none: with those of costs that are settled, and of limits in shadow.
+    pub fn default_with(settled: bool, shadow: bool) -> Self {
+        let is_default = |field: &LogField| {
+            !NAMED_ONLY.contains(field)
+                && (settled || !OF_SETTLED.contains(field))
+                && (shadow || *field != LogField::Shadow)
+        };
+        Self::of(LogField::ALL.into_iter().filter(is_default))
+    }
+
+    /// All fields of files that name none.
+    pub fn defaults() -> [Self; 4] {
+        [(false, false), (true, false), (false, true), (true, true)]
+            .map(|(settled, shadow)| Self::default_with(settled, shadow))
     }
 }
 
 /// The fields of a file that names none.
 impl Default for LogFields {
     fn default() -> Self {
-        let is_default = |field: &LogField| !NAMED_ONLY.contains(field) && !OF_SETTLED.contains(field);
-        Self::of(LogField::ALL.into_iter().filter(is_default))
+        Self::default_with(false, false)
     }
 }
 

@@ -62,6 +62,8 @@ pub struct Record {
     pub cost: Option<u32>,
     /// The units reserved and settled, if the cost was settled after the response.
     pub settled: Option<SettledUnits>,
+    /// The limits in shadow that would have refused it, joined by commas.
+    pub shadow: String,
     /// Why tollgate itself responded, as one word: `connect`, `timeout`, …
     pub error: Option<&'static str>,
     /// The trace that the request belongs to, if requests are traced.
@@ -102,6 +104,7 @@ impl Default for Record {
             remaining: None,
             cost: None,
             settled: None,
+            shadow: String::new(),
             error: None,
             trace_id: None,
             key: String::new(),
@@ -116,8 +119,9 @@ impl Record {
     /// A default record with the memory of this one's texts.
     #[must_use]
     pub fn emptied(mut self) -> Self {
-        let Self { host, path, route, upstream, consumer, tier, request_id, limit, key, .. } = &mut self;
-        [host, path, route, upstream, consumer, tier, request_id, limit, key]
+        let Self { host, path, route, upstream, consumer, tier, request_id, limit, shadow, key, .. } =
+            &mut self;
+        [host, path, route, upstream, consumer, tier, request_id, limit, shadow, key]
             .into_iter()
             .for_each(String::clear);
         let Self { referer, user_agent, headers, .. } = &mut self;
@@ -125,15 +129,15 @@ impl Record {
         headers.clear();
         let Self { host, path, route, upstream, consumer, tier, request_id, .. } = self;
         let texts = Self { host, path, route, upstream, consumer, tier, request_id, ..Self::default() };
-        let Self { limit, key, referer, user_agent, headers, .. } = self;
-        Self { limit, key, referer, user_agent, headers, ..texts }
+        let Self { limit, shadow, key, referer, user_agent, headers, .. } = self;
+        Self { limit, shadow, key, referer, user_agent, headers, ..texts }
     }
 
-    /// Whether the request is logged even if only a sample is: a limit's decision other than "allowed", a response of
-    /// tollgate itself or a truncated one, or a 5xx.
+    /// Whether the request is logged even if only a sample is: a limit's decision other than "allowed", also in shadow, a
+    /// response of tollgate itself or a truncated one, or a 5xx.
     pub fn is_notable(&self) -> bool {
         let let_through = matches!(self.decision, None | Some(DecisionLabel::Allowed));
-        !let_through || self.error.is_some() || self.status.is_server_error()
+        !let_through || self.error.is_some() || self.status.is_server_error() || !self.shadow.is_empty()
     }
 }
 
@@ -202,6 +206,7 @@ fn put<M: SerializeMap>(line: &mut M, field: LogField, record: &Record) -> Resul
         LogField::Settlement => {
             line.serialize_entry(name, &record.settled.map(|settled| settled.result.as_str()))
         }
+        LogField::Shadow => line.serialize_entry(name, &said(&record.shadow)),
         LogField::Error => line.serialize_entry(name, &record.error),
         LogField::TraceId => line.serialize_entry(name, &record.trace_id.map(|id| id.to_string())),
         LogField::UserAgent => line.serialize_entry(name, &own_header(&record.user_agent)),

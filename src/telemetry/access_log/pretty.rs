@@ -14,9 +14,8 @@ use crate::telemetry::terminal::safe_text;
 /// The maximum number of characters of one field; the rest is cut off.
 const MAX_CHARS: usize = 200;
 
-/// The fields of a file that names none, without and with routes that settle costs.
-static DEFAULTS: LazyLock<[LogFields; 2]> =
-    LazyLock::new(|| [LogFields::default(), LogFields::default_with_settled()]);
+/// The fields of files that name none.
+static DEFAULTS: LazyLock<[LogFields; 4]> = LazyLock::new(LogFields::defaults);
 
 const RED: &str = "\u{1b}[31m";
 const GREEN: &str = "\u{1b}[32m";
@@ -72,13 +71,13 @@ fn reason(record: &Record) -> Option<String> {
     }
 }
 
-/// Whether the field follows as `name=value`. Of the default fields only the consumer and the settled cost do: the line
-/// would be too long.
+/// Whether the field follows as `name=value`. Of the default fields only the consumer, the settled cost and limits in
+/// shadow do: the line would be too long.
 fn is_extra(column: &LogColumn, fields_are_default: bool) -> bool {
     use LogField as F;
     match column {
         LogColumn::Field(field) if fields_are_default => {
-            matches!(field, F::Consumer | F::Reserved | F::Settled | F::Settlement)
+            matches!(field, F::Consumer | F::Reserved | F::Settled | F::Settlement | F::Shadow)
         }
         LogColumn::Field(
             F::Time | F::Method | F::Host | F::Path | F::Status | F::DurationMs | F::Client | F::Limit,
@@ -106,6 +105,7 @@ fn value(column: &LogColumn, record: &Record) -> Option<String> {
         F::Reserved => record.settled.map(|settled| settled.reserved.to_string()),
         F::Settled => record.settled.map(|settled| settled.units.to_string()),
         F::Settlement => record.settled.map(|settled| settled.result.as_str().to_owned()),
+        F::Shadow => said(&record.shadow).map(str::to_owned),
         F::TraceId => record.trace_id.map(|id| id.to_string()),
         F::UserAgent => own_header(&record.user_agent),
         F::Referer => own_header(&record.referer),

@@ -85,8 +85,20 @@ fn of_a_response_that_breaks_off_the_values_so_far_count() {
 }
 
 #[test]
-fn a_request_that_no_backend_answers_costs_nothing() {
-    let (backend, gateway) = start("");
+fn a_request_that_reaches_no_backend_costs_nothing() {
+    let (dead, _hold) = Backend::refusing();
+    let toml = metered(&format!("http://{dead}"), &[TOKENS], &a_day(1_000), "");
+    let gateway = Gateway::start(&toml);
+    begin(&gateway, 0, "d", "", &json("{\"total\":1}")).read().expect(502);
+    assert_eq!(used(&gateway, "d"), 0);
+    let line = gateway.access_log(1).remove(0);
+    assert_eq!(line["settlement"].as_str(), Some("no_answer"), "{line}");
+}
+
+/// The backend may have worked on it: otherwise whoever makes a backend slow or break off works for free.
+#[test]
+fn a_request_that_a_backend_does_not_answer_costs_what_is_missing() {
+    let (_backend, gateway) = start("");
     // A reset, no HTTP, and a body that is malformed from its first byte on.
     for (name, fields, response, status) in [
         ("a", "x-then: reset\r\n", &b""[..], 502),
@@ -94,22 +106,19 @@ fn a_request_that_no_backend_answers_costs_nothing() {
         ("c", "x-then: close\r\n", b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz", 502),
     ] {
         begin(&gateway, 0, name, fields, response).read().expect(status);
-        assert_eq!(used(&gateway, name), 0, "{name}");
+        assert_eq!(used(&gateway, name), 7, "{name}");
     }
     let line = gateway.access_log(1).remove(0);
-    assert_eq!(line["settlement"].as_str(), Some("no_answer"), "{line}");
-    drop(backend);
-    begin(&gateway, 0, "d", "", &json("{\"total\":1}")).read().expect(502);
-    assert_eq!(used(&gateway, "d"), 0);
+    assert_eq!(line["settlement"].as_str(), Some("incomplete"), "{line}");
 }
 
 #[test]
-fn a_response_that_comes_too_late_costs_nothing() {
+fn a_response_that_comes_too_late_costs_what_is_missing() {
     let backend = parrot();
     let toml = metered(&backend.url(), &[TOKENS], &a_day(1_000), "");
     let gateway = Gateway::start(&toml.replace("name = \"r0\"", "name = \"r0\"\ntimeout = \"100ms\""));
     begin(&gateway, 0, "a", "x-then: gate\r\n", b"|").read().expect(504);
-    assert_eq!(used(&gateway, "a"), 0);
+    assert_eq!(used(&gateway, "a"), 7);
 }
 
 /// However often a request is tried, it is charged once.

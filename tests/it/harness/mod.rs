@@ -50,6 +50,7 @@ mod redis_cluster;
 mod redis_sentinel;
 mod redis_tls;
 pub(crate) mod refusals;
+pub(crate) mod replayed;
 mod response;
 pub(crate) mod sample_request;
 pub(crate) mod script;

@@ -51,6 +51,26 @@ fn a_refusal_is_exactly_as_promised() {
     assert_eq!(backend.count(), 50);
 }
 
+/// Not that the limit is used up: something is left. What resets sooner is of no use to this request.
+#[test]
+fn a_request_that_costs_more_than_is_left_is_told_so() {
+    let backend = Backend::ok();
+    let limit =
+        "[limits.per-client]\nkey = \"ip\"\nalgorithm = \"token-bucket\"\nrate = \"10/h\"\nburst = 11";
+    let rest = format!("limits = [{{ name = \"per-client\", cost = 10 }}]\n{limit}");
+    let gateway = Gateway::start(&everything_to(&backend, &rest));
+    let mut client = Client::connect(gateway.addr());
+    client.get("/", "").expect(200);
+    let refusal = client.get("/", "").expect(429);
+    let wait: i64 = refusal.header("retry-after").and_then(|text| text.parse().ok()).expect("whole seconds");
+    assert!((3_235..=3_240).contains(&wait), "nine units, one every 360 s: {wait}");
+    let detail = format!("limit `per-client`: costs 10, 1 left; retry after {wait} s");
+    assert_eq!(refusal.json()["detail"], detail);
+    assert_eq!(refusal.header("x-ratelimit-reset"), Some(&*wait.to_string()));
+    let told = members(refusal.header("ratelimit").expect("numbers"));
+    assert_eq!(told, [member("per-client", &[("r", 1), ("t", wait)])]);
+}
+
 #[test]
 fn a_refused_head_request_has_no_body() {
     let backend = Backend::ok();

@@ -257,8 +257,9 @@ fn a_refusal_of_a_ban_shows_the_banned_limit() {
     get(&mut client, "/", "");
     let banned = get(&mut client, "/", "");
     assert_eq!((banned.status, banned.remaining()), (429, vec![("b", 0)]));
-    assert!((7_100..=7_200).contains(&banned.reset(0)), "{banned:?}");
-    assert!(banned.retry_after.is_some_and(|wait| banned.reset(0) <= wait), "{banned:?}");
+    // The ban lasts two hours, and what the request needs is there in a day.
+    assert!((86_000..=86_400).contains(&banned.reset(0)), "{banned:?}");
+    assert_eq!(banned.retry_after, Some(banned.reset(0)));
 }
 
 #[test]

@@ -2,13 +2,12 @@
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
-use std::process::Command;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::harness::{Gateway, binary};
+use crate::harness::Gateway;
+use crate::harness::replayed::{numbers, replay};
 
 /// Every algorithm, several keys, costs from the request, tiers, bans, shadow limits, several limits and rates on a route.
 /// Each limit refuses and admits many times, whether the machine serves a thousand requests a second or fifty thousand.
@@ -160,7 +159,7 @@ const BATCH: u32 = 500;
 
 /// The requests of one connection, pipelined. The sequence is fixed by its number.
 fn batch(number: u32, settles: bool) -> String {
-    let mut random = fastrand(number);
+    let mut random = numbers(number);
     let mut text = String::new();
     for index in 0..BATCH {
         let (user, client, tenant) = (random() % 30, random() % 40, random() % 12);
@@ -192,15 +191,6 @@ fn batch(number: u32, settles: bool) -> String {
     text
 }
 
-/// Numbers that look random; the same for the same seed.
-pub(super) fn fastrand(seed: u32) -> impl FnMut() -> u32 {
-    let mut state = u64::from(seed) * 2 + 1;
-    move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        u32::try_from(state >> 33).unwrap()
-    }
-}
-
 fn send(address: SocketAddr, batches: impl Iterator<Item = u32>, settles: bool) {
     for number in batches {
         let mut stream = TcpStream::connect(address).unwrap();
@@ -210,17 +200,6 @@ fn send(address: SocketAddr, batches: impl Iterator<Item = u32>, settles: bool) 
         std::io::copy(&mut reader, &mut std::io::sink()).unwrap();
         writer.join().unwrap().unwrap();
     }
-}
-
-pub(super) fn replay(folder: &Path, environment: &[(&str, &str)]) -> Value {
-    let output = Command::new(binary())
-        .args(["replay", "access.log", "-c", "gateway.toml", "--json"])
-        .envs(environment.iter().copied())
-        .current_dir(folder)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 /// The result of the replay, and the log.

@@ -13,8 +13,8 @@ use tollgate::config;
 use tollgate::explain::{ExplainRequest, explain};
 use tollgate::plan::Plan;
 
-use super::exact::{fastrand, replay};
 use crate::harness::api::good;
+use crate::harness::replayed::{numbers, replay};
 use crate::harness::{Backend, Body, Client, Gateway, Http2, Next};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
@@ -356,7 +356,7 @@ fn compare(seed: u32) {
         exchange.write(format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n"));
         Next::KeepAlive
     });
-    let mut draw = Draw(Box::new(fastrand(seed)));
+    let mut draw = Draw(Box::new(numbers(seed)));
     let (toml, plan) = file(&mut draw, folder.path(), &door);
     std::fs::write(folder.path().join("gateway.toml"), &toml).expect("a file");
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs();

@@ -82,7 +82,7 @@ fn lines_are_aligned_and_say_why() {
 fn settled_costs_follow_where_a_route_settles() {
     let settled = SettledUnits { reserved: 2_000, units: 532, result: SettlementResult::Measured };
     let record = || Record { settled: Some(settled), cost: Some(2_000), ..record() };
-    let fields = LogFields::default_with_settled();
+    let fields = LogFields::default_with(true, false);
     assert_eq!(
         written(AccessLog::Pretty(fields.clone()), PLAIN, [record(), self::record()]),
         "23:59:59.999 200    1.2 ms 192.0.2.1       GET     example.com/a?b=c reserved=2000 settled=532 settlement=measured\n\

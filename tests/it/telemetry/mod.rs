@@ -12,6 +12,7 @@ mod program_log;
 mod samples;
 mod scrape;
 mod settled_costs;
+mod shadow;
 mod trace_context;
 mod trace_export;
 mod trace_life;
