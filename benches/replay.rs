@@ -56,6 +56,7 @@ fn read(path: PathBuf) -> u64 {
         format: LogFormat::Auto,
         map: None,
         host: Some("example.com".to_owned()),
+        trusted_proxies: Vec::new(),
         reorder: Micros(60_000_000),
         from: None,
         to: None,

@@ -6,8 +6,16 @@ use tollgate::log_reader::request::LoggedRequest;
 use tollgate::log_reader::{FieldMap, LogFormat, LogOptions, ProblemKind, read_line};
 
 fn read(line: &[u8], format: LogFormat, map: Option<FieldMap>) -> Result<LoggedRequest, Option<ProblemKind>> {
-    let options =
-        LogOptions { inputs: Vec::new(), format, map, host: None, reorder: Micros(0), from: None, to: None };
+    let options = LogOptions {
+        inputs: Vec::new(),
+        format,
+        map,
+        host: None,
+        trusted_proxies: Vec::new(),
+        reorder: Micros(0),
+        from: None,
+        to: None,
+    };
     let found = read_line(line, &options);
     if let Ok(request) = &found {
         assert_one_head(&request.head);

@@ -81,7 +81,8 @@ impl LogArguments {
             );
         }
         let Self { format, map, host, reorder, from, to, .. } = self.clone();
-        Ok(LogOptions { inputs, format, map, host, reorder, from, to })
+        let trusted_proxies = Vec::new();
+        Ok(LogOptions { inputs, format, map, host, trusted_proxies, reorder, from, to })
     }
 }
 

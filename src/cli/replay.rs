@@ -52,7 +52,7 @@ pub(super) struct ReplayArguments {
 /// Replays logs through the configuration `file`.
 pub(super) fn run(file: &Path, arguments: &ReplayArguments) -> ExitCode {
     let files: Vec<_> = [Some(file), arguments.against.as_deref()].into_iter().flatten().collect();
-    let options = match arguments.logs.options(&files) {
+    let mut options = match arguments.logs.options(&files) {
         Ok(options) => options,
         Err(message) => return fault(MISTAKE, message),
     };
@@ -60,6 +60,7 @@ pub(super) fn run(file: &Path, arguments: &ReplayArguments) -> ExitCode {
         Ok(plans) => plans,
         Err(report) => return refuse(&report),
     };
+    options.trusted_proxies.clone_from(&plan.server.client.trusted_proxies);
     let interrupted = match logs::interruptible() {
         Ok(interrupted) => interrupted,
         Err(error) => return fault(FAILED, format_args!("cannot wait for Ctrl-C: {error}")),

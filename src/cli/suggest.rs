@@ -73,7 +73,7 @@ struct Found {
 /// Proposes limits for the routes of the configuration `file`. If it is not named and not there, for all requests
 /// together.
 pub(super) fn run(file: &Path, is_named: bool, arguments: &SuggestArguments) -> ExitCode {
-    let options = match arguments.logs.options(&[file]) {
+    let mut options = match arguments.logs.options(&[file]) {
         Ok(options) => options,
         Err(message) => return fault(MISTAKE, message),
     };
@@ -85,6 +85,7 @@ pub(super) fn run(file: &Path, is_named: bool, arguments: &SuggestArguments) -> 
         Ok(loaded) => loaded.plan,
         Err(report) => return refuse(&report),
     };
+    options.trusted_proxies.clone_from(&plan.server.client.trusted_proxies);
     let found = match read(&plan, &options, arguments) {
         Ok(found) => found,
         Err(status) => return status,

@@ -48,22 +48,40 @@ fn split_time(line: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((before, rest.get(..close)?, rest.get(close + 1..)?))
 }
 
-/// `client identity user`, or `host:port client identity user`. A user may have blanks.
+/// `client identity user`, or `host:port client identity user`. A user may have blanks. In place of a client there may be
+/// a list, `192.0.2.7, 10.0.0.1`, where the header of a proxy is logged.
 fn read_client<'l>(before: &'l [u8], fields: &mut LineFields<'l>) {
     let mut rest = before;
-    let first = word(&mut rest);
-    fields.client = client(first.raw());
+    let first = hops(&mut rest);
+    set_client(first, fields);
     let behind_first = rest;
+    let second = hops(&mut rest);
     // A name with a port never is an address, but an address with a port may be a host.
-    let second = client(word(&mut rest).raw());
-    if second.is_some() && (fields.client.is_none() || first.raw().contains(&b':')) {
-        fields.client = second;
-        fields.host = first.known().map(|host| host.part(without_default_port(host.raw())));
+    let may_be_host = !is_list(first) && (fields.client.is_none() || first.contains(&b':'));
+    if may_be_host && (is_list(second) || client(second).is_some()) {
+        set_client(second, fields);
+        let host = LoggedText::plain(first);
+        fields.host = host.known().map(|host| host.part(without_default_port(host.raw())));
     } else {
         rest = behind_first;
-        word(&mut rest);
     }
+    word(&mut rest);
     fields.consumer = LoggedText::escaped(blanks(rest)).known().filter(|user| user.raw() != br#""""#);
+}
+
+fn set_client<'l>(text: &'l [u8], fields: &mut LineFields<'l>) {
+    (fields.client, fields.hops) = if is_list(text) { (None, Some(text)) } else { (client(text), None) };
+}
+
+fn is_list(text: &[u8]) -> bool {
+    text.contains(&b',')
+}
+
+/// Takes the next word from the text, and those behind it for as long as a word ends with a comma.
+fn hops<'l>(rest: &mut &'l [u8]) -> &'l [u8] {
+    let text = blanks(rest);
+    while word(rest).raw().ends_with(b",") {}
+    text.get(..text.len() - rest.len()).unwrap_or_default()
 }
 
 fn without_default_port(host: &[u8]) -> &[u8] {
@@ -144,6 +162,26 @@ mod tests {
             let fields = read_line(&line).unwrap();
             assert_eq!(fields.client, "192.0.2.7".parse().ok());
             assert_eq!(text(fields.host).as_deref(), Some(host));
+        }
+    }
+
+    #[test]
+    fn a_list_of_addresses_in_place_of_the_clients_is_read() {
+        let rest = COMBINED.split_once("frank ").unwrap().1;
+        for (front, hops) in [
+            ("192.0.2.13, 198.51.100.3 - -", "192.0.2.13, 198.51.100.3"),
+            ("192.0.2.13,198.51.100.3 - -", "192.0.2.13,198.51.100.3"),
+            ("unknown, 2001:db8::1, 10.0.0.1 - -", "unknown, 2001:db8::1, 10.0.0.1"),
+        ] {
+            for (host, front) in
+                [(None, front.to_owned()), (Some("www.example.com"), format!("www.example.com:80 {front}"))]
+            {
+                let line = format!("{front} {rest}");
+                let fields = read_line(&line).unwrap();
+                assert_eq!((fields.client, fields.hops), (None, Some(hops.as_bytes())), "{line}");
+                assert_eq!(text(fields.host).as_deref(), host, "{line}");
+                assert!(text(fields.consumer).is_none() && fields.status == Some(200), "{line}");
+            }
         }
     }
 

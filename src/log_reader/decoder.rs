@@ -1,5 +1,9 @@
 //! From a line to a request, with what is counted on the way.
 
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
 use super::field_map::FieldMap;
 use super::fields::{KnownFields, LineFields, OwnFields};
 use super::format::LineFormat;
@@ -9,6 +13,7 @@ use super::problems::{LogProblems, ProblemKind};
 use super::request::{LinePlace, LoggedRequest, OwnRecord};
 use super::spill::LineKey;
 use super::text::LoggedText;
+use super::time::client;
 use crate::limit::units::Timestamp;
 
 /// 1990-01-01.
@@ -23,6 +28,7 @@ pub(super) struct LineDecoder {
     format: Option<LineFormat>,
     map: Option<FieldMap>,
     host: Option<String>,
+    trusted_proxies: Vec<IpNet>,
     from: Option<Timestamp>,
     to: Option<Timestamp>,
     pub(super) request: LoggedRequest,
@@ -59,6 +65,7 @@ impl LineDecoder {
             format: mapped.or_else(|| LineFormat::of(options.format)),
             map: options.map.clone(),
             host: options.host.clone(),
+            trusted_proxies: options.trusted_proxies.clone(),
             from: options.from,
             to: options.to,
             request: LoggedRequest::default(),
@@ -156,6 +163,9 @@ impl LineDecoder {
             result = other.read(line, None, &mut fields);
         }
         result?;
+        if let Some(hops) = fields.hops {
+            fields.client = last_untrusted(hops, &self.trusted_proxies);
+        }
         let request = &mut self.request;
         write_head(&mut request.head, &fields, self.host.as_deref())?;
         // In these formats the operator chooses the fields; a log without clients can be read.
@@ -173,6 +183,21 @@ impl LineDecoder {
         fill(request, &fields);
         Ok(())
     }
+}
+
+/// The client of a list of addresses, as the gateway finds it: the last that is no trusted proxy. The walk ends before an
+/// item that is no address. `None`: the last item is none.
+fn last_untrusted(hops: &[u8], trusted_proxies: &[IpNet]) -> Option<IpAddr> {
+    let is_trusted = |address: &IpAddr| trusted_proxies.iter().any(|network| network.contains(address));
+    let mut last = None;
+    for hop in hops.rsplit(|byte| *byte == b',') {
+        let Some(address) = client(hop) else { break };
+        last = Some(address);
+        if !is_trusted(&address) {
+            break;
+        }
+    }
+    last
 }
 
 /// Everything but time, place and head.

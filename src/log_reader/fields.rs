@@ -30,6 +30,8 @@ pub(super) struct LineFields<'l> {
     pub(super) user_agent: Option<LoggedText<'l>>,
     pub(super) referer: Option<LoggedText<'l>>,
     pub(super) consumer: Option<LoggedText<'l>>,
+    /// A list of addresses in place of the client's, as proxies wrote it.
+    pub(super) hops: Option<&'l [u8]>,
     pub(super) headers: SmallVec<[HeaderField<'l>; 8]>,
     pub(super) own: Option<OwnFields<'l>>,
 }

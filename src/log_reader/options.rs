@@ -3,6 +3,8 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
+use ipnet::IpNet;
+
 use super::field_map::FieldMap;
 use crate::labels::labels;
 use crate::limit::units::{Micros, Timestamp};
@@ -18,6 +20,8 @@ pub struct LogOptions {
     pub map: Option<FieldMap>,
     /// The host of lines that have none.
     pub host: Option<String>,
+    /// The proxies of the plan: of a list of addresses in place of a client's, the last one that is none of them counts.
+    pub trusted_proxies: Vec<IpNet>,
     /// How much later than its successors a line of a stream may come: a pipe is read once, so it is not sorted first.
     pub reorder: Micros,
     /// Requests that arrived before are left out.

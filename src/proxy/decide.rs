@@ -13,7 +13,7 @@ use crate::limit::units::Micros;
 use crate::plan::Route;
 use crate::plan::admission::{BindingLimit, Refusal, RefusalCause, RequestCharges};
 use crate::plan::auth::CredentialFault;
-use crate::plan::decision::{LimitPhase, RequestDecision};
+use crate::plan::decision::{FailureKind, LimitPhase, RequestDecision};
 use crate::plan::reject_reason::RejectReason;
 use crate::plan::resolve::EarlyResponse;
 use crate::store::{InTurn, Outcome, StoreRequest};
@@ -93,7 +93,8 @@ impl<'p, 'r> RequestAction<'p, 'r> {
         decision: &RequestDecision<'p, 'r>,
         answer: Option<Arc<ServiceAnswer>>,
     ) -> Self {
-        if let LimitPhase::Failures(failure, _) = decision.phase() {
+        // Other answers refuse no credential.
+        if let LimitPhase::Failures(failure, FailureKind::Answered) = decision.phase() {
             ctx.credential_refused(failure, None);
         }
         answer.map_or_else(|| Self::Early(RejectReason::unverified().into()), Self::Relay)

@@ -182,6 +182,7 @@ fn others(last: &Plan, next: &Plan, lines: &mut Vec<String>) {
     log.shown("sample", last.log.sample.share(), next.log.sample.share());
     Subject::new("store".to_owned(), lines).hidden("settings", &last.store.shared, &next.store.shared);
     Subject::new("trace".to_owned(), lines).hidden("settings", &last.trace, &next.trace);
+    Subject::new("errors".to_owned(), lines).hidden("pages", &last.errors, &next.errors);
 }
 
 /// The number of networks on each side; a change of equally many is named without them: lists may be long.
@@ -354,11 +355,14 @@ mod tests {
             ("100/h", "100/31day", &["limit per-client: rate 100/h → 100/31day", AFRESH]),
             ("100/h", "100/month", &["limit per-client: rate 100/h → 100/month", AFRESH]),
             ("100/h\"", "100/h\"\ntrial = 0.05", &["limit per-client: trial none → 5 %"]),
+            ("100/h\"", "100/h\"\nbefore_auth = true", &["limit per-client: before_auth false → true"]),
+            ("key = \"ip\"", "key = \"ip\"\nfold = \"lower\"", &["limit per-client: fold none → lower"]),
             ("100/h\"", "100/h\"\nmax_keys = 500", &["limit per-client: max_keys none → 500"]),
             ("100/h\"", "100/h\"\nretry_jitter = \"5s\"", &["limit per-client: retry_jitter none → 5s"]),
             ("upstream = \"a\"", "upstream = \"b\"", &["route /api/*: upstream a → b"]),
             ("9001", "9002", &["upstream b: servers 127.0.0.1:9001 → 127.0.0.1:9002"]),
             ("=one", "=two", &["limit per-client: exempt changed"]),
+            ("[upstreams]", "[errors]\n404 = { body = \"gone\" }\n[upstreams]", &["errors: pages changed"]),
             ("path = \"/y\"", "path = \"/z\"", &["route /y removed", "route /z added"]),
             ("limits = [\"per-client\"]", "", &["route /api/*: limits per-client → none"]),
         ] {

@@ -15,6 +15,8 @@ use super::state::{LostContact, TopDialog, TopState};
 use super::table::{DataTable, TableRow, Tone};
 use super::views::TopView;
 
+#[cfg(test)]
+pub(super) use overview::chart_title;
 pub(super) use overview::totals;
 
 /// The keys that the last line names.

@@ -7,7 +7,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::{Color, Modifier};
 use serde_json::json;
 
-use super::draw::{Palette, draw};
+use super::draw::{Palette, chart_title, draw};
 use super::reader::{ChangeKind, KeyChange, KeyOrder, ReadError};
 use super::reports::KeyState;
 use super::snapshot::GatewaySnapshot;
@@ -136,6 +136,13 @@ fn press(state: &mut TopState, keys: &str) -> TopEffect {
 
 fn target(id: &str, text: &str) -> KeyTarget {
     KeyTarget { limit: "per-client".to_owned(), path: id.to_owned(), text: text.to_owned() }
+}
+
+#[test]
+fn no_digit_of_a_number_is_cut() {
+    let title = |width| chart_title("admitted 92/s".to_owned(), "140", width);
+    assert_eq!(title(22), "admitted 92/s, max 140");
+    assert_eq!(title(21), "admitted 92/s");
 }
 
 #[test]

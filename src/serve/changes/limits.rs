@@ -42,6 +42,9 @@ pub(super) fn limit(subject: &mut Subject<'_>, last: &Limit, next: &Limit) {
     subject.shown("key", &last.key, &next.key);
     subject.written("missing", last.key.missing, next.key.missing);
     subject.hidden("repeated", &last.key.repeated, &next.key.repeated);
+    subject.hidden("unreadable", &last.key.unreadable_is_missing, &next.key.unreadable_is_missing);
+    let fold = |limit: &Limit| if limit.key.folds_case { "lower" } else { "" };
+    subject.shown("fold", fold(last), fold(next));
     subject.written("mode", last.mode, next.mode);
     let share = |limit: &Limit| limit.trial.map_or_else(String::new, |trial| trial.percent());
     subject.shown("trial", share(last), share(next));

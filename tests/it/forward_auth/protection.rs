@@ -117,6 +117,22 @@ fn redirects_count_as_failures_once_for_each_credential_that_the_file_names() {
     get_with(gateway.addr(), "/", "cookie: theme=dark\r\n").expect(302);
 }
 
+/// Whether or not a limit would bound wrong ones.
+#[test]
+fn an_answer_that_refuses_no_credential_counts_as_none() {
+    let (backend, door) = (Backend::ok(), redirecting());
+    let gateway = guarded(&backend, &door, &format!("{WRONG}\n[admin]\nlisten = \"127.0.0.1:0\""));
+    for status in ["404 Not Found", "503 Away"] {
+        let fields = format!("authorization: Bearer a\r\nx-status: {status}\r\n");
+        get_with(gateway.addr(), "/", &fields).expect(status[..3].parse().expect("a number"));
+    }
+    let invalid = gateway.metric("tollgate_auth_total", &["result=\"invalid\""]);
+    assert!(invalid.abs() < 0.5, "{invalid}");
+    get_with(gateway.addr(), "/", "authorization: Bearer a\r\nx-status: 401 No\r\n").expect(401);
+    let invalid = gateway.metric("tollgate_auth_total", &["result=\"invalid\""]);
+    assert!((invalid - 1.0).abs() < 0.5, "{invalid}");
+}
+
 #[test]
 fn a_401_counts_for_the_cookies_that_the_file_names_alone() {
     let (backend, door) = (Backend::ok(), redirecting());

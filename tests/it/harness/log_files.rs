@@ -24,6 +24,7 @@ pub(crate) fn options(files: &[PathBuf]) -> LogOptions {
         format: LogFormat::Auto,
         map: None,
         host: None,
+        trusted_proxies: Vec::new(),
         reorder: Micros(60_000_000),
         from: None,
         to: None,

@@ -3,9 +3,9 @@
 use std::ops::ControlFlow;
 
 use tollgate::limit::units::{Micros, Timestamp};
-use tollgate::log_reader::{FieldMap, LogFormat, LogReader, ProblemKind};
+use tollgate::log_reader::{FieldMap, LogFormat, LogOptions, LogReader, ProblemKind};
 
-use crate::harness::log_files::{address, head, options, read, sample};
+use crate::harness::log_files::{ReadLogs, address, head, options, read, sample};
 
 #[test]
 fn combined_lines_are_read() {
@@ -33,6 +33,39 @@ fn common_lines_and_virtual_hosts_are_read() {
     assert_eq!(head(common), "GET /apache_pb.gif HTTP/1.0\r\n\r\n");
     assert_eq!(head(with_host), "HEAD / HTTP/1.1\r\nhost: www.example.com\r\nuser-agent: curl/8.5.0\r\n\r\n");
     assert_eq!(with_host.bytes_out, Some(0));
+}
+
+/// As the gateway finds it in the header of a proxy.
+#[test]
+fn of_a_list_of_addresses_the_last_that_is_no_trusted_proxy_is_the_client() {
+    let rest = "- - [10/Oct/2000:13:55:36 +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"";
+    let lines = [
+        "192.0.2.13, 198.51.100.3",
+        "192.0.2.13, 198.51.100.3, 10.0.0.1",
+        "192.0.2.13, unknown, 10.0.0.1",
+        "10.0.0.2, 10.0.0.1",
+        "192.0.2.7",
+        "192.0.2.13, unknown",
+    ];
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("access.log");
+    let text: String = lines.iter().map(|front| format!("{front} {rest}\n")).collect();
+    std::fs::write(&file, text).expect("a file");
+    let read_with = |trusted: &str| {
+        let trusted_proxies = trusted.split_whitespace().map(|network| network.parse().expect("a network"));
+        read(LogOptions {
+            trusted_proxies: trusted_proxies.collect(),
+            ..options(std::slice::from_ref(&file))
+        })
+    };
+    let clients = |log: &ReadLogs| log.requests.iter().map(|request| request.client).collect::<Vec<_>>();
+    let log = read_with("10.0.0.0/8");
+    let expected = ["198.51.100.3", "198.51.100.3", "10.0.0.1", "10.0.0.2", "192.0.2.7"].map(address);
+    assert_eq!((clients(&log), log.problems.count(ProblemKind::NoClient)), (expected.to_vec(), 1));
+    assert!(log.requests.iter().all(|request| !head(request).contains("host:")), "none is a virtual host");
+    let log = read_with("");
+    let expected = ["198.51.100.3", "10.0.0.1", "10.0.0.1", "10.0.0.1", "192.0.2.7"].map(address);
+    assert_eq!((clients(&log), log.problems.count(ProblemKind::NoClient)), (expected.to_vec(), 1));
 }
 
 #[test]

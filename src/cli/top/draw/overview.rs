@@ -62,10 +62,17 @@ fn draw_charts(frame: &mut Frame<'_>, area: Rect, lists: &SampleLists, palette: 
         let values = lists.values(name);
         let max = values.iter().flatten().copied().fold(0.0, f64::max);
         let label = name.trim_end_matches("_ms");
-        let text = format!("{label} {}{unit}, max {}", maybe(lists.last(name)), rate(max));
+        let now = format!("{label} {}{unit}", maybe(lists.last(name)));
+        let text = chart_title(now, &rate(max), title.width.into());
         frame.render_widget(Line::styled(text, palette.style(tone)), title);
         frame.render_widget(sparkline(values, palette.style(tone)), chart);
     }
+}
+
+/// The number of now, with the largest where there is room for all of it: a number whose last digit is cut is another one.
+pub(in crate::cli::top) fn chart_title(now: String, max: &str, width: usize) -> String {
+    let long = format!("{now}, max {max}");
+    if long.chars().count() <= width { long } else { now }
 }
 
 /// The newest second is at the right.
