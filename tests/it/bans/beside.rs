@@ -34,6 +34,21 @@ fn a_shadow_limit_bans_no_client_and_counts() {
     );
 }
 
+/// Also where the limit itself would admit the requests again.
+#[test]
+fn what_a_ban_in_shadow_would_refuse_is_counted() {
+    let gateway = start(&format!("{TWO}mode = \"shadow\"\n"), THREE);
+    let counted = |decision: &str| {
+        let decision = format!("decision=\"{decision}\"");
+        gateway.metric("tollgate_decisions_total", &["limit=\"x\"", &decision])
+    };
+    (0..5).for_each(|_| assert_eq!(meet(&gateway, "a"), Met::Admitted));
+    assert_eq!(bans(&gateway), 1);
+    good(&gateway, "DELETE limits/x/keys/a", "");
+    assert_eq!((meet(&gateway, "a"), bans(&gateway)), (Met::Admitted, 1));
+    assert_eq!((counted("allowed"), counted("shadow_limited")), (2.0, 4.0));
+}
+
 #[test]
 fn a_ban_by_hand_is_independent_of_refusals() {
     let gateway = start(TWO, "{ after = 3, within = \"10min\", for = \"1s\" }");

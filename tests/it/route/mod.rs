@@ -11,5 +11,6 @@ mod pattern;
 mod pure;
 mod regex;
 mod spelling;
+mod steps;
 mod table;
 mod unreachable;
