@@ -15,6 +15,14 @@ use super::{Http2Codec, Reset, Role, State};
 
 /// A peer with this round trip or a longer one needs a larger window for the same rate.
 const FAR: Duration = Duration::from_millis(2);
+/// What the windows of all streams of a connection hold together, beyond which they stay as they began: a few streams have
+/// large windows, and many that nobody reads hold little. Many streams need no large ones for the same rate in all.
+const SHARED_WINDOW: u32 = 1 << 20;
+
+/// The window that one of this many streams may have.
+fn shared_window(streams: usize) -> u32 {
+    SHARED_WINDOW / u32::try_from(streams.max(1)).unwrap_or(u32::MAX)
+}
 
 /// The peer has reset the stream, its connection is lost, or its window stays closed for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,12 +109,13 @@ impl StreamHandle {
             if let Some(stream) = state.streams.get_mut(id) {
                 stream.unreleased = stream.unreleased.saturating_sub(bytes);
             }
+            let share = shared_window(state.streams.active());
             if let Some(stream) = state.streams.get_mut(id).filter(|stream| stream.is_receiving()) {
-                let max = if state.round_trip >= Some(FAR) {
-                    state.stream_windows.1
-                } else {
-                    state.stream_windows.1 / 2
+                let max = match state.round_trip >= Some(FAR) {
+                    true => state.stream_windows.1,
+                    false => state.stream_windows.1 / 2,
                 };
+                let max = max.min(share);
                 let wanted = max.saturating_sub(stream.receive_window.size());
                 let more = wanted.min(state.max_grown - state.grown);
                 if more > 0 && !is_scarce() {

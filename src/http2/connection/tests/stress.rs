@@ -253,13 +253,16 @@ fn an_upload_that_is_not_read_leaves_half_of_the_window_to_others() {
     assert!(read > 1 << 20, "{read} bytes of the other passed");
 }
 
-/// Bytes of DATA that a client may send before more are released, once it was released all that it had.
-async fn window_at(round_trip: Duration) -> u32 {
+/// Bytes of DATA that a client with this many streams may send on one before more are released, once it was released all
+/// that it had.
+async fn window_at(round_trip: Duration, streams: u32) -> u32 {
     let settings = LocalSettings { stream_window: 8 << 10, ..SETTINGS };
     let mut peer = Peer::client(&settings);
     tokio::time::advance(round_trip).await;
     peer.send(kind::SETTINGS, flag::ACK, 0, &[]);
-    peer.send(kind::HEADERS, flag::END_HEADERS, 1, POST);
+    for stream in 0..streams {
+        peer.send(kind::HEADERS, flag::END_HEADERS, 1 + 2 * stream, POST);
+    }
     peer.send(kind::DATA, 0, 1, &[0; 8 << 10]);
     peer.frames();
     let (stream, mut read) = (peer.stream(0), BytesMut::new());
@@ -274,10 +277,18 @@ async fn window_at(round_trip: Duration) -> u32 {
 /// A reader that stalls holds a whole window. So the window is as large as the round trip needs.
 #[tokio::test(start_paused = true)]
 async fn the_window_of_a_body_that_is_read_grows_with_the_round_trip() {
-    assert_eq!(window_at(Duration::from_micros(100)).await, 32 << 10);
-    assert_eq!(window_at(Duration::from_millis(1)).await, 32 << 10);
-    assert_eq!(window_at(Duration::from_millis(2)).await, 64 << 10);
-    assert_eq!(window_at(Duration::from_millis(80)).await, 64 << 10);
+    assert_eq!(window_at(Duration::from_micros(100), 1).await, 32 << 10);
+    assert_eq!(window_at(Duration::from_millis(1), 1).await, 32 << 10);
+    assert_eq!(window_at(Duration::from_millis(2), 16).await, 64 << 10);
+    assert_eq!(window_at(Duration::from_millis(80), 1).await, 64 << 10);
+}
+
+/// Many readers that stall hold a megabyte together, or what their streams began with.
+#[tokio::test(start_paused = true)]
+async fn many_streams_share_what_one_may_have() {
+    let far = Duration::from_millis(80);
+    assert_eq!([window_at(far, 32).await, window_at(far, 64).await], [32 << 10, 16 << 10]);
+    assert_eq!(window_at(far, 100).await, (1 << 20) / 100);
 }
 
 /// Room beyond the window would wait empty for a reader that stalls.
