@@ -114,6 +114,8 @@ struct State {
     receive_window: ReceiveWindow,
     /// Frames not sent yet.
     outbound: BytesMut,
+    /// The socket has not accepted all of `outbound` yet: no more bytes of bodies are added.
+    blocked: bool,
     /// The maximum of these that are replies to control frames, in bytes.
     replies: usize,
     /// The peer wants a smaller dynamic table: the next header block has to announce it.
@@ -206,6 +208,7 @@ impl Http2Codec {
             max_header_list: settings.max_header_list,
             receive_window: ReceiveWindow::new(settings.connection_window),
             outbound,
+            blocked: false,
             replies: 0,
             table_update: false,
             send_window: SendWindow::new(DEFAULT_WINDOW),

@@ -199,7 +199,11 @@ impl Download {
                 let sent = whole - rest.len();
                 from.advance(sent);
                 self.passed(sent);
-                ready!(polled).map_err(|StreamLost| RelayError::Client)?;
+                let Poll::Ready(sent_all) = polled else {
+                    exchange.wait_for_client();
+                    return Poll::Pending;
+                };
+                sent_all.map_err(|StreamLost| RelayError::Client)?;
                 if last {
                     return Poll::Ready(Ok(()));
                 }
@@ -211,8 +215,11 @@ impl Download {
                     settlement.scan();
                 }
                 // Bytes that the client has no room for are left in the backend's socket.
-                let room =
-                    ready!(stream.poll_room(context, BODY_READ)).map_err(|StreamLost| RelayError::Client)?;
+                let Poll::Ready(room) = stream.poll_room(context, BODY_READ) else {
+                    exchange.wait_for_client();
+                    return Poll::Pending;
+                };
+                let room = room.map_err(|StreamLost| RelayError::Client)?;
                 ready!(self.poll_more(context, exchange, deadline, room))?;
             }
         }
@@ -310,8 +317,11 @@ impl Download {
                 straight = 0;
             }
             if outbound.len() + straight > 0 {
-                let written = writer.poll_write(context, outbound, &inbound[..straight]);
-                let written = ready!(written).map_err(|_| RelayError::Client)?;
+                let Poll::Ready(written) = writer.poll_write(context, outbound, &inbound[..straight]) else {
+                    exchange.wait_for_client();
+                    return Poll::Pending;
+                };
+                let written = written.map_err(|_| RelayError::Client)?;
                 self.begun |= written > 0;
                 let head = written.min(outbound.len());
                 outbound.advance(head);

@@ -103,6 +103,11 @@ impl ResponseBuffer {
     pub fn fields(&self, head: &ResponseHead) -> Fields<'_> {
         Fields::new(&self.bytes[..head.length], &self.spans)
     }
+
+    /// Moves the bytes to a buffer of their size, or frees the buffer if there are none.
+    pub fn compact(&mut self) {
+        self.bytes = BytesMut::from(&self.bytes[..]);
+    }
 }
 
 /// How long a connection is kept after the response with this head; `None`: it is closed.
@@ -430,6 +435,14 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
     /// The received part of the response.
     pub fn answer(&mut self) -> &mut ResponseBuffer {
         self.request.answer
+    }
+
+    /// The client reads nothing for now: what a server of HTTP/2 has sent meanwhile waits in one more buffer, so this one
+    /// takes no more memory than it needs.
+    pub fn wait_for_client(&mut self) {
+        if self.connection.http2().is_some() {
+            self.request.answer.compact();
+        }
     }
 
     /// The request's body.

@@ -12,12 +12,17 @@ use super::{Http2Codec, KEPT_BUFFER, MAX_OUTBOUND, Role, SCARCE_OUTBOUND, State}
 
 /// The least that each of many streams may send before the next one.
 const MIN_SHARE: usize = 2 << 10;
+/// Room for control frames in the buffer of a connection whose socket accepts nothing, in bytes.
+const CONTROL_FRAMES: usize = 128;
 
 impl Http2Codec {
     /// Sends pending frames. Returns whether the socket has accepted all.
     pub(super) fn poll_send(&self, context: &mut Context<'_>, state: &mut State) -> bool {
         let flushed = match self.poll_flush(context, state) {
-            Poll::Pending => false,
+            Poll::Pending => {
+                state.block();
+                false
+            }
             Poll::Ready(Ok(())) => {
                 state.drained();
                 true
@@ -46,8 +51,19 @@ impl Http2Codec {
 }
 
 impl State {
+    /// The socket accepts no more bytes for now. Those that wait take no more memory than their number, with room for a
+    /// few control frames.
+    fn block(&mut self) {
+        if !std::mem::replace(&mut self.blocked, true) {
+            let mut waiting = BytesMut::with_capacity(self.outbound.len() + CONTROL_FRAMES);
+            waiting.extend_from_slice(&self.outbound);
+            self.outbound = waiting;
+        }
+    }
+
     /// The socket has accepted all bytes.
     fn drained(&mut self) {
+        self.blocked = false;
         self.replies = 0;
         if self.streams.is_empty() || self.outbound.capacity() > KEPT_BUFFER {
             self.outbound = BytesMut::new();
@@ -78,8 +94,12 @@ impl State {
         }
     }
 
-    /// Bytes of DATA for which the connection has room.
+    /// Bytes of DATA for which the connection has room. The bytes of a stream whose client reads nothing wait once, here
+    /// or in the window of its backend.
     fn free_room(&self) -> usize {
+        if self.blocked {
+            return 0;
+        }
         let max = if is_scarce() { SCARCE_OUTBOUND } else { MAX_OUTBOUND };
         self.send_window.available().min(max.saturating_sub(self.outbound.len()))
     }

@@ -2,12 +2,21 @@
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
+use h2::server::{Builder, SendResponse};
+use http::Response;
 use rustix::process::{Resource, getrlimit};
 use socket2::{Domain, Socket, Type};
 
-use crate::harness::{Authority, Backend, Client, Gateway, binary, everything_to};
+use crate::harness::frames::{Frames, WINDOW_UPDATE, get};
+use crate::harness::servers::over_http2;
+use crate::harness::{
+    Authority, Backend, Client, Gateway, Http2Backend, binary, eventually, everything_to, send_all,
+};
 
 /// Files of this process and of the gateway that are no client's.
 const OTHERS: u64 = 1_000;
@@ -115,4 +124,64 @@ fn a_flood_is_borne_where_memory_is_scarce() {
     idle.last_mut().expect("many").get("/", "").expect(200);
     heads[0].exchange("\r\nhost: test\r\n\r\n").expect(200);
     drop(taken);
+}
+
+/// The most that a client may cost that reads nothing of a response from an HTTP/2 server.
+const STALLED_KIB: f64 = 64.0;
+/// Many, so that the pages of the runtime weigh little.
+const STALLED: u32 = 300;
+
+/// Sends 20 MiB as far as it is accepted, and counts the parts.
+async fn send_parts(mut respond: SendResponse<Bytes>, sent: Arc<AtomicUsize>) {
+    let mut body = respond.send_response(Response::new(()), false).expect("the gateway waits for it");
+    let part = Bytes::from(vec![b'x'; 16 << 10]);
+    for _ in 0..1280 {
+        send_all(&mut body, part.clone(), false).await;
+        sent.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The gateway holds no more than [`STALLED_KIB`] for each of the clients, once the allocator has returned what only passed
+/// through.
+fn stalled_clients_cost_little<T>(connect: impl Fn(&Gateway) -> T) {
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&sent);
+    let backend =
+        Http2Backend::start(Builder::new(), move |_, respond| send_parts(respond, Arc::clone(&counted)));
+    let server = "[server]\nwrite_timeout = \"5min\"\nmax_connections_per_client = 5000\n";
+    let gateway = Gateway::start(&format!("{}{server}", over_http2(&[&backend.url()], "", "")));
+    let first = connect(&gateway);
+    let before = gateway.resident_kib();
+    let stalled: Vec<T> = (0..STALLED).map(|_| connect(&gateway)).collect();
+    let mut last = 0;
+    eventually("the server to be held up", || {
+        std::thread::sleep(Duration::from_millis(500));
+        let now = sent.load(Ordering::Relaxed);
+        (now > 0 && now == std::mem::replace(&mut last, now)).then_some(())
+    });
+    let each = || gateway.resident_kib().saturating_sub(before) as f64 / f64::from(STALLED);
+    println!("{:.1} KiB each", each());
+    eventually("little memory for each", || (each() <= STALLED_KIB).then_some(()));
+    drop((first, stalled));
+}
+
+#[test]
+fn a_client_of_http_1_that_reads_nothing_costs_less_than_64_kib() {
+    stalled_clients_cost_little(|gateway| {
+        let mut client = Client::connect_narrow(gateway.addr(), 4096);
+        client.write("GET / HTTP/1.1\r\nhost: test\r\n\r\n");
+        client
+    });
+}
+
+/// Its windows have room for the whole response.
+#[test]
+fn a_client_of_http_2_that_reads_nothing_costs_less_than_64_kib() {
+    stalled_clients_cost_little(|gateway| {
+        let client = Client::connect_narrow(gateway.addr(), 4096);
+        let mut frames = Frames::over(client, &[(4, 100 << 20)]);
+        frames.send(WINDOW_UPDATE, 0, 0, &(100_u32 << 20).to_be_bytes());
+        frames.request(1, &get("/", &[]));
+        frames
+    });
 }
