@@ -8,21 +8,34 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{Sleep, sleep_until};
 
 use crate::limit::units::{Micros, Timestamp};
+use crate::limit::wall_clock::{self, SystemWallClock, WallTime};
 
-/// A source of [`Timestamp`]s.
+/// A change of the wall clock's offset from which on it is a step, in µs. Readings that belong together differ by less.
+const MIN_STEP: i64 = 1_000;
+/// How often the clocks are read again where the process was interrupted between readings.
+const READINGS: usize = 5;
+/// The least that the machine is suspended for, in µs: shorter differences come from the readings.
+const MIN_SUSPEND: u64 = 10_000;
+
+/// A source of [`Timestamp`]s and of [`WallTime`].
 #[derive(Debug)]
 pub enum Clock {
-    /// Wall time at start plus monotonic elapsed time: it never runs backwards, whatever NTP does.
+    /// The time since the process started, after the wall time of that moment; and the wall clock as it is now.
     System {
         /// The monotonic reading at start.
         started: Instant,
         /// The wall time at start.
         at_start: Timestamp,
+        /// How long the machine was suspended since then, in µs: the monotonic clock stands meanwhile.
+        suspended: AtomicU64,
+        /// The time that the machine had been suspended at start.
+        suspended_before: Micros,
     },
-    /// A clock that tests set by hand.
+    /// A clock that tests set by hand: both times are the same.
     Manual(AtomicU64),
 }
 
@@ -30,9 +43,12 @@ impl Clock {
     /// The system's clock, from now on.
     #[expect(clippy::disallowed_methods, reason = "this is the one place that reads a clock")]
     pub fn system() -> Self {
-        // If the machine's clock is before 1970, time counts from 1970.
-        let at_start = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self::System { started: Instant::now(), at_start: Timestamp(micros(at_start).0) }
+        Self::System {
+            at_start: Timestamp(system_time().0),
+            started: Instant::now(),
+            suspended: AtomicU64::new(0),
+            suspended_before: suspended(),
+        }
     }
 
     /// A clock that stands at `at` until it is moved.
@@ -44,10 +60,19 @@ impl Clock {
     #[expect(clippy::disallowed_methods, reason = "this is the one place that reads a clock")]
     pub fn now(&self) -> Timestamp {
         match self {
-            Self::System { started, at_start } => {
-                at_start.plus(micros(Instant::now().saturating_duration_since(*started)))
+            Self::System { started, at_start, suspended, .. } => {
+                let elapsed = micros(Instant::now().saturating_duration_since(*started));
+                at_start.plus(elapsed).plus(Micros(suspended.load(Ordering::Relaxed)))
             }
             Self::Manual(at) => Timestamp(at.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// The wall time now.
+    pub fn wall_now(&self) -> WallTime {
+        match self {
+            Self::System { .. } => system_time(),
+            Self::Manual(at) => WallTime(at.load(Ordering::Relaxed)),
         }
     }
 
@@ -55,11 +80,39 @@ impl Clock {
     /// present one is returned.
     pub fn instant(&self, at: Timestamp) -> tokio::time::Instant {
         match self {
-            Self::System { started, at_start } => {
-                (*started + Duration::from_micros(at.since(*at_start).0)).into()
+            Self::System { started, at_start, suspended, .. } => {
+                let elapsed = at.since(at_start.plus(Micros(suspended.load(Ordering::Relaxed))));
+                (*started + Duration::from_micros(elapsed.0)).into()
             }
             Self::Manual(_) => now(),
         }
+    }
+
+    /// Counts the time that the machine was suspended, and notes in `wall_clock` where the wall clock stands now. Returns
+    /// by how many µs it was stepped, if it was.
+    pub fn follow(&self, wall_clock: &SystemWallClock) -> Option<i64> {
+        let Self::System { suspended: counted, suspended_before, .. } = self else { return None };
+        let all = suspended().0.saturating_sub(suspended_before.0);
+        if all >= counted.load(Ordering::Relaxed) + MIN_SUSPEND {
+            counted.store(all, Ordering::Relaxed);
+        }
+        let (at, offset) = self.offset();
+        let step = offset - wall_clock.offset();
+        if step.abs() < MIN_STEP {
+            return None;
+        }
+        wall_clock.step(at, offset);
+        Some(step)
+    }
+
+    /// Wall time less timestamp in µs, from readings as close together as possible.
+    fn offset(&self) -> (Timestamp, i64) {
+        let read = |_| {
+            let (before, wall, after) = (self.now(), system_time(), self.now());
+            (after.since(before), before, wall.0.cast_signed() - before.0.cast_signed())
+        };
+        let closest = (0..READINGS).map(read).min_by_key(|(apart, ..)| *apart);
+        closest.map_or((self.now(), wall_clock::system().offset()), |(_, at, offset)| (at, offset))
     }
 
     /// Moves a manual clock forward; the system's clock stays as it is.
@@ -70,9 +123,26 @@ impl Clock {
     }
 }
 
+/// The wall clock's reading. If it is before 1970, it counts as 1970.
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads a clock")]
+fn system_time() -> WallTime {
+    WallTime(micros(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()).0)
+}
+
+/// How long the machine has been suspended since it started: CLOCK_BOOTTIME, which runs meanwhile, less CLOCK_MONOTONIC.
+fn suspended() -> Micros {
+    let read = |id| micros(Duration::try_from(clock_gettime(id)).unwrap_or_default());
+    let apart = |_| {
+        let (monotonic, boot) = (read(ClockId::Monotonic), read(ClockId::Boottime));
+        boot.0.saturating_sub(monotonic.0)
+    };
+    // An interruption between the readings makes them differ more.
+    Micros((0..READINGS).map(apart).min().unwrap_or(0))
+}
+
 /// The kernel's monotonic clock, as service managers compare it: since the machine's start.
 pub fn monotonic() -> Micros {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let time = clock_gettime(ClockId::Monotonic);
     micros(Duration::try_from(time).unwrap_or_default())
 }
 

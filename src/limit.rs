@@ -6,7 +6,7 @@
 //!
 //! The caller passes the time. A `now` before the time of the state's last charge is replaced by that time: it grants
 //! nothing, and a charge counts at that time. Waits count from `now` nevertheless. A time past 2^53 µs (the year 2255)
-//! is replaced by 2^53.
+//! is replaced by 2^53. Windows of a clock or a calendar also depend on where the wall clock stands (`wall_clock`).
 
 mod algorithms;
 pub mod ban;
@@ -27,6 +27,7 @@ pub mod sliding_window;
 pub mod span;
 pub mod token_bucket;
 pub mod units;
+pub mod wall_clock;
 
 pub use algorithms::{Algorithm, State};
 use algorithms::{Chosen as _, each};
@@ -229,7 +230,7 @@ impl Algorithm {
         match self.calendar() {
             None => self.window(),
             Some(calendar) => {
-                let (start, end) = calendar.window(now);
+                let (start, end) = calendar.window(wall_clock::system().wall_time(now));
                 end.since(start)
             }
         }

@@ -39,7 +39,8 @@ use rustls::ServerConfig;
 
 use crate::labels::labels;
 use crate::limit::Algorithm;
-use crate::limit::units::{Micros, Timestamp};
+use crate::limit::units::Micros;
+use crate::limit::wall_clock::WallTime;
 use crate::measure::JsonPointer;
 use crate::route::client::{AddressRules, ClientRule};
 use crate::route::exemptions::Exemptions;
@@ -176,7 +177,7 @@ pub struct ListenerTls {
     /// Whether clients are asked for a certificate.
     pub asks_clients: bool,
     /// When the first of the gateway's certificates expires.
-    pub first_expiry: Timestamp,
+    pub first_expiry: WallTime,
 }
 
 impl PartialEq for ListenerTls {

@@ -5,6 +5,7 @@
 
 mod announce;
 mod changes;
+mod clock_steps;
 mod descriptors;
 mod issuers;
 mod reload;
@@ -262,6 +263,7 @@ impl Running {
         supervisor.ready(&reloader.status());
         tokio::spawn(reloader.run(due));
         tokio::spawn(sampler::run(Arc::clone(&shared)));
+        tokio::spawn(clock_steps::run(Arc::clone(&shared)));
         let watchdog = tokio::spawn(supervisor.clone().keep_watchdog());
         let admin = admin.map(|admin| tokio::spawn(admin.run(Arc::clone(&shared))));
         let end =

@@ -92,6 +92,7 @@ fn dates(unit: CalendarUnit) -> Box<dyn Iterator<Item = Date>> {
 mod tests {
     use super::*;
     use crate::limit::units::{Cost, Rate, Timestamp as Moment};
+    use crate::limit::wall_clock::WallTime;
     use crate::limit::{Algorithm, Align, State, Verdict, Wait};
 
     /// A moment as in `2026-03-29T02:30:00Z`.
@@ -102,9 +103,9 @@ mod tests {
 
     /// The window of a moment: its begin, and its length in hours.
     fn window(unit: CalendarUnit, zone: &str, moment: &str) -> (String, u64) {
-        let (start, end) = calendar(unit, zone).expect(zone).window(at(moment));
+        let (start, end) = calendar(unit, zone).expect(zone).window(WallTime(at(moment).0));
         let begin = Timestamp::from_microsecond(i64::try_from(start.0).expect("in range")).expect("in range");
-        assert!(start <= at(moment) && at(moment) < end, "{moment} in {start:?}..{end:?}");
+        assert!(start.0 <= at(moment).0 && at(moment).0 < end.0, "{moment} in {start:?}..{end:?}");
         (begin.to_string(), end.since(start).0 / 3_600_000_000)
     }
 
@@ -174,13 +175,13 @@ mod tests {
     #[test]
     fn the_edges_near_a_moment_are_those_around_its_window() {
         let days = calendar(CalendarUnit::Day, "UTC").expect("UTC");
-        let near = days.near(at("2026-11-25T12:00:00Z"));
+        let near = days.near(WallTime(at("2026-11-25T12:00:00Z").0));
         let first = at("2026-11-24T00:00:00Z").0;
         assert_eq!(
             near.iter().map(|edge| (edge.0 - first) / 86_400_000_000).collect::<Vec<_>>(),
             [0, 1, 2, 3]
         );
-        for end in [Moment(0), Moment(EXACT - 1), Moment(EXACT), Moment(u64::MAX)] {
+        for end in [0, EXACT - 1, EXACT, u64::MAX].map(WallTime) {
             assert_eq!(days.near(end).len(), 4);
             assert!(days.window(end).0 < days.window(end).1);
         }

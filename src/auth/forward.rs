@@ -233,7 +233,6 @@ impl ForwardAuth {
             name: name.unwrap_or_default().into(),
             tier: tier.map(Into::into),
             fields: fields.collect(),
-            // Equal for all answers about one user: what is remembered expires by itself.
             ..Identity::anonymous()
         });
         let cookies = answer.fields.get_all(SET_COOKIE).iter().cloned().collect::<Vec<_>>();

@@ -107,7 +107,7 @@ impl PasswordCheck {
             return Err(WrongPassword);
         }
         let expires = self.now.plus(REMEMBERED_FOR);
-        let identity = Arc::new(Identity { name: name.into(), expires, ..Identity::anonymous() });
+        let identity = Arc::new(Identity { name: name.into(), ..Identity::anonymous() });
         verifier.remembered.keep(&self.credential, 0, Arc::clone(&identity), expires);
         Ok(identity)
     }

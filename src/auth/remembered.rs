@@ -17,18 +17,18 @@ const PARTS: usize = 16;
 /// The maximum number of credentials in all parts. One takes some 300 bytes.
 pub const MAX_REMEMBERED: usize = 64 << 10;
 
-/// Verified credentials, with what each is good for.
-pub struct Remembered<T> {
+/// Verified credentials, with what each is good for, and the moment `M` at which it expires: a wall time for tokens.
+pub struct Remembered<T, M = Timestamp> {
     secret: [u8; 16],
-    parts: [Mutex<LruCache<u128, Known<T>>>; PARTS],
+    parts: [Mutex<LruCache<u128, Known<T, M>>>; PARTS],
 }
 
-struct Known<T> {
+struct Known<T, M> {
     value: Arc<T>,
-    expires: Timestamp,
+    expires: M,
 }
 
-impl<T> Remembered<T> {
+impl<T, M: Copy + PartialOrd> Remembered<T, M> {
     /// An empty table, whose hash is keyed by `secret`.
     pub fn new(secret: [u8; 16]) -> Self {
         let most = std::num::NonZeroUsize::new(MAX_REMEMBERED / PARTS).unwrap_or(std::num::NonZeroUsize::MIN);
@@ -40,7 +40,7 @@ impl<T> Remembered<T> {
     }
 
     /// The value of a credential that was kept in the same generation, and has not expired at `now`.
-    pub fn find(&self, credential: &[u8], generation: u64, now: Timestamp) -> Option<Arc<T>> {
+    pub fn find(&self, credential: &[u8], generation: u64, now: M) -> Option<Arc<T>> {
         let hash = self.hash(credential, generation);
         let mut part = self.part(hash).lock();
         let known = part.get(&hash)?;
@@ -52,7 +52,7 @@ impl<T> Remembered<T> {
     }
 
     /// Remembers the value of a verified credential. Those of other generations are not found any more.
-    pub fn keep(&self, credential: &[u8], generation: u64, value: Arc<T>, expires: Timestamp) {
+    pub fn keep(&self, credential: &[u8], generation: u64, value: Arc<T>, expires: M) {
         let hash = self.hash(credential, generation);
         self.part(hash).lock().put(hash, Known { value, expires });
     }
@@ -75,7 +75,7 @@ impl<T> Remembered<T> {
         hasher.finish128().as_u128()
     }
 
-    fn part(&self, hash: u128) -> &Mutex<LruCache<u128, Known<T>>> {
+    fn part(&self, hash: u128) -> &Mutex<LruCache<u128, Known<T, M>>> {
         let low = hash as usize;
         &self.parts[low % PARTS]
     }
@@ -94,7 +94,7 @@ impl Remembered<()> {
     }
 }
 
-impl<T> fmt::Debug for Remembered<T> {
+impl<T, M: Copy + PartialOrd> fmt::Debug for Remembered<T, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Remembered({})", self.len())
     }

@@ -15,6 +15,7 @@ use super::method::AuthMethod;
 use super::passwords::{PasswordCheck, PasswordVerifier};
 use super::tokens::{TokenSettings, TokenVerification, TokenVerifier};
 use crate::limit::units::Timestamp;
+use crate::limit::wall_clock;
 use crate::route::identity::Identity;
 
 /// What one auth has learned.
@@ -73,9 +74,12 @@ impl AuthState {
     pub fn verification(&self, credential: &[u8], now: Timestamp) -> Option<CredentialVerification> {
         match self {
             Self::ApiKeys | Self::Forward(_) => None,
-            Self::Tokens(tokens) => Some(match tokens.find(credential, now) {
-                Some(identity) => CredentialVerification::Remembered(identity),
-                None => CredentialVerification::Token(tokens.prepare(credential, now)),
+            Self::Tokens(tokens) => Some({
+                let now = wall_clock::system().wall_time(now);
+                match tokens.find(credential, now) {
+                    Some(identity) => CredentialVerification::Remembered(identity),
+                    None => CredentialVerification::Token(tokens.prepare(credential, now)),
+                }
             }),
             Self::Passwords(passwords) => Some(match passwords.find(credential, now) {
                 Some(identity) => CredentialVerification::Remembered(identity),

@@ -8,12 +8,10 @@ use super::jwt::{
     Claims, ClaimsFault, ClaimsRules, KeySet, SecretKey, SignatureAlgorithm, SignedToken, TokenFault,
 };
 use super::remembered::Remembered;
-use crate::limit::units::Timestamp;
+use crate::limit::units::Micros;
+use crate::limit::wall_clock::WallTime;
 use crate::route::consumers::encoded;
 use crate::route::identity::{Identity, MAX_NAME};
-
-/// Microseconds of a second.
-const SECOND: u64 = 1_000_000;
 
 /// What the file says of tokens.
 #[derive(Debug, PartialEq)]
@@ -54,7 +52,7 @@ pub struct TokenVerifier {
     settings: Arc<TokenSettings>,
     /// The issuer whose keys are fetched, if the keys are an issuer's.
     issuer: Option<Arc<Issuer>>,
-    remembered: Remembered<Identity>,
+    remembered: Remembered<Identity, WallTime>,
 }
 
 /// A token to verify, with the keys as they are now.
@@ -63,7 +61,7 @@ pub struct TokenVerification {
     verifier: Arc<TokenVerifier>,
     token: Box<[u8]>,
     keys: Option<Keys>,
-    now: Timestamp,
+    now: WallTime,
 }
 
 impl TokenSettings {
@@ -85,8 +83,8 @@ impl TokenSettings {
         }
     }
 
-    fn identify(&self, claims: &Claims, now: Timestamp) -> Result<Identity, TokenFault> {
-        let end = claims.check(&self.rules, now.0 / SECOND).map_err(TokenFault::Claims)?;
+    fn identify(&self, claims: &Claims, now: WallTime) -> Result<(Identity, WallTime), TokenFault> {
+        let end = claims.check(&self.rules, now.seconds()).map_err(TokenFault::Claims)?;
         let short = |text: &String| encoded(text).len() <= MAX_NAME;
         let NamedClaims { name, tier, counted } = &self.claims;
         let name = claims.text(name).filter(short).ok_or(TokenFault::Claims(ClaimsFault::Name))?;
@@ -95,13 +93,13 @@ impl TokenSettings {
             return Err(TokenFault::Claims(ClaimsFault::Name));
         }
         let text = |claim: &str| Some((claim.into(), claims.text(claim)?.into()));
-        Ok(Identity {
+        let identity = Identity {
             name: name.into(),
             tier: tier.map(Into::into),
             claims: counted.iter().filter_map(|claim| text(claim)).collect(),
             fields: Box::default(),
-            expires: Timestamp(end.saturating_mul(SECOND)),
-        })
+        };
+        Ok((identity, WallTime(end.saturating_mul(Micros::SECOND.0))))
     }
 }
 
@@ -122,7 +120,7 @@ impl TokenVerifier {
     }
 
     /// The consumer of a token that was verified before and has not expired. `None`: it has to be verified.
-    pub fn find(&self, token: &[u8], now: Timestamp) -> Option<Arc<Identity>> {
+    pub fn find(&self, token: &[u8], now: WallTime) -> Option<Arc<Identity>> {
         self.remembered.find(token, self.generation(), now)
     }
 
@@ -132,7 +130,7 @@ impl TokenVerifier {
     }
 
     /// Prepares to verify `token` at `now`.
-    pub fn prepare(self: &Arc<Self>, token: &[u8], now: Timestamp) -> TokenVerification {
+    pub fn prepare(self: &Arc<Self>, token: &[u8], now: WallTime) -> TokenVerification {
         let keys = self.issuer().map(|issuer| issuer.keys());
         TokenVerification { verifier: Arc::clone(self), token: token.into(), keys, now }
     }
@@ -163,9 +161,10 @@ impl TokenVerification {
             (VerificationKeys::Issuer(_, allowed), Some(keys)) => token.verify_public(&keys.set, allowed),
             (VerificationKeys::Issuer(..), None) => Err(TokenFault::UnknownKey),
         }?;
-        let identity = Arc::new(verifier.settings.identify(&claims, self.now)?);
+        let (identity, expires) = verifier.settings.identify(&claims, self.now)?;
+        let identity = Arc::new(identity);
         let generation = self.keys.as_ref().map_or(0, |keys| keys.generation);
-        verifier.remembered.keep(&self.token, generation, Arc::clone(&identity), identity.expires);
+        verifier.remembered.keep(&self.token, generation, Arc::clone(&identity), expires);
         Ok(identity)
     }
 }

@@ -145,7 +145,7 @@ fn interact(reader: GatewayReader, address: &str) -> io::Result<Option<ReadError
     let (clock, mut state) = (Clock::system(), TopState::new(address.to_owned()));
     let mut sent = RoundOptions::default();
     loop {
-        state.now = clock.now().0 as f64 / 1e6;
+        state.now = clock.wall_now().0 as f64 / 1e6;
         state.page = usize::from(screen.height()).saturating_sub(OTHER_ROWS);
         screen.draw(&state, palette)?;
         for event in next_events(&received) {

@@ -7,7 +7,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::units::{Micros, Timestamp};
+use super::units::Micros;
+use super::wall_clock::WallTime;
 
 /// A unit of the calendar that a window is one of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -107,26 +108,26 @@ impl CalendarWindows {
 
     /// The window of `now`: its begin and its end. A time beyond the table belongs to the nearest window.
     #[inline]
-    pub fn window(self, now: Timestamp) -> (Timestamp, Timestamp) {
+    pub fn window(self, now: WallTime) -> (WallTime, WallTime) {
         let at = self.index(now);
         (self.edge(at), self.edge(at + 1))
     }
 
     /// The edges of the windows before, at and after `now`.
-    pub fn near(self, now: Timestamp) -> &'static [Micros] {
+    pub fn near(self, now: WallTime) -> &'static [Micros] {
         let table = self.0;
         let first = self.index(now).saturating_sub(1).min(table.edges.len() - SENT);
         table.edges.get(first..first + SENT).unwrap_or_default()
     }
 
     #[inline]
-    fn index(self, now: Timestamp) -> usize {
+    fn index(self, now: WallTime) -> usize {
         let last = self.0.last.load(Ordering::Relaxed);
         if self.edge(last) <= now && now < self.edge(last + 1) { last } else { self.search(now) }
     }
 
     #[cold]
-    fn search(self, now: Timestamp) -> usize {
+    fn search(self, now: WallTime) -> usize {
         let begun = self.0.edges.partition_point(|edge| edge.0 <= now.0);
         let at = begun.saturating_sub(1).min(self.0.edges.len() - 2);
         self.0.last.store(at, Ordering::Relaxed);
@@ -134,8 +135,8 @@ impl CalendarWindows {
     }
 
     #[inline]
-    fn edge(self, at: usize) -> Timestamp {
-        self.0.edges.get(at).map_or(Timestamp(0), |edge| Timestamp(edge.0))
+    fn edge(self, at: usize) -> WallTime {
+        self.0.edges.get(at).map_or(WallTime(0), |edge| WallTime(edge.0))
     }
 }
 

@@ -9,6 +9,7 @@ use super::calendar::{CalendarUnit, CalendarWindows};
 use super::limiter::{Limiter, Names, Packed, Stored, Viewed};
 use super::rate_params::{PerUnit, WrittenRate};
 use super::units::{Cost, Micros, Rate, Timestamp};
+use super::wall_clock::{self, WallTime};
 use super::{Algorithm, Align, Decision, Verdict, Wait, changed};
 
 /// The parameters of a fixed window, and the windows: of equal length, or those of a calendar. They are two algorithms, so
@@ -36,7 +37,7 @@ pub trait Windows: Copy {
     /// The begin of the window of a charge at `now`, without an earlier one.
     fn start(self, period: Micros, now: Timestamp) -> Timestamp;
 
-    /// The end of the window that began at `start`.
+    /// The end of the window that began at `start`; `Timestamp(0)` if a step of the wall clock has ended it.
     fn end(self, period: Micros, start: Timestamp) -> Timestamp;
 
     /// The begin of the window that ends at `end`.
@@ -101,14 +102,22 @@ impl Windows for EqualWindows {
     #[inline(always)]
     fn start(self, period: Micros, now: Timestamp) -> Timestamp {
         match self {
-            Self::Clock => Timestamp(now.0 - now.0 % period.0),
+            Self::Clock => wall_clock::system()
+                .stepped(|clock| clock.window(now, |wall| of_clock(period, wall)).start)
+                .unwrap_or(Timestamp(now.0 - now.0 % period.0)),
             Self::FirstRequest => now,
         }
     }
 
     #[inline(always)]
     fn end(self, period: Micros, start: Timestamp) -> Timestamp {
-        start.plus(period)
+        match self {
+            Self::Clock => wall_clock::system()
+                .stepped(|clock| clock.end(start, |wall| of_clock(period, wall)))
+                .flatten()
+                .unwrap_or(start.plus(period)),
+            Self::FirstRequest => start.plus(period),
+        }
     }
 
     fn start_of(self, period: Micros, end: Timestamp) -> Timestamp {
@@ -136,19 +145,32 @@ impl Windows for EqualWindows {
     }
 }
 
+/// The window of `period` at multiples of it since 1970.
+fn of_clock(period: Micros, wall: WallTime) -> (WallTime, WallTime) {
+    let start = WallTime(wall.0 - wall.0 % period.0);
+    (start, start.plus(period))
+}
+
 impl Windows for CalendarWindows {
     #[inline]
     fn start(self, _period: Micros, now: Timestamp) -> Timestamp {
-        self.window(now).0
+        wall_clock::system()
+            .stepped(|clock| clock.window(now, |wall| self.window(wall)).start)
+            .unwrap_or_else(|| Timestamp(self.window(WallTime(now.0)).0.0))
     }
 
     #[inline]
     fn end(self, _period: Micros, start: Timestamp) -> Timestamp {
-        self.window(start).1
+        wall_clock::system()
+            .stepped(|clock| {
+                let own = || clock.window(start, |wall| self.window(wall)).end;
+                clock.end(start, |wall| self.window(wall)).unwrap_or_else(own)
+            })
+            .unwrap_or_else(|| Timestamp(self.window(WallTime(start.0)).1.0))
     }
 
-    fn start_of(self, _period: Micros, end: Timestamp) -> Timestamp {
-        self.window(Timestamp(end.0 - 1)).0
+    fn start_of(self, period: Micros, end: Timestamp) -> Timestamp {
+        self.start(period, Timestamp(end.0 - 1))
     }
 
     fn calendar(self) -> Option<CalendarWindows> {
@@ -256,7 +278,7 @@ impl<W: Windows> Limiter for FixedWindow<W> {
 
     /// The edges of a calendar.
     fn spans(&self, now: Timestamp) -> &[Micros] {
-        self.calendar().map_or(&[], |calendar| calendar.near(now))
+        self.calendar().map_or(&[], |calendar| calendar.near(wall_clock::system().wall_time(now)))
     }
 
     fn abridge(&self, f: &mut Formatter<'_>) -> fmt::Result {

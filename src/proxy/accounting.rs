@@ -12,7 +12,7 @@ use super::tracer::RequestTrace;
 use crate::http1::fields::Fields;
 use crate::http1::request::RequestHead;
 use crate::limit::units::{Micros, Timestamp};
-use crate::limit::{Decision, Verdict};
+use crate::limit::{Decision, Verdict, wall_clock};
 use crate::plan::admission::{
     Admission, AdmissionDecision, BindingLimit, LimitCheck, Refusal, RefusalCause, RequestCharges,
 };
@@ -425,7 +425,7 @@ fn begin(
     http2: bool,
 ) {
     *record = std::mem::take(record).emptied();
-    record.time = started;
+    record.time = wall_clock::system().wall_time(started);
     record.client = client;
     record.method = head.map_or_else(no_method, |head| head.method.clone());
     record.version = match head {

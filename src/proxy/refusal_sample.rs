@@ -7,6 +7,7 @@ use super::request_context::{RefusalSample, RequestContext};
 use crate::http1::request::RequestHead;
 use crate::limit::display::ShortDisplay;
 use crate::limit::units::{Fingerprint, Timestamp};
+use crate::limit::wall_clock;
 use crate::plan::admission::{BindingLimit, LimitCheck, Refusal, RefusalCause};
 use crate::plan::resolve::RoutedRequest;
 use crate::telemetry::metrics::RequestOutcome;
@@ -141,7 +142,7 @@ fn reason(refusal: &Refusal<'_>, tightest: Option<&BindingLimit<'_>>) -> Cow<'st
 
 /// `HH:MM:SS`, in UTC.
 pub(super) fn time_of_day(at: Timestamp) -> String {
-    let second = at.0 / 1_000_000 % 86_400;
+    let second = wall_clock::system().wall_time(at).seconds() % 86_400;
     format!("{:02}:{:02}:{:02}", second / 3_600, second / 60 % 60, second % 60)
 }
 

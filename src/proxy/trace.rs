@@ -7,6 +7,7 @@ use http::{Method, StatusCode};
 use super::request_context::RequestContext;
 use super::tracer::RequestTrace;
 use crate::limit::units::{Micros, Timestamp};
+use crate::limit::wall_clock;
 use crate::plan::{Backend, UpstreamIndex};
 use crate::telemetry::access_log::Record;
 use crate::telemetry::trace::span::{Forwarded, RequestSpan, ServerAddress, bounded, without_query};
@@ -37,6 +38,7 @@ impl RequestContext {
         if upstream.backend == Backend::Echo {
             return;
         }
+        let since = wall_clock::system().wall_time(since);
         let forwarded = Forwarded {
             span: self.worker.tracer.span_id(),
             upstream: Arc::clone(&upstream.name),
@@ -64,7 +66,7 @@ impl RequestContext {
         if !self.trace.as_ref().is_some_and(RequestTrace::is_recorded) {
             return;
         }
-        let now = self.worker.shared.clock.now();
+        let now = wall_clock::system().wall_time(self.worker.shared.clock.now());
         let endpoints = self.plan.upstream(upstream).endpoints();
         let server = endpoints.iter().find(|endpoint| Some(&endpoint.authority) == authority);
         let server = server.map(|endpoint| ServerAddress {

@@ -18,6 +18,7 @@ use super::log_sampling::LogSampling;
 use super::tracer::Tracer;
 use crate::auth::runtime::{AuthState, CredentialVerification};
 use crate::limit::units::{Micros, Timestamp};
+use crate::limit::wall_clock;
 use crate::plan::auth::AuthIndex;
 use crate::plan::{Limit, Plan};
 use crate::route::RouteRequest;
@@ -303,7 +304,7 @@ impl Default for Date {
 impl Date {
     /// The date of that moment: unchanged if it is in the same second.
     fn at(self, now: Timestamp) -> Self {
-        let second = now.0 / Micros::SECOND.0;
+        let second = wall_clock::system().wall_time(now).seconds();
         if second == self.second { self } else { Self::of(second) }
     }
 

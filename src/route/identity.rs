@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use crate::limit::units::Timestamp;
-
 /// The maximum length of a name or a tier, bytes: backends get both as headers.
 pub const MAX_NAME: usize = 256;
 
@@ -27,20 +25,12 @@ pub struct Identity {
     pub claims: Box<[(Box<str>, Box<str>)]>,
     /// Further fields for the backend.
     pub fields: Box<[GrantedField]>,
-    /// From when the credential has to be verified again.
-    pub expires: Timestamp,
 }
 
 impl Identity {
     /// That of a request without a consumer.
     pub fn anonymous() -> Self {
-        Self {
-            name: Box::default(),
-            tier: None,
-            claims: Box::default(),
-            fields: Box::default(),
-            expires: Timestamp(0),
-        }
+        Self { name: Box::default(), tier: None, claims: Box::default(), fields: Box::default() }
     }
 
     /// The text of a claim that limits count by.

@@ -9,7 +9,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::clock;
-use crate::limit::units::Timestamp;
+use crate::limit::units::{Micros, Timestamp};
+use crate::limit::wall_clock;
 use crate::plan::{Backend, Plan};
 use crate::store::Store;
 use crate::telemetry::metrics::{Decided, DeltaReader, Metrics, ServerName};
@@ -90,7 +91,7 @@ impl History {
 
     /// When the newest second began, in seconds since 1970.
     pub fn time(&self) -> u64 {
-        self.newest
+        wall_clock::system().wall_time(Timestamp(self.newest * Micros::SECOND.0)).seconds()
     }
 
     /// All seconds, oldest first.

@@ -63,6 +63,7 @@ pub struct Metrics {
     reloads_failed: AtomicU64,
     /// The last reload failed.
     last_reload_failed: AtomicBool,
+    clock_steps: AtomicU64,
 }
 
 /// A worker's own counters for one plan. Recording touches only this worker's cache lines.
@@ -231,6 +232,7 @@ impl Metrics {
             reloads_succeeded: AtomicU64::new(0),
             reloads_failed: AtomicU64::new(0),
             last_reload_failed: AtomicBool::new(false),
+            clock_steps: AtomicU64::new(0),
         })
     }
 
@@ -255,6 +257,11 @@ impl Metrics {
         let counter = if good { &self.reloads_succeeded } else { &self.reloads_failed };
         counter.fetch_add(1, Ordering::Relaxed);
         self.last_reload_failed.store(!good, Ordering::Relaxed);
+    }
+
+    /// Counts a step of the wall clock.
+    pub fn count_clock_step(&self) {
+        self.clock_steps.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::ApiError;
 use crate::limit::units::{Micros, Timestamp};
+use crate::limit::wall_clock;
 
 /// Of repeated parameters the first holds; unknown ones are ignored.
 #[derive(Clone, Copy, Debug)]
@@ -32,9 +33,9 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Seconds since 1970 UTC, with three decimals.
+/// Seconds since 1970 UTC by the wall clock as it is set now, with three decimals.
 pub(super) fn moment(at: Timestamp) -> Value {
-    json!(thousandths(at.0 / 1_000))
+    json!(thousandths(wall_clock::system().wall_time(at).0 / 1_000))
 }
 
 /// Milliseconds, rounded up: a client that waits as long as this is not too early.

@@ -14,7 +14,8 @@ use super::{Files, authorities, certificates, private_key};
 use crate::clock::Clock;
 use crate::config::report::quoted;
 use crate::config::value::ConfigValue;
-use crate::limit::units::Timestamp;
+use crate::limit::units::Micros;
+use crate::limit::wall_clock::WallTime;
 use crate::net::crypto;
 use crate::plan::ListenerTls;
 use crate::plan::certificates::Certificates;
@@ -34,7 +35,7 @@ struct Entry {
     /// The DNS names of its certificate.
     names: Vec<String>,
     /// The end of its validity.
-    expiry: Timestamp,
+    expiry: WallTime,
     /// The authorities of clients' certificates.
     clients: Option<(RootCertStore, Demand)>,
 }
@@ -124,7 +125,7 @@ fn names_and_expiry(
     certificate: &CertificateDer<'_>,
     value: &ConfigValue<'_>,
     first: bool,
-) -> Option<(Vec<String>, Timestamp)> {
+) -> Option<(Vec<String>, WallTime)> {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
         value.fault("the certificate in `cert` is malformed", "have it made anew");
         return None;
@@ -147,11 +148,11 @@ fn names_and_expiry(
         );
     }
     let expiry = u64::try_from(parsed.validity().not_after.timestamp()).unwrap_or_default();
-    Some((names, Timestamp(expiry.saturating_mul(1_000_000))))
+    Some((names, WallTime(expiry.saturating_mul(Micros::SECOND.0))))
 }
 
 fn is_current(certificate: &X509Certificate<'_>, value: &ConfigValue<'_>) -> bool {
-    let now = i64::try_from(Clock::system().now().0 / 1_000_000).unwrap_or(i64::MAX);
+    let now = i64::try_from(Clock::system().wall_now().seconds()).unwrap_or(i64::MAX);
     let validity = certificate.validity();
     if validity.not_after.timestamp() < now {
         let message = format!("the certificate in `cert` expired on {}", day(validity.not_after));

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{LogSummary, json};
 use crate::limit::units::Timestamp;
+use crate::limit::wall_clock;
 use crate::net::crypto::digest::{SHA256, digest};
 use crate::plan::Limit;
 use crate::replay::run::Replay;
@@ -133,7 +134,7 @@ fn timeline(timeline: &Timeline) -> Value {
     let (each, columns) = timeline.columns(COLUMNS);
     let (requests, refused) = apart(&columns);
     json!({
-        "begin": String::from_utf8_lossy(&rfc3339(timeline.begin())),
+        "begin": String::from_utf8_lossy(&rfc3339(wall_clock::system().wall_time(timeline.begin()))),
         "step_seconds": timeline.step().0 / 1_000_000 * each as u64,
         "requests": requests,
         "refused": refused,
@@ -155,7 +156,7 @@ fn apart(counts: &[StepCount]) -> (Vec<u64>, Vec<u64>) {
 /// The date of a day since 1970.
 fn date(day: u64) -> String {
     let time = Timestamp(day.saturating_mul(86_400 * 1_000_000));
-    String::from_utf8_lossy(&rfc3339(time)).chars().take(10).collect()
+    String::from_utf8_lossy(&rfc3339(wall_clock::system().wall_time(time))).chars().take(10).collect()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::LogSummary;
 use crate::limit::units::{Micros, Timestamp};
+use crate::limit::wall_clock;
 use crate::plan::{LimitIndex, Plan};
 use crate::replay::run::Replay;
 use crate::replay::statistics::ReplayStatistics;
@@ -145,5 +146,5 @@ fn milliseconds(span: Micros) -> f64 {
 }
 
 fn time(time: Timestamp) -> String {
-    String::from_utf8_lossy(&rfc3339(time)).into_owned()
+    String::from_utf8_lossy(&rfc3339(wall_clock::system().wall_time(time))).into_owned()
 }

@@ -10,7 +10,8 @@ use serde_json::ser::{CompactFormatter, Formatter, Serializer};
 use time::OffsetDateTime;
 
 use super::captured_headers::{CapturedHeaders, HeaderOrigin, shown};
-use crate::limit::units::{Micros, Timestamp};
+use crate::limit::units::Micros;
+use crate::limit::wall_clock::WallTime;
 use crate::plan::log::{LogColumn, LogField, LogFields};
 use crate::route::key::LABEL_END;
 use crate::telemetry::metrics::{DecisionLabel, SettledUnits};
@@ -21,7 +22,7 @@ use crate::telemetry::trace::context::TraceId;
 #[derive(Clone, Debug)]
 pub struct Record {
     /// When the request head was complete.
-    pub time: Timestamp,
+    pub time: WallTime,
     /// The method as sent.
     pub method: Method,
     /// The protocol version.
@@ -83,7 +84,7 @@ impl Default for Record {
     /// An empty `GET`, answered with 200.
     fn default() -> Self {
         Self {
-            time: Timestamp(0),
+            time: WallTime(0),
             method: Method::GET,
             version: Version::HTTP_11,
             host: String::new(),
@@ -294,7 +295,7 @@ pub(super) fn milliseconds(span: Micros) -> f64 {
 
 /// `2026-01-31T23:59:59.999999Z` (RFC 3339). Its digits are set one by one: with the formatter of the standard library a
 /// line costs a fifth more.
-pub fn rfc3339(time: Timestamp) -> [u8; 27] {
+pub fn rfc3339(time: WallTime) -> [u8; 27] {
     let utc = utc(time);
     let (hour, minute, second, microsecond) = utc.time().as_hms_micro();
     let mut text = *b"0000-00-00T00:00:00.000000Z";
@@ -317,7 +318,7 @@ fn put_digits(digits: &mut [u8], mut number: u32) {
 }
 
 /// `31/Jan/2026:23:59:59 +0000`, as in the common log format.
-fn common_time(time: Timestamp) -> String {
+fn common_time(time: WallTime) -> String {
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let utc = utc(time);
@@ -327,7 +328,7 @@ fn common_time(time: Timestamp) -> String {
 }
 
 /// Times beyond the year 9999, which the clock never returns, are shown as 1970.
-pub(super) fn utc(time: Timestamp) -> OffsetDateTime {
+pub(super) fn utc(time: WallTime) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp_nanos(i128::from(time.0) * 1_000)
         .unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }

@@ -64,6 +64,13 @@ impl Metrics {
         page.single("tollgate_buffered_bytes", Kind::Gauge, held, counts.buffered_bytes);
         let evicted = "Undecided requests refused because all together held more than `max_buffered`.";
         page.single("tollgate_buffer_evictions_total", Kind::Counter, evicted, counts.buffer_evictions);
+        let steps = "Steps of the wall clock by more than a second.";
+        page.single(
+            "tollgate_clock_steps_total",
+            Kind::Counter,
+            steps,
+            self.clock_steps.load(Ordering::Relaxed),
+        );
         if let Some(counts) = spans {
             traces(&mut page, counts);
         }
@@ -83,7 +90,7 @@ impl Metrics {
         if let Some(tls) = &plan.server.tls {
             let expiry =
                 "When the first of the certificates that clients are shown expires, in seconds since 1970.";
-            let seconds = tls.first_expiry.0 / 1_000_000;
+            let seconds = tls.first_expiry.seconds();
             page.single("tollgate_certificate_expiry_timestamp_seconds", Kind::Gauge, expiry, seconds);
         }
         let build = "tollgate_build_info";

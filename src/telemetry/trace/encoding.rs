@@ -11,7 +11,8 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as S
 use prost::Message as _;
 
 use super::span::{Forwarded, RequestSpan};
-use crate::limit::units::{Micros, Timestamp};
+use crate::limit::units::Micros;
+use crate::limit::wall_clock::WallTime;
 use crate::telemetry::access_log::Record;
 use crate::telemetry::metrics::{DecisionLabel, SettledUnits};
 
@@ -119,7 +120,7 @@ fn skeleton(
     span: &RequestSpan,
     kind: SpanKind,
     id: [u8; 8],
-    (since, until): (Timestamp, Timestamp),
+    (since, until): (WallTime, WallTime),
     failed: bool,
 ) -> SpanMessage {
     let code = if failed { SpanStatus::Error } else { SpanStatus::Unset };
@@ -170,7 +171,7 @@ fn version(version: Version) -> &'static str {
     }
 }
 
-fn nanoseconds(time: Timestamp) -> u64 {
+fn nanoseconds(time: WallTime) -> u64 {
     time.0.saturating_mul(1_000)
 }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use http::StatusCode;
 
 use super::context::{Context, SpanId};
-use crate::limit::units::{Micros, Timestamp};
+use crate::limit::units::Micros;
+use crate::limit::wall_clock::WallTime;
 use crate::plan::Trace;
 use crate::telemetry::access_log::Record;
 
@@ -47,9 +48,9 @@ pub struct Forwarded {
     /// The path sent to it.
     pub path: String,
     /// When the request was admitted, after any delay.
-    pub since: Timestamp,
+    pub since: WallTime,
     /// When the response head arrived, or the exchange failed.
-    pub until: Timestamp,
+    pub until: WallTime,
     /// The response's status.
     pub status: Option<StatusCode>,
     /// How often the request was sent, or a connection for it was attempted; 0 if not counted.

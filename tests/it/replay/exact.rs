@@ -93,7 +93,7 @@ rate = "40/s"
 [limits.early]
 algorithm = "gcra"
 key = "ip"
-rate = "20/2s"
+rate = "2/2s"
 burst = 10
 before_auth = true
 
