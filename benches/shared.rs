@@ -221,7 +221,7 @@ impl Redis {
         let mut words = Vec::new();
         call::decide(
             StoreRequest::of(&[limit.charge(Fingerprint(0))]),
-            tollgate::limit::units::Timestamp(0),
+            tollgate::limit::wall_clock::WallTime(0),
             |word| words.push(word.to_vec()),
         );
         let digits: String = words[2].iter().map(|byte| format!("\\{byte:03}")).collect();

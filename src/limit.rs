@@ -36,6 +36,7 @@ use limiter::Limiter as _;
 pub use limiter::Packed;
 use lua::LuaParams;
 use units::{Cost, Micros, Timestamp};
+use wall_clock::WallTime;
 
 /// An algorithm's decision on one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,7 +217,7 @@ impl Algorithm {
     }
 
     /// This algorithm's Lua implementation and its parameters. Those of a calendar are of the time around `now`.
-    pub fn twin(&self, now: Timestamp) -> LuaParams<'_> {
+    pub fn twin(&self, now: WallTime) -> LuaParams<'_> {
         each!(self, limit => limit.twin(now))
     }
 

@@ -15,6 +15,7 @@ use std::fmt::{self, Display, Formatter};
 use super::limiter::{Limiter, Names, Packed, Stored};
 use super::rate_params::{PerUnit, Window};
 use super::units::{Cost, Micros, Timestamp};
+use super::wall_clock::WallTime;
 use super::{Algorithm, Decision, Verdict, Wait};
 
 /// Bans are forgotten after this many times the longest span.
@@ -242,7 +243,7 @@ impl Limiter for Ban {
         [self.after.into(), self.within.0, self.memory().0, 0, 0]
     }
 
-    fn spans(&self, _now: Timestamp) -> &[Micros] {
+    fn spans(&self, _now: WallTime) -> &[Micros] {
         Self::spans(self)
     }
 

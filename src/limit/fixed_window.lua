@@ -35,7 +35,8 @@ local function end_of(limit, start)
 end
 
 local function current(limit, state, now)
-  if state.count > 0 and now < end_of(limit, state.start) then return state end
+  local is_kept = state.count > 0 and state.start - now <= limit.period
+  if is_kept and now < end_of(limit, state.start) then return state end
   return { start = start_of(limit, now), count = 0 }
 end
 
@@ -72,4 +73,4 @@ local function write(limit, state)
   return struct.pack(LAYOUT, state.start, state.count), end_of(limit, state.start)
 end
 
-return { limit = limit, end_of = end_of, decide = decide, settle = settle, read = read, write = write }
+return { limit = limit, end_of = end_of, current = current, decide = decide, settle = settle, read = read, write = write }

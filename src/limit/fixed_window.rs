@@ -277,8 +277,8 @@ impl<W: Windows> Limiter for FixedWindow<W> {
     }
 
     /// The edges of a calendar.
-    fn spans(&self, now: Timestamp) -> &[Micros] {
-        self.calendar().map_or(&[], |calendar| calendar.near(wall_clock::system().wall_time(now)))
+    fn spans(&self, now: WallTime) -> &[Micros] {
+        self.calendar().map_or(&[], |calendar| calendar.near(now))
     }
 
     fn abridge(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -302,10 +302,12 @@ fn explain_start(f: &mut Formatter<'_>, calendar: CalendarWindows) -> fmt::Resul
 impl<W: Windows> Viewed for FixedWindow<W> {
     type View = State;
 
-    /// The window of `now`. A time before the state's window counts as within it.
+    /// The window of `now`. A time before the state's window counts as within it, unless it is more than a period before:
+    /// then a server's clock was set back.
     #[inline]
     fn view(&self, state: State, now: Timestamp) -> State {
-        if state.count > 0 && now < self.end(state) {
+        let is_kept = state.count > 0 && state.start.since(now) <= self.rate.period();
+        if is_kept && now < self.end(state) {
             return state;
         }
         let start = self.windows.start(self.rate.period(), now);

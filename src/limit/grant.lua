@@ -56,7 +56,7 @@ local function sliding_log(algorithm, limit, log, units)
 end
 
 local function fixed_window_used(algorithm, limit, state)
-  return state.count > 0 and now < algorithm.end_of(limit, state.start) and state.count or 0
+  return algorithm.current(limit, state, now).count
 end
 
 local function fixed_window_charge(algorithm, limit, state, units)

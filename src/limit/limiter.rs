@@ -11,6 +11,7 @@ use std::fmt::{self, Display as _, Formatter};
 use super::lua::LuaParams;
 use super::rate_params::WrittenRate;
 use super::units::{Cost, Micros, Rate, Timestamp};
+use super::wall_clock::WallTime;
 use super::{Decision, Verdict};
 
 /// A state as a time and the use at that time: ticks of a bucket's meter, the count of a fixed window, or both counts
@@ -162,12 +163,12 @@ pub(super) trait Limiter: Sized {
     fn numbers(&self) -> [u64; 5];
 
     /// More parameters of the Lua implementation around `now`, as many as there are.
-    fn spans(&self, _now: Timestamp) -> &[Micros] {
+    fn spans(&self, _now: WallTime) -> &[Micros] {
         &[]
     }
 
     /// The Lua implementation and its parameters.
-    fn twin(&self, now: Timestamp) -> LuaParams<'_> {
+    fn twin(&self, now: WallTime) -> LuaParams<'_> {
         LuaParams { module: Self::NAMES.module.0, numbers: self.numbers(), spans: self.spans(now) }
     }
 

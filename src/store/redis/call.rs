@@ -11,7 +11,7 @@
 //! - A charge is one argument in bytes: the name of the Lua implementation and a zero byte; the group in two bytes (0:
 //!   enforced, p + 1: shadow limit at index p); then six doubles, the cost (or difference) and the five parameters of
 //!   the Lua implementation. Eight numbers as text took the server 2 µs more. Windows of a calendar have four more, the
-//!   edges of the windows before, at and after the gateway's time. Of `settle`, the time of the admission in µs is the
+//!   edges of the windows before, at and after the time that the gateway takes for the server's. Of `settle`, the time of the admission in µs is the
 //!   last double.
 //! - A ban is a charge after all others. The highest bit of its group is set, and the next one in shadow; then
 //!   come the index of the limit's first charge and their number (6 bits), 0 to report refusals. The spans of successive
@@ -25,6 +25,7 @@ use smallvec::SmallVec;
 
 use crate::limit::Algorithm;
 use crate::limit::units::{Cost, EXACT, Timestamp};
+use crate::limit::wall_clock::WallTime;
 use crate::store::{Charge, Group, IdempotentCharge, StoreRequest};
 
 /// The group of enforced charges.
@@ -39,7 +40,7 @@ const RECORD_MS: &[u8] = b"86400000";
 pub type PlaceId = [u8; 16];
 
 /// Passes to `give` the arguments after the keys, for deciding the charges, all or none.
-pub fn decide(StoreRequest { charges, bans }: StoreRequest<'_>, now: Timestamp, mut give: impl FnMut(&[u8])) {
+pub fn decide(StoreRequest { charges, bans }: StoreRequest<'_>, now: WallTime, mut give: impl FnMut(&[u8])) {
     ask(b"decide", charges, now, &mut give);
     for ban in bans {
         let (algorithm, units) = (ban.charge.algorithm, ban.charge.cost.units().into());
@@ -48,7 +49,7 @@ pub fn decide(StoreRequest { charges, bans }: StoreRequest<'_>, now: Timestamp, 
 }
 
 /// Passes to `give` the arguments after the keys, for evaluating each charge separately.
-pub fn peek(charges: &[Charge<'_>], now: Timestamp, give: impl FnMut(&[u8])) {
+pub fn peek(charges: &[Charge<'_>], now: WallTime, give: impl FnMut(&[u8])) {
     ask(b"peek", charges, now, give);
 }
 
@@ -56,7 +57,7 @@ pub fn peek(charges: &[Charge<'_>], now: Timestamp, give: impl FnMut(&[u8])) {
 /// when it counted by the server's clock, and by how many units the cost was higher; a refund if negative.
 pub fn settle<'c>(
     corrections: impl Iterator<Item = (&'c Algorithm, Timestamp, i64)>,
-    now: Timestamp,
+    now: WallTime,
     mut give: impl FnMut(&[u8]),
 ) {
     give(b"settle");
@@ -69,7 +70,7 @@ pub fn settle<'c>(
 }
 
 /// Passes to `give` the arguments after the keys, for crediting `units` to each key.
-pub fn grant(charges: &[Charge<'_>], units: Cost, now: Timestamp, mut give: impl FnMut(&[u8])) {
+pub fn grant(charges: &[Charge<'_>], units: Cost, now: WallTime, mut give: impl FnMut(&[u8])) {
     give(b"grant");
     give(b"0");
     for charge in charges {
@@ -83,7 +84,7 @@ pub fn charge(
     charges: &[Charge<'_>],
     units: Cost,
     once: Option<&IdempotentCharge>,
-    now: Timestamp,
+    now: WallTime,
     mut give: impl FnMut(&[u8]),
 ) {
     give(b"charge");
@@ -104,7 +105,7 @@ pub fn claim(once: &IdempotentCharge, mut give: impl FnMut(&[u8])) {
 }
 
 /// Passes to `give` the arguments after the keys, for reading the units in use.
-pub fn used(charges: &[Charge<'_>], now: Timestamp, give: impl FnMut(&[u8])) {
+pub fn used(charges: &[Charge<'_>], now: WallTime, give: impl FnMut(&[u8])) {
     ask(b"used", charges, now, give);
 }
 
@@ -113,7 +114,7 @@ pub fn report<'b>(bans: impl Iterator<Item = (&'b Algorithm, Cost)>, mut give: i
     give(b"decide");
     give(b"0");
     let group = ban_group(false, (0, 0));
-    bans.for_each(|(ban, refusals)| give(&argument(ban, Timestamp(0), group, refusals.units().into())));
+    bans.for_each(|(ban, refusals)| give(&argument(ban, WallTime(0), group, refusals.units().into())));
 }
 
 /// Passes to `give` the arguments after the keys, for deleting them.
@@ -121,7 +122,7 @@ pub fn reset(mut give: impl FnMut(&[u8])) {
     give(b"reset");
 }
 
-fn ask(operation: &[u8], charges: &[Charge<'_>], now: Timestamp, mut give: impl FnMut(&[u8])) {
+fn ask(operation: &[u8], charges: &[Charge<'_>], now: WallTime, mut give: impl FnMut(&[u8])) {
     give(operation);
     give(b"0");
     for Charge { algorithm, group, cost, .. } in charges {
@@ -141,7 +142,7 @@ fn ban_group(shadow: bool, (first, count): (u8, u8)) -> u16 {
 /// As long as the longest argument, so that arguments are built on the stack.
 type Argument = SmallVec<[u8; 104]>;
 
-fn argument(algorithm: &Algorithm, now: Timestamp, group: u16, units: f64) -> Argument {
+fn argument(algorithm: &Algorithm, now: WallTime, group: u16, units: f64) -> Argument {
     let twin = algorithm.twin(now);
     let mut argument = Argument::new();
     argument.extend_from_slice(twin.module.as_bytes());
@@ -174,7 +175,7 @@ mod tests {
         let (group, remote) = (Group::Shadow(4), SharedKeyInfo::NONE);
         let charge = Charge { algorithm, numbers, key, cost, group, remote };
         let mut given = Vec::new();
-        decide(StoreRequest::of(&[charge]), Timestamp(0), |argument| given.push(argument.to_vec()));
+        decide(StoreRequest::of(&[charge]), WallTime(0), |argument| given.push(argument.to_vec()));
         let doubles = [2.0, 1_000_000.0, 3.0, 7.0, 1.0, 0.0].map(f64::to_le_bytes).concat();
         let argument = [&b"sliding_log\0\x05\0"[..], &doubles].concat();
         assert_eq!(given, [b"decide".to_vec(), b"0".to_vec(), argument]);
@@ -184,7 +185,7 @@ mod tests {
     fn no_argument_leaves_the_stack() {
         let rate = Rate::new(1, Micros::SECOND).unwrap();
         let longest =
-            argument(&Algorithm::sliding_window(rate), Timestamp(0), u16::from(u8::MAX) + 1, f64::MAX);
+            argument(&Algorithm::sliding_window(rate), WallTime(0), u16::from(u8::MAX) + 1, f64::MAX);
         assert!(!longest.spilled());
     }
 }

@@ -20,6 +20,7 @@ use super::settings::RedisSettings;
 use super::{cross_slot, reply};
 use crate::clock::{self, micros};
 use crate::limit::units::{Cost, Timestamp};
+use crate::limit::wall_clock::WallTime;
 use crate::limit::{Decision, Verdict, Wait};
 use crate::store::bans::Bans;
 use crate::store::memory::MemoryStore;
@@ -154,21 +155,24 @@ impl RedisClient {
             KeyOperation::Look => Ok(self.look(charges, now).await?.into()),
             KeyOperation::Used => {
                 let slot = self.script.only_slot(charges).ok_or(Unreachable)?;
-                let write = |command: &mut Command<'_>| call::used(charges, now, |word| command.word(word));
-                let answer = self.script.change(slot, charges, write).await.map_err(|_| Unreachable)?;
+                let write =
+                    |command: &mut Command<'_>, now| call::used(charges, now, |word| command.word(word));
+                let answer = self.script.change(slot, charges, now, write).await.map_err(|_| Unreachable)?;
                 let used = reply::units(&answer, charges.len()).map_err(|_| Unreachable)?;
                 Ok(OperationResult::used(used))
             }
             KeyOperation::Reset => {
-                let answer = self.change(charges, |command| call::reset(|word| command.word(word))).await?;
+                let answer =
+                    self.change(charges, now, |command, _| call::reset(|word| command.word(word))).await?;
                 self.memory.reset(charges, now);
                 // The reply has the time, and the number of keys deleted.
                 Ok(OperationResult::changed(answer.get(1).is_some_and(|deleted| *deleted > 0)))
             }
             KeyOperation::Grant(units) => {
-                let write =
-                    |command: &mut Command<'_>| call::grant(charges, *units, now, |word| command.word(word));
-                let answer = self.change(charges, write).await?;
+                let write = |command: &mut Command<'_>, now| {
+                    call::grant(charges, *units, now, |word| command.word(word))
+                };
+                let answer = self.change(charges, now, write).await?;
                 self.memory.grant(charges, *units, now);
                 let granted = reply::units(&answer, charges.len()).map_err(|_| Unreachable)?;
                 Ok(OperationResult::granted(granted.into_iter().max().unwrap_or_default()))
@@ -243,10 +247,11 @@ impl RedisClient {
     async fn change(
         &self,
         charges: &[Charge<'_>],
-        write: impl Fn(&mut Command<'_>),
+        now: Timestamp,
+        write: impl Fn(&mut Command<'_>, WallTime),
     ) -> Result<Integers, Unreachable> {
         let slot = self.script.only_slot(charges).ok_or(Unreachable)?;
-        let integers = self.script.change(slot, charges, write).await.map_err(|_| Unreachable)?;
+        let integers = self.script.change(slot, charges, now, write).await.map_err(|_| Unreachable)?;
         *self.refusals.borrow_mut() = DenialCache::default();
         Ok(integers)
     }

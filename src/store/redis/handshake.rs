@@ -21,7 +21,8 @@ use super::server_error::{ErrorKind, ServerError};
 use super::settings::{ConnectOptions, Login, RedisServer};
 use super::transport::Transport;
 use crate::limit::Algorithm;
-use crate::limit::units::{Cost, Fingerprint, Micros, Rate, Timestamp};
+use crate::limit::units::{Cost, Fingerprint, Micros, Rate};
+use crate::limit::wall_clock::WallTime;
 use crate::store::{Charge, Group, ParamsId, SharedKeyInfo, StoreRequest};
 
 /// The proof that a connection has to pass before it is used.
@@ -134,7 +135,7 @@ fn write_proof(out: &mut BytesMut, script: &Script, prefix: &str, proof: &Proof)
         command.word(script.sha1().as_bytes());
         command.number(charges.len() as u64);
         keys(command);
-        call::decide(StoreRequest::of(charges), Timestamp(0), |argument| command.word(argument));
+        call::decide(StoreRequest::of(charges), WallTime(0), |argument| command.word(argument));
     });
     Command::write(out, |command| {
         command.word(b"DEL");

@@ -17,6 +17,7 @@ local name, group, cost, a, b, c, d, e, rest = struct.unpack(CHARGE, ARGV[3])
 if group >= BAN then return use 'several' end
 local algorithm = use(name)
 local limit = algorithm.limit(a, b, c, d, e, rest <= #ARGV[3] and string.sub(ARGV[3], rest))
+if not holds(limit) then return { -1, now } end
 local before, converted = load(algorithm, limit, KEYS[1])
 local after, verdict, wait, remaining, reset = algorithm.decide(limit, before, now, cost)
 if converted or after ~= before then save(algorithm, limit, KEYS[1], after) end

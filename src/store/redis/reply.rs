@@ -4,8 +4,11 @@
 //! (0 allow, 1 delay, 2 deny, 3 never, 4 unknown), the wait in µs (0 without one), `remaining`, and `reset_after` in µs.
 //! Of a `grant`, one for each charge: the units given back; of `used`, the units in use. Of a `charge`, one: 0 charged, 1
 //! charged before, 2 the idempotency key stands for another request. Of a `claim`, one: 0 if it does, else 1.
+//!
+//! -1, and the server's time: nothing was done, since the edges of a calendar do not hold that time.
 
 use crate::limit::units::{EXACT, Micros, Timestamp};
+use crate::limit::wall_clock::WallTime;
 use crate::limit::{Decision, Verdict, Wait};
 use crate::store::{ChargeEffect, Decisions, OperationFault, Outcome, Unreachable};
 
@@ -46,6 +49,14 @@ pub fn read(integers: &[i64], charges: usize) -> Result<Reply, Unreadable> {
     let (answers, _) = answers.as_chunks::<EACH>();
     let decisions = answers.iter().map(decision).collect::<Result<_, _>>()?;
     Ok(Reply { now: Timestamp(number(*now)?), outcome: Decisions::Together(decisions).into() })
+}
+
+/// The server's time, if it did nothing because the edges of a calendar do not hold it.
+pub fn time_beyond_edges(integers: &[i64]) -> Option<WallTime> {
+    match integers {
+        [-1, now] => number(*now).ok().map(WallTime),
+        _ => None,
+    }
 }
 
 /// Reads the reply to a `grant` or `used` of this many charges: the units of each.

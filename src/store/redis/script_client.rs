@@ -1,12 +1,13 @@
 //! Calls of the script: encodes charges, sends them to the server with their counters, reads the reply, and counts the
 //! calls.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::call::{self, PlaceId};
 use super::errors::CallError;
-use super::nodes::Nodes;
+use super::nodes::{Nodes, NodesReply};
 use super::reply::{self, Reply};
 use super::resp::{Command, Integers};
 use super::script::Script;
@@ -16,6 +17,7 @@ use super::{fallback, key};
 use crate::clock::micros;
 use crate::counter::{CallTime, Counter, Histogram};
 use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
+use crate::limit::wall_clock::{self, WallTime};
 use crate::limit::{Algorithm, Decision};
 use crate::store::memory::MemoryStore;
 use crate::store::{Charge, IdempotentCharge, Outcome, StoreRequest};
@@ -29,6 +31,8 @@ pub(super) struct ScriptClient {
     /// Counts locally where the servers are unavailable.
     memory: Arc<MemoryStore>,
     counts: Arc<RedisCounts>,
+    /// By how many µs the servers' clock is ahead of the wall clock, as far as calendars had to know it.
+    ahead: Cell<i64>,
 }
 
 /// The operations of the script.
@@ -50,7 +54,7 @@ impl ScriptClient {
         memory: Arc<MemoryStore>,
         counts: Arc<RedisCounts>,
     ) -> Self {
-        Self { settings, script, nodes, memory, counts }
+        Self { settings, script, nodes, memory, counts, ahead: Cell::new(0) }
     }
 
     /// The timeout of a call.
@@ -67,7 +71,8 @@ impl ScriptClient {
         now: Timestamp,
         place: Option<PlaceId>,
     ) -> Result<Reply, CallError> {
-        let answer = self.nodes.ask(slot, |command| self.write(command, question, request, now, place)).await;
+        let answer =
+            self.call(slot, now, |command, now| self.write(command, question, request, now, place)).await;
         // A call that was not sent is not counted.
         if !matches!(answer, Err(CallError::Down | CallError::Busy)) {
             self.counts.calls.add(1);
@@ -96,17 +101,34 @@ impl ScriptClient {
         self.nodes.slot(&key::owner(charge.owner()))
     }
 
+    /// Sends a call that may name windows of a calendar, those around the time that `write` is given. If the server's time
+    /// is in none of them, it has decided nothing: it is called once more, with those around its time.
+    async fn call(
+        &self,
+        slot: HashSlot,
+        now: Timestamp,
+        write: impl Fn(&mut Command<'_>, WallTime),
+    ) -> Result<NodesReply, CallError> {
+        let here = wall_clock::system().wall_time(now);
+        let there = WallTime(here.0.saturating_add_signed(self.ahead.get()));
+        let answer = self.nodes.ask(slot, |command| write(command, there)).await?;
+        let Some(there) = reply::time_beyond_edges(&answer.integers) else { return Ok(answer) };
+        self.ahead.set(there.0.cast_signed() - here.0.cast_signed());
+        self.nodes.ask(slot, |command| write(command, there)).await
+    }
+
     /// Sends a call on the counters of these charges, which are all in this slot. `write` writes the arguments after
     /// their keys.
     pub(super) async fn change(
         &self,
         slot: HashSlot,
         charges: &[Charge<'_>],
-        write: impl Fn(&mut Command<'_>),
+        now: Timestamp,
+        write: impl Fn(&mut Command<'_>, WallTime),
     ) -> Result<Integers, CallError> {
-        let answer = self.nodes.ask(slot, |command| {
+        let answer = self.call(slot, now, |command, now| {
             self.write_keys(command, charges);
-            write(command);
+            write(command, now);
         });
         Ok(answer.await?.integers)
     }
@@ -135,7 +157,7 @@ impl ScriptClient {
         once: Option<&IdempotentCharge>,
         now: Timestamp,
     ) -> Result<Integers, CallError> {
-        let answer = self.nodes.ask(slot, |command| {
+        let answer = self.call(slot, now, |command, now| {
             self.write_script(command, charges.len() as u64 + u64::from(once.is_some()));
             self.write_names(command, charges);
             if let (Some(once), Some(charge)) = (once, charges.first()) {
@@ -209,7 +231,7 @@ impl ScriptClient {
         corrections: impl ExactSizeIterator<Item = (&'r [u8], &'r Algorithm, Timestamp, i64)> + Clone,
         now: Timestamp,
     ) -> Result<(), CallError> {
-        let answer = self.nodes.ask(slot, |command| {
+        let answer = self.call(slot, now, |command, now| {
             self.write_script(command, corrections.len() as u64);
             corrections.clone().for_each(|(key, ..)| command.word(key));
             let settled =
@@ -225,7 +247,7 @@ impl ScriptClient {
         command: &mut Command<'_>,
         question: ScriptOp,
         request: StoreRequest<'_>,
-        now: Timestamp,
+        now: WallTime,
         place: Option<PlaceId>,
     ) {
         let StoreRequest { charges, bans } = request;

@@ -47,6 +47,7 @@ for index, key in ipairs(KEYS) do
   if not account then
     local algorithm = use(name)
     local limit = algorithm.limit(a, b, c, d, e, string.sub(argument, rest))
+    if not holds(limit) then return { -1, now } end
     local state, changed = load(algorithm, limit, key)
     account = { algorithm = algorithm, limit = limit, state = state, changed = changed, name = name }
     accounts[key] = account

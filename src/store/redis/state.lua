@@ -4,6 +4,11 @@
 -- Returns a module: see main.lua.
 local use
 
+-- Whether the windows that a call names are those around the server's time. Otherwise it decides nothing.
+local function holds(limit)
+  return not limit.edges or limit.edges[1] <= now and now < limit.edges[4]
+end
+
 -- ms that a key is kept after its state has no effect, since clocks may differ after a failover.
 local SLACK = 1000
 

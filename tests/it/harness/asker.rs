@@ -45,7 +45,7 @@ impl Asker {
             command.word(self.script.sha1().as_bytes());
             command.number(1);
             command.parts(&[b"test:{", number.to_string().as_bytes(), b"}"]);
-            call::decide(StoreRequest::of(&charges), tollgate::limit::units::Timestamp(0), |argument| {
+            call::decide(StoreRequest::of(&charges), tollgate::limit::wall_clock::WallTime(0), |argument| {
                 command.word(argument)
             });
         });

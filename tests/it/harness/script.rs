@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tollgate::limit::units::{Cost, Fingerprint, Timestamp};
+use tollgate::limit::wall_clock::WallTime;
 use tollgate::limit::{Algorithm, Decision, Verdict, Wait};
 use tollgate::store::bans::Banned;
 use tollgate::store::redis::call;
@@ -48,7 +49,7 @@ impl Shared {
 
     fn decide_with(&mut self, request: StoreRequest<'_>, now: Timestamp) -> Vec<Decision> {
         let mut arguments = Vec::new();
-        call::decide(request, now, |argument| arguments.push(argument.to_vec()));
+        call::decide(request, WallTime(now.0), |argument| arguments.push(argument.to_vec()));
         let bans = request.bans.iter().map(|ban| &ban.charge);
         self.evaluate(request.charges.iter().chain(bans).map(named).collect(), arguments, now)
     }
@@ -56,7 +57,9 @@ impl Shared {
     /// Decides a request with concurrency limits, which has this id.
     pub(crate) fn admit(&mut self, charges: &[Charge<'_>], id: u128, now: Timestamp) -> Vec<Decision> {
         let mut arguments = Vec::new();
-        call::decide(StoreRequest::of(charges), now, |argument| arguments.push(argument.to_vec()));
+        call::decide(StoreRequest::of(charges), WallTime(now.0), |argument| {
+            arguments.push(argument.to_vec())
+        });
         arguments.push(id.to_le_bytes().to_vec());
         self.evaluate(charges.iter().map(named).collect(), arguments, now)
     }
@@ -82,13 +85,13 @@ impl Shared {
 
     pub(crate) fn peek(&mut self, charges: &[Charge<'_>], now: Timestamp) -> Vec<Decision> {
         let mut arguments = Vec::new();
-        call::peek(charges, now, |argument| arguments.push(argument.to_vec()));
+        call::peek(charges, WallTime(now.0), |argument| arguments.push(argument.to_vec()));
         self.evaluate(charges.iter().map(named).collect(), arguments, now)
     }
 
     pub(crate) fn grant(&mut self, charge: &Charge<'_>, units: Cost, now: Timestamp) -> u64 {
         let mut arguments = Vec::new();
-        call::grant(&[*charge], units, now, |argument| arguments.push(argument.to_vec()));
+        call::grant(&[*charge], units, WallTime(now.0), |argument| arguments.push(argument.to_vec()));
         let answer = self.call(&[named(charge)], arguments, now).integers();
         reply::units(&answer, 1).unwrap()[0]
     }
@@ -96,7 +99,7 @@ impl Shared {
     /// Charges by hand.
     pub(crate) fn charge(&mut self, charge: &Charge<'_>, units: Cost, now: Timestamp) {
         let mut arguments = Vec::new();
-        call::charge(&[*charge], units, None, now, |argument| arguments.push(argument.to_vec()));
+        call::charge(&[*charge], units, None, WallTime(now.0), |argument| arguments.push(argument.to_vec()));
         let answer = self.call(&[named(charge)], arguments, now).integers();
         assert_eq!(reply::charged(&answer), Ok(ChargeEffect::Charged));
     }
@@ -104,7 +107,7 @@ impl Shared {
     /// The units in use.
     pub(crate) fn used(&mut self, charge: &Charge<'_>, now: Timestamp) -> u64 {
         let mut arguments = Vec::new();
-        call::used(&[*charge], now, |argument| arguments.push(argument.to_vec()));
+        call::used(&[*charge], WallTime(now.0), |argument| arguments.push(argument.to_vec()));
         let answer = self.call(&[named(charge)], arguments, now).integers();
         reply::units(&answer, 1).unwrap()[0]
     }
@@ -119,7 +122,9 @@ impl Shared {
     ) {
         let mut arguments = Vec::new();
         let correction = (charge.algorithm, admitted_at, difference);
-        call::settle(std::iter::once(correction), now, |argument| arguments.push(argument.to_vec()));
+        call::settle(std::iter::once(correction), WallTime(now.0), |argument| {
+            arguments.push(argument.to_vec())
+        });
         let answer = self.call(&[named(charge)], arguments, now).integers();
         assert_eq!(reply::read(&answer, 0).map(|reply| reply.now), Ok(now));
     }

@@ -18,6 +18,7 @@ const INSTALL: &[(&str, &str)] = &[
     ("httpx", "apt-get install python3-httpx"),
     ("ip", "apt-get install iproute2"),
     ("java", "apt-get install default-jdk-headless"),
+    ("libfaketime", "apt-get install libfaketime"),
     ("lintian", "apt-get install lintian"),
     ("logrotate", "apt-get install logrotate"),
     (
@@ -139,7 +140,7 @@ pub(crate) fn is_here(program: &str) -> bool {
 }
 
 /// What to do about a program that is missing, of which a path may be told.
-fn missing(program: &str) -> String {
+pub(crate) fn missing(program: &str) -> String {
     let name = program.rsplit('/').next().unwrap_or(program);
     let line = INSTALL.iter().find(|(known, _)| *known == name).map_or(".ci/tools", |(_, line)| line);
     format!("`{program}` is missing: {line} (`make tools` installs what Debian has of all that tests need)")

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use tollgate::limit::calendar::CalendarUnit;
 use tollgate::limit::units::{Cost, Micros, Rate, Timestamp};
+use tollgate::limit::wall_clock::WallTime;
 use tollgate::limit::{Algorithm, Align, State};
 use tollgate::time_zones;
 
@@ -70,9 +71,9 @@ fn moved(algorithm: &Algorithm, now: Timestamp, latest: Timestamp, step: Move) -
         // Never more than a window before the latest step.
         Move::Back(thousandths) => {
             let back = Timestamp(now.0 - part(thousandths));
-            back.max(calendar.window(Timestamp(calendar.window(latest).0.0 - 1)).0)
+            back.max(Timestamp(calendar.window(WallTime(calendar.window(WallTime(latest.0)).0.0 - 1)).0.0))
         }
-        Move::Edge(before) => Timestamp(calendar.window(now).1.0 - u64::from(before)),
+        Move::Edge(before) => Timestamp(calendar.window(WallTime(now.0)).1.0 - u64::from(before)),
     }
 }
 

@@ -53,7 +53,7 @@ impl Server {
 
 fn decide_on(connection: &mut Connection, script: &Script, charges: &[Charge<'_>]) -> Answer {
     let mut arguments = Vec::new();
-    call::decide(StoreRequest::of(charges), tollgate::limit::units::Timestamp(0), |argument| {
+    call::decide(StoreRequest::of(charges), tollgate::limit::wall_clock::WallTime(0), |argument| {
         arguments.push(argument.to_vec())
     });
     let keys: Vec<_> = charges.iter().map(named).collect();
@@ -113,7 +113,7 @@ fn refusals_and_looks_write_nothing() {
         let before = server.changes();
         server.decide(&charges);
         let mut arguments = Vec::new();
-        call::peek(&charges, tollgate::limit::units::Timestamp(0), |argument| {
+        call::peek(&charges, tollgate::limit::wall_clock::WallTime(0), |argument| {
             arguments.push(argument.to_vec())
         });
         let sha1 = server.script.sha1().to_owned();

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use http::{HeaderName, Method, StatusCode};
 use proptest::prelude::*;
-use tollgate::limit::units::{Micros, Timestamp};
+use tollgate::limit::units::Micros;
+use tollgate::limit::wall_clock::WallTime;
 use tollgate::log_reader::request::OwnRecord;
 use tollgate::plan::log::{AccessLog, HeaderColumn, LogColumn, LogField, LogFields};
 use tollgate::telemetry::access_log::{AccessLogger, HeaderOrigin, Output, Record};
@@ -48,7 +49,7 @@ fn record(
 ) -> Record {
     let [bytes, duration, cost] = numbers;
     let mut record = Record {
-        time: Timestamp(time),
+        time: WallTime(time),
         method: Method::POST,
         host: "example.com".into(),
         path,
@@ -101,7 +102,7 @@ proptest! {
         let log = round_trip(AccessLog::Json(columns()), written);
         prop_assert!(log.problems.is_empty(), "{:?}", log.problems);
         let request = &log.requests[0];
-        prop_assert_eq!((request.time, request.client), (expected.time, client.to_canonical()));
+        prop_assert_eq!((request.time.0, request.client), (expected.time.0, client.to_canonical()));
         prop_assert_eq!((request.duration, request.status), (Some(expected.duration), Some(429)));
         prop_assert_eq!((request.bytes_in, request.bytes_out), (Some(expected.bytes_in), Some(expected.bytes_out)));
         prop_assert_eq!(&request.consumer, &expected.consumer);

@@ -7,3 +7,4 @@ mod reload;
 mod supervisor;
 mod takeover;
 mod upgrade;
+mod wall_clock;

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use http::{Method, StatusCode, Version};
 use proptest::prelude::*;
 use serde_json::Value;
-use tollgate::limit::units::{Micros, Timestamp};
+use tollgate::limit::units::Micros;
+use tollgate::limit::wall_clock::WallTime;
 use tollgate::plan::log::{AccessLog, LogField, LogFields, Sample};
 use tollgate::telemetry::access_log::{AccessLogger, Output, Record};
 use tollgate::telemetry::metrics::DecisionLabel;
@@ -37,7 +38,7 @@ impl Write for Kept {
 
 fn record() -> Record {
     Record {
-        time: Timestamp(1_767_225_599_999_999),
+        time: WallTime(1_767_225_599_999_999),
         method: Method::GET,
         version: Version::HTTP_11,
         host: "example.com".into(),
@@ -120,7 +121,7 @@ fn months_and_leap_days_are_right() {
         (951_782_400, "2000-02-29T00:00:00.000000Z", "29/Feb/2000:00:00:00 +0000"),
         (4_107_542_399, "2100-02-28T23:59:59.000000Z", "28/Feb/2100:23:59:59 +0000"),
     ] {
-        let moment = || Record { time: Timestamp(seconds * 1_000_000), ..record() };
+        let moment = || Record { time: WallTime(seconds * 1_000_000), ..record() };
         assert!(written(AccessLog::json(), [moment()]).contains(json), "{json}");
         assert!(written(AccessLog::Combined, [moment()]).contains(combined), "{combined}");
     }

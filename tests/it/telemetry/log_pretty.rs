@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use http::{HeaderName, StatusCode};
 use proptest::prelude::*;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use tollgate::limit::units::{Micros, Timestamp};
+use tollgate::limit::units::Micros;
+use tollgate::limit::wall_clock::WallTime;
 use tollgate::plan::log::{AccessLog, HeaderColumn, LogColumn, LogField, LogFields};
 use tollgate::telemetry::access_log::{AccessLogger, HeaderOrigin, Output, OutputStyle, Record};
 use tollgate::telemetry::metrics::{DecisionLabel, SettledUnits, SettlementResult};
@@ -39,7 +40,7 @@ fn written(form: AccessLog, style: OutputStyle, records: impl IntoIterator<Item 
 
 fn record() -> Record {
     Record {
-        time: Timestamp(1_767_225_599_999_999),
+        time: WallTime(1_767_225_599_999_999),
         host: "example.com".into(),
         path: "/a?b=c".into(),
         duration: Micros(1_234),
