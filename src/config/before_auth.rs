@@ -32,6 +32,14 @@ pub(super) fn check(limit: &Limit, span: SourceSpan, reader: &Diagnostics<'_>) {
 
 /// Checks the cost of such a limit on a route.
 pub(super) fn check_cost(limit: &Limit, used: &RouteLimit, reader: &Diagnostics<'_>) {
+    if limit.before_auth && used.limit_use.cost.json_pointer().is_some() {
+        let message = format!(
+            "limit {} has `before_auth`, so that its cost cannot come from the body, which is read later",
+            quoted(&limit.name)
+        );
+        let help = "write its cost as a number, or from `header:NAME`, `query:NAME` or `body-bytes`";
+        reader.fault(used.cost_span.unwrap_or(used.span), message, help);
+    }
     if limit.before_auth && used.limit_use.cost.settled().is_some() {
         let message = format!(
             "limit {} has `before_auth`, so that its cost cannot be settled: a request that is refused later has no response",

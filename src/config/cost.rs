@@ -13,7 +13,7 @@ use super::value::{ConfigValue, Entry};
 use crate::limit::units::Cost;
 use crate::measure::{BodySource, JsonPointer};
 use crate::plan::cost::{
-    CostRule, CostScale, MeasuredCost, RequestSource, Settle, SettleSource, SettledCost, StatusCosts,
+    CostRule, CostScale, MeasuredCost, RequestSource, Reserve, Settle, SettleSource, SettledCost, StatusCosts,
 };
 
 /// The keys beside `from` and `settle`.
@@ -51,7 +51,7 @@ fn table(value: &ConfigValue<'_>) -> Option<CostRule> {
     let mut table = value.table("`cost`")?;
     let later = ["settle", "reserve"].into_iter().find_map(|key| Some((key, table.given(key)?)));
     let rule = match (table.given("from"), later) {
-        (Some(_), None) => measured(&mut table),
+        (Some(_), None) => measured(&mut table).map(|cost| CostRule::Measured(Arc::new(cost))),
         (None, Some(_)) => settled(&mut table),
         (Some(_), Some((key, span))) => {
             let message = format!("`cost` can not have both `from` and `{key}`");
@@ -76,7 +76,7 @@ fn table(value: &ConfigValue<'_>) -> Option<CostRule> {
 }
 
 /// `from`, and its keys.
-fn measured(table: &mut ConfigTable<'_>) -> Option<CostRule> {
+fn measured(table: &mut ConfigTable<'_>) -> Option<MeasuredCost> {
     let from = table.require("from", "\"query:limit\"", |value| request_source(&value));
     let has_max = table.given("max").is_some();
     // Unless the file says otherwise, no number makes a request free.
@@ -85,12 +85,12 @@ fn measured(table: &mut ConfigTable<'_>) -> Option<CostRule> {
     let (from, scale) = (from?, scale?);
     // A request that leaves the number out must not be cheaper than any that has it.
     let missing = missing.unwrap_or(if has_max { scale.max } else { scale.min });
-    Some(CostRule::Measured(Arc::new(MeasuredCost { from, scale, missing })))
+    Some(MeasuredCost { from, scale, missing })
 }
 
 /// `reserve` and `settle`, and their keys.
 fn settled(table: &mut ConfigTable<'_>) -> Option<CostRule> {
-    let reserve = table.require("reserve", "1", |value| value.count(0, Cost::MAX));
+    let reserve = table.require("reserve", "1", |value| reserve(&value));
     let reserve_span = table.given("reserve");
     let settle = table.require("settle", "\"json:/usage/total_tokens\"", |value| settle(&value));
     let settle = match settle {
@@ -105,8 +105,8 @@ fn settled(table: &mut ConfigTable<'_>) -> Option<CostRule> {
             let help = "leave it out, or write `settle = \"status\"`";
             table.misplaced("status", "`status` has no effect without `settle = \"status\"`", help);
             let scale = scale(table, 0);
-            if let (Some(scale), Some(reserve), Some(span)) = (scale, reserve, reserve_span)
-                && scale.max < reserve
+            if let (Some(scale), Some(Reserve::Fixed(reserve)), Some(span)) = (scale, &reserve, reserve_span)
+                && scale.max < *reserve
             {
                 let message = format!("`reserve` is {reserve}, but no request costs more than {}", scale.max);
                 table.reader().fault(span, message, "lower `reserve`, or raise `max`");
@@ -124,9 +124,19 @@ fn settled(table: &mut ConfigTable<'_>) -> Option<CostRule> {
         }
     };
     let missing = table.optional("missing", |value| missing(&value));
-    let reserve = reserve?;
-    let missing = missing.flatten().unwrap_or(reserve);
+    let (reserve, missing) = (reserve?, missing.flatten());
     Some(CostRule::Settled(Arc::new(SettledCost { reserve, settle: settle?, missing })))
+}
+
+/// `reserve`: units, or a number in the request.
+fn reserve(value: &ConfigValue<'_>) -> Option<Reserve> {
+    if !value.is_table() {
+        return value.count(0, Cost::MAX).map(Reserve::Fixed);
+    }
+    let mut table = value.table("`reserve`")?;
+    let measured = measured(&mut table);
+    let is_sound = table.finish();
+    measured.filter(|_| is_sound).map(Reserve::Measured)
 }
 
 /// `missing`: units, or `"reserve"`.
@@ -210,7 +220,7 @@ fn status(text: &str) -> Option<StatusCode> {
 
 /// The maximum number of values that are added.
 const MAX_SOURCES: usize = 4;
-const FROM: &str = "write `header:NAME`, `query:NAME` or `body-bytes`";
+const FROM: &str = "write `header:NAME`, `query:NAME`, `json:POINTER` or `body-bytes`";
 const SETTLE: &str =
     "write `json:POINTER`, `sse:POINTER`, `header:NAME`, `trailer:NAME`, `bytes`, `duration` or `status`";
 /// Words of `settle`, for typing errors.
@@ -274,8 +284,9 @@ fn parse_request_source(text: &str) -> Result<RequestSource, SyntaxError> {
         Some(("query", "")) => Err(no_place("name the parameter, such as `query:limit`".to_owned())),
         Some(("query", name)) => Ok(RequestSource::Query(name.into())),
         None if text == "body-bytes" => Ok(RequestSource::BodyBytes),
-        Some(("json" | "sse" | "trailer", _)) => {
-            let help = "a number in a body is known only after the request: write `reserve` and `settle`";
+        Some(("json", text)) => pointer("json", text).map(RequestSource::Json),
+        Some(("sse" | "trailer", _)) => {
+            let help = "a number in a response is known only after the request: write `reserve` and `settle`";
             Err(no_place(help.to_owned()))
         }
         None if matches!(text, "bytes" | "body" | "body_bytes" | "content-length" | "body-byte") => {

@@ -8,7 +8,7 @@ use crate::limit::Algorithm;
 use crate::limit::units::Cost;
 use crate::plan::action::RouteAction;
 use crate::plan::auth::{Auth, RouteAuth};
-use crate::plan::cost::CostRule;
+use crate::plan::cost::{CostRule, Reserve};
 use crate::plan::split::UpstreamSplit;
 use crate::plan::{Backend, Limit, LimitUse, Mode, Plan, Policy, Redirect, Route, Upstream, UpstreamIndex};
 use crate::route::client::AddressRules;
@@ -239,9 +239,13 @@ fn limit_words(limit: &Limit, used: &LimitUse, route: &Route) -> String {
         CostRule::Measured(_) => write!(text, "; cost here: {}", used.cost),
         CostRule::Settled(settled) => {
             let is_of_route = used.cost == route.cost;
-            let words = match settled.reserve {
-                0 => "; a request reserves nothing, and is refused only while its key is in debt".to_owned(),
-                _ => cost_words(limit, settled.reservation(), ("reserves", is_of_route)),
+            let words = match &settled.reserve {
+                Reserve::Measured(measured) => format!("; a request reserves {measured}"),
+                Reserve::Fixed(units) => match Cost::new(*units) {
+                    Some(units) => cost_words(limit, units, ("reserves", is_of_route)),
+                    None => "; a request reserves nothing, and is refused only while its key is in debt"
+                        .to_owned(),
+                },
             };
             let by =
                 if is_of_route { String::new() } else { format!("; settled by {}", settled.settled_by()) };

@@ -91,9 +91,12 @@ fn learn_of_limits(routes: &mut [Route], limits: &[Limit]) {
     for route in routes {
         let limits: Vec<_> = route.limits.iter().filter_map(|used| limits.get(used.limit.0)).collect();
         route.limits_before_auth = limits.iter().any(|limit| limit.before_auth);
-        route.reads_body = limits.iter().any(|limit| limit.key.reads_body());
+        let of_costs: Vec<_> =
+            route.limits.iter().filter_map(|used| used.cost.json_pointer()).cloned().collect();
+        route.reads_body = !of_costs.is_empty() || limits.iter().any(|limit| limit.key.reads_body());
         // A pointer that occurs twice is read twice in the same pass.
-        route.json_pointers = limits.iter().flat_map(|limit| limit.key.json_pointers()).cloned().collect();
+        let of_keys = limits.iter().flat_map(|limit| limit.key.json_pointers()).cloned();
+        route.json_pointers = of_keys.chain(of_costs).collect();
     }
 }
 

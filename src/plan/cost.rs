@@ -9,8 +9,9 @@ use http::{HeaderName, StatusCode};
 use crate::http1::fields::Fields;
 use crate::http1::request::Body;
 use crate::limit::units::Cost;
-use crate::measure::{BodySource, Reading, number};
+use crate::measure::{BodySource, JsonPointer, Reading, number};
 use crate::route::RouteRequest;
+use crate::route::content::BodyValue;
 
 /// The cost of a request to a route, or of one for a limit there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub enum RequestSource {
     Header(HeaderName),
     /// `query:NAME`.
     Query(Box<str>),
+    /// `json:POINTER`: in its body, which is read before the decision.
+    Json(JsonPointer),
     /// `body-bytes`: the length of the body, where it is known before the body.
     BodyBytes,
 }
@@ -50,13 +53,21 @@ pub enum RequestSource {
 /// `cost = { reserve = …, settle = … }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettledCost {
-    /// The units charged on admission: 0 to 10^9. A request that reserves nothing is refused only while its key is in
-    /// debt.
-    pub reserve: u32,
+    /// The units charged on admission.
+    pub reserve: Reserve,
     /// What the cost is in the end.
     pub settle: Settle,
-    /// The units where no value was found.
-    pub missing: u32,
+    /// The units where no value was found; `None`: those that were reserved.
+    pub missing: Option<u32>,
+}
+
+/// The units that are reserved: 0 to 10^9. A request that reserves nothing is refused only while its key is in debt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reserve {
+    /// The same for each request.
+    Fixed(u32),
+    /// A number in the request.
+    Measured(MeasuredCost),
 }
 
 /// What a reserved cost is in the end.
@@ -118,7 +129,7 @@ impl CostRule {
             Self::Free => None,
             Self::Fixed(cost) => Some(*cost),
             Self::Measured(measured) => Cost::new(measured.units(request)),
-            Self::Settled(settled) => Some(settled.reservation()),
+            Self::Settled(settled) => Some(Cost::new(settled.reserve.units(request)).unwrap_or(Cost::ZERO)),
         }
     }
 
@@ -127,9 +138,25 @@ impl CostRule {
         match self {
             Self::Free => 0,
             Self::Fixed(cost) => cost.units(),
-            Self::Measured(measured) => measured.scale.min.min(measured.missing),
-            Self::Settled(settled) => settled.reserve,
+            Self::Measured(measured) => measured.least(),
+            Self::Settled(settled) => match &settled.reserve {
+                Reserve::Fixed(units) => *units,
+                Reserve::Measured(measured) => measured.least(),
+            },
         }
+    }
+
+    /// The pointer of a number in the request's body.
+    pub fn json_pointer(&self) -> Option<&JsonPointer> {
+        let measured = match self {
+            Self::Measured(measured) => &**measured,
+            Self::Settled(settled) => match &settled.reserve {
+                Reserve::Measured(measured) => measured,
+                Reserve::Fixed(_) => return None,
+            },
+            Self::Free | Self::Fixed(_) => return None,
+        };
+        if let RequestSource::Json(pointer) = &measured.from { Some(pointer) } else { None }
     }
 
     /// The rule by which it is corrected later.
@@ -152,6 +179,11 @@ impl MeasuredCost {
                     (Some(_), Some(_)) => Reading::Unreadable,
                 }
             }
+            (RequestSource::Json(pointer), _) => match request.content.member(pointer) {
+                BodyValue::Single(value) => number(&value),
+                BodyValue::Missing => Reading::Absent,
+                BodyValue::Repeated | BodyValue::Unreadable(_) => Reading::Unreadable,
+            },
             (RequestSource::BodyBytes, Body::Length(length)) => Reading::Value(length),
             (RequestSource::BodyBytes, Body::Chunked) => Reading::Absent,
         }
@@ -166,12 +198,24 @@ impl MeasuredCost {
     }
 }
 
-impl SettledCost {
-    /// What is charged on admission.
-    pub fn reservation(&self) -> Cost {
-        Cost::new(self.reserve).unwrap_or(Cost::ZERO)
+impl MeasuredCost {
+    /// The least units of a request.
+    fn least(&self) -> u32 {
+        self.scale.min.min(self.missing)
     }
+}
 
+impl Reserve {
+    /// The units of a request.
+    fn units<'r>(&'r self, request: &RouteRequest<'r>) -> u32 {
+        match self {
+            Self::Fixed(units) => *units,
+            Self::Measured(measured) => measured.units(request),
+        }
+    }
+}
+
+impl SettledCost {
     /// The places of its values, as written in the file.
     pub fn sources(&self) -> Vec<String> {
         match &self.settle {
@@ -188,8 +232,8 @@ impl SettledCost {
             Settle::Values { scale, .. } => _ = write!(text, "{scale}"),
             Settle::Status(costs) => _ = write!(text, " ({costs})"),
         }
-        if self.missing != self.reserve {
-            _ = write!(text, ", or {} where it is missing", self.missing);
+        if let Some(missing) = self.missing.filter(|missing| self.reserve != Reserve::Fixed(*missing)) {
+            _ = write!(text, ", or {missing} where it is missing");
         }
         text
     }
@@ -228,13 +272,26 @@ impl Display for CostRule {
         match self {
             Self::Free => f.write_str("0"),
             Self::Fixed(cost) => write!(f, "{}", cost.units()),
-            Self::Measured(measured) => {
-                let MeasuredCost { from, scale, missing } = &**measured;
-                write!(f, "{from}{scale}, or {missing} where it is missing")
-            }
+            Self::Measured(measured) => measured.fmt(f),
             Self::Settled(settled) => {
                 write!(f, "{} reserved, settled by {}", settled.reserve, settled.settled_by())
             }
+        }
+    }
+}
+
+impl Display for MeasuredCost {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { from, scale, missing } = self;
+        write!(f, "{from}{scale}, or {missing} where it is missing")
+    }
+}
+
+impl Display for Reserve {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(units) => units.fmt(f),
+            Self::Measured(measured) => write!(f, "({measured})"),
         }
     }
 }
@@ -270,6 +327,7 @@ impl Display for RequestSource {
         match self {
             Self::Header(name) => write!(f, "header:{name}"),
             Self::Query(name) => write!(f, "query:{name}"),
+            Self::Json(pointer) => write!(f, "json:{pointer}"),
             Self::BodyBytes => f.write_str("body-bytes"),
         }
     }

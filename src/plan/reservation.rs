@@ -21,6 +21,8 @@ pub struct Reservation<'c, 'p> {
     pub owner: Option<Fingerprint>,
     /// How the cost is found.
     pub cost: &'c Arc<SettledCost>,
+    /// The units.
+    pub reserved: u32,
     /// Those that counted.
     pub charges: SmallVec<[ReservedCharge<'p>; 1]>,
 }
@@ -74,7 +76,9 @@ impl<'p> RequestCharges<'p> {
             let counted_at = counted_at.unwrap_or(now);
             is_counted.then_some(ReservedCharge { policy, charge, counted_at, shared: !is_local })
         };
+        let reserved_units = self.charges.get(first).map_or(0, |charge| charge.cost.units());
         Some(Reservation {
+            reserved: reserved_units,
             limit: used.limit,
             tier: check.tier,
             owner: self.owner(check),

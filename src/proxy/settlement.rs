@@ -62,6 +62,7 @@ enum Progress {
 #[derive(Debug)]
 struct RuleProgress {
     cost: Arc<SettledCost>,
+    reserved: u32,
     /// In the order of its sources.
     readings: SmallVec<[Reading; 4]>,
     /// From the first bytes of a body on.
@@ -145,8 +146,8 @@ impl Settlement {
             settled: None,
         });
         for reservation in routed.charges.reservations(routed.route, outcome, now) {
-            let Reservation { limit, tier, owner, cost, charges } = reservation;
-            let rule = settlement.rule(cost);
+            let Reservation { limit, tier, owner, cost, reserved, charges } = reservation;
+            let rule = settlement.rule(cost, reserved);
             settlement.reserved.push(ReservedLimit {
                 limit,
                 tier,
@@ -159,13 +160,13 @@ impl Settlement {
     }
 
     /// The index of a rule, which is added unless it is there.
-    fn rule(&mut self, cost: &Arc<SettledCost>) -> usize {
+    fn rule(&mut self, cost: &Arc<SettledCost>, reserved: u32) -> usize {
         if let Some(index) = self.rules.iter().position(|rule| rule.cost == *cost) {
             return index;
         }
         let sources = if let Settle::Values { sources, .. } = &cost.settle { sources.len() } else { 0 };
         let readings = SmallVec::from_elem(Reading::Absent, sources);
-        self.rules.push(RuleProgress { cost: Arc::clone(cost), readings, scanner: None });
+        self.rules.push(RuleProgress { cost: Arc::clone(cost), reserved, readings, scanner: None });
         self.rules.len() - 1
     }
 
@@ -279,10 +280,10 @@ impl Settlement {
             .rules
             .iter_mut()
             .map(|rule| {
-                let reserved = rule.cost.reserve;
+                let reserved = rule.reserved;
                 let (units, result) = match self.progress {
                     Progress::Unanswered => (0, SettlementResult::NoAnswer),
-                    Progress::Lost => (rule.cost.missing, SettlementResult::Incomplete),
+                    Progress::Lost => (rule.missing(), SettlementResult::Incomplete),
                     Progress::Answering => rule.result(&response),
                 };
                 SettledUnits { reserved, units, result }
@@ -341,16 +342,23 @@ impl RuleProgress {
         sources.iter().zip(self.readings.iter().copied())
     }
 
+    /// The units where no value was found.
+    fn missing(&self) -> u32 {
+        self.cost.missing.unwrap_or(self.reserved)
+    }
+
     /// The cost. Of a response that is not complete, a value may be missing that its end would have had: the cost is not
     /// below `missing` then, so that a client can't save by leaving.
     fn result(&mut self, response: &SettledResponse) -> (u32, SettlementResult) {
         let &SettledResponse { status, is_event_stream, bytes, duration, complete } = response;
-        let SettledCost { reserve, settle, missing } = &*self.cost;
-        let (sources, scale) = match settle {
+        let missing = self.missing();
+        let (sources, scale) = match &self.cost.settle {
             Settle::Status(costs) => {
                 return match status {
-                    Some(status) => (costs.units(status).unwrap_or(*reserve), SettlementResult::Measured),
-                    None => (*missing, SettlementResult::Incomplete),
+                    Some(status) => {
+                        (costs.units(status).unwrap_or(self.reserved), SettlementResult::Measured)
+                    }
+                    None => (missing, SettlementResult::Incomplete),
                 };
             }
             Settle::Values { sources, scale, .. } => (sources, scale),
@@ -371,14 +379,14 @@ impl RuleProgress {
             match reading {
                 Reading::Value(value) => (sum, any) = (sum.saturating_add(value), true),
                 Reading::Absent => absent = true,
-                Reading::Unreadable => return (*missing, SettlementResult::Unreadable),
+                Reading::Unreadable => return (missing, SettlementResult::Unreadable),
             }
         }
         let units = scale.units(sum);
         match (any, absent && !complete) {
-            (false, false) => (*missing, SettlementResult::Missing),
-            (false, true) => (*missing, SettlementResult::Incomplete),
-            (true, true) => (units.max(*missing), SettlementResult::Incomplete),
+            (false, false) => (missing, SettlementResult::Missing),
+            (false, true) => (missing, SettlementResult::Incomplete),
+            (true, true) => (units.max(missing), SettlementResult::Incomplete),
             (true, false) if sum.div_ceil(scale.per.get()) > u64::from(scale.max) => {
                 (units, SettlementResult::Capped)
             }

@@ -59,7 +59,7 @@ impl ServiceTimes {
 /// The units that a request costs in the end; `None`: the log does not tell, and the reservation stays. `service` is the
 /// time from forwarding to the end of the response.
 pub(super) fn settled_units(
-    cost: &SettledCost,
+    (cost, reserved): (&SettledCost, u32),
     request: &LoggedRequest,
     service: Option<Micros>,
 ) -> Option<u32> {
@@ -67,7 +67,7 @@ pub(super) fn settled_units(
     let (sources, scale) = match &cost.settle {
         Settle::Status(costs) => {
             let status = StatusCode::from_u16(request.status?).ok()?;
-            return Some(costs.units(status).unwrap_or(cost.reserve));
+            return Some(costs.units(status).unwrap_or(reserved));
         }
         Settle::Values { sources, scale, .. } => (sources, scale),
     };

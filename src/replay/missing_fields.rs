@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::log_reader::KnownFields;
-use crate::plan::cost::{CostRule, RequestSource, Settle, SettleSource};
+use crate::plan::cost::{CostRule, MeasuredCost, RequestSource, Reserve, Settle, SettleSource};
 use crate::plan::log::Sample;
 use crate::plan::{LimitIndex, LimitUse, Plan, Route};
 use crate::route::condition::Condition;
@@ -112,16 +112,27 @@ fn note_conditions(route: &Route, known: &KnownFields, notes: &mut Vec<String>) 
 }
 
 fn note_costs(plan: &Plan, route: &Route, known: &KnownFields, notes: &mut Vec<String>) {
+    let lacks = |cost: &MeasuredCost| {
+        let lacks = match &cost.from {
+            RequestSource::Header(name) => !known.has_header(name.as_str()),
+            RequestSource::BodyBytes => !known.bytes_in,
+            RequestSource::Json(_) => true,
+            RequestSource::Query(_) => false,
+        };
+        lacks.then(|| cost.from.to_string())
+    };
     for used in &route.limits {
+        if let CostRule::Settled(cost) = &used.cost
+            && let Reserve::Measured(measured) = &cost.reserve
+            && let Some(what) = lacks(measured)
+        {
+            let (route, limit) = (&route.name, &plan.limit(used.limit).name);
+            notes.push(format!(
+                "route `{route}`: the reservation for `{limit}` is what `missing` says: the log lacks `{what}`"
+            ));
+        }
         let (lacks, otherwise) = match &used.cost {
-            CostRule::Measured(cost) => {
-                let lacks = match &cost.from {
-                    RequestSource::Header(name) => !known.has_header(name.as_str()),
-                    RequestSource::BodyBytes => !known.bytes_in,
-                    RequestSource::Query(_) => false,
-                };
-                (lacks.then(|| cost.from.to_string()), "is what `missing` says")
-            }
+            CostRule::Measured(cost) => (lacks(cost), "is what `missing` says"),
             CostRule::Settled(cost) => {
                 let source = match &cost.settle {
                     Settle::Status(_) => (!known.status).then(|| "status".to_owned()),

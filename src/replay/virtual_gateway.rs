@@ -318,8 +318,10 @@ impl<'p> VirtualGateway<'p> {
     ) -> SmallVec<[Correction<'p>; 1]> {
         let mut corrections = SmallVec::new();
         for reservation in charges.reservations(self.plan.route(route), outcome, logged.time) {
-            let Some(units) = settled_units(reservation.cost, logged, service) else { continue };
-            let difference = i64::from(units) - i64::from(reservation.cost.reserve);
+            let Some(units) = settled_units((reservation.cost, reservation.reserved), logged, service) else {
+                continue;
+            };
+            let difference = i64::from(units) - i64::from(reservation.reserved);
             if difference != 0 {
                 corrections.extend(reservation.charges.into_iter().map(|reserved| Correction {
                     charge: Charge { cost: Cost::ZERO, ..reserved.charge },

@@ -79,7 +79,7 @@ impl RequestContent {
     }
 
     /// The value at a pointer into a JSON document.
-    pub(super) fn member(&self, pointer: &JsonPointer) -> BodyValue<'_> {
+    pub fn member(&self, pointer: &JsonPointer) -> BodyValue<'_> {
         match self {
             Self::Unknown | Self::Empty => BodyValue::Missing,
             Self::Json(members) => members.value(pointer),

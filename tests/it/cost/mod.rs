@@ -4,6 +4,7 @@ mod calendars;
 mod faults;
 mod http2;
 mod request;
+mod reserve;
 mod response;
 mod stores;
 mod sums;

@@ -203,6 +203,17 @@ fn a_limit_whose_key_the_log_lacks_is_left_out_with_a_note() {
     assert_eq!(report["notes"], json!(["limit `bucket` is left out: the log lacks `header:x-tenant`"]));
 }
 
+/// Logs have no bodies.
+#[test]
+fn a_reservation_from_the_body_is_what_missing_says() {
+    let folder = Folder::with_bucket();
+    let cost = "{ reserve = { from = \"json:/max_tokens\", max = 9, missing = 2 }, settle = \"status\", status = { \"5xx\" = 0 } }";
+    folder.file("gateway.toml", config(&bucket(2), &format!("{{ name = \"bucket\", cost = {cost} }}")));
+    let report = folder.replay_lines(&lines(&[0], 1, ""));
+    let note = "the reservation for `bucket` is what `missing` says: the log lacks `json:/max_tokens`";
+    assert!(report["notes"].to_string().contains(note), "{}", report["notes"]);
+}
+
 /// Without addresses all requests would have one client.
 #[test]
 fn a_log_without_clients_has_no_limit_by_address() {
