@@ -21,10 +21,12 @@ pub mod pointer;
 pub mod scanner;
 mod sse;
 mod swar;
+mod terminal_events;
 
 pub use number::number;
 pub use pointer::{JsonPointer, PointerFault};
 pub use scanner::BodyScanner;
+pub use terminal_events::TerminalEvents;
 
 /// What was found at one place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

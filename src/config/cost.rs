@@ -11,13 +11,13 @@ use super::table::ConfigTable;
 use super::text::SyntaxError;
 use super::value::{ConfigValue, Entry};
 use crate::limit::units::Cost;
-use crate::measure::{BodySource, JsonPointer};
+use crate::measure::{BodySource, JsonPointer, TerminalEvents};
 use crate::plan::cost::{
     CostRule, CostScale, MeasuredCost, RequestSource, Reserve, Settle, SettleSource, SettledCost, StatusCosts,
 };
 
 /// The keys beside `from` and `settle`.
-const OTHER_KEYS: [&str; 5] = ["per", "min", "max", "missing", "status"];
+const OTHER_KEYS: [&str; 6] = ["per", "min", "max", "missing", "status", "sse_end"];
 
 /// A cost with its place.
 #[derive(Clone)]
@@ -95,7 +95,7 @@ fn settled(table: &mut ConfigTable<'_>) -> Option<CostRule> {
     let settle = table.require("settle", "\"json:/usage/total_tokens\"", |value| settle(&value));
     let settle = match settle {
         Some(SettleDraft::Status) => {
-            for key in ["per", "min", "max"] {
+            for key in ["per", "min", "max", "sse_end"] {
                 let message = format!("`{key}` has no effect beside `settle = \"status\"`");
                 table.misplaced(key, &message, "leave it out: the numbers of `status` are units");
             }
@@ -111,15 +111,11 @@ fn settled(table: &mut ConfigTable<'_>) -> Option<CostRule> {
                 let message = format!("`reserve` is {reserve}, but no request costs more than {}", scale.max);
                 table.reader().fault(span, message, "lower `reserve`, or raise `max`");
             }
-            let body = |source: &SettleSource| match source {
-                SettleSource::Body(source) => Some(source.clone()),
-                _ => None,
-            };
-            let in_body = sources.iter().filter_map(body).collect();
-            scale.map(|scale| Settle::Values { sources, in_body, scale })
+            let ends = terminal_events(table, &sources);
+            scale.map(|scale| Settle::values(sources, ends, scale))
         }
         None => {
-            table.skip(&["per", "min", "max", "status"]);
+            table.skip(&["per", "min", "max", "status", "sse_end"]);
             None
         }
     };
@@ -137,6 +133,38 @@ fn reserve(value: &ConfigValue<'_>) -> Option<Reserve> {
     let measured = measured(&mut table);
     let is_sound = table.finish();
     measured.filter(|_| is_sound).map(Reserve::Measured)
+}
+
+/// `sse_end`: events beside the known ones.
+fn terminal_events(table: &mut ConfigTable<'_>, sources: &[SettleSource]) -> TerminalEvents {
+    if !sources.iter().any(|source| matches!(source, SettleSource::Body(BodySource::Sse(_)))) {
+        if let Some(value) = table.take("sse_end") {
+            let help = "leave it out, or add `sse:POINTER` to `settle`";
+            value.fault("`sse_end` has no effect without an `sse:` value", help);
+        }
+        return TerminalEvents::default();
+    }
+    let more = table.or("sse_end", Vec::new(), |value| {
+        let events = value.some_of(|item| item.text()?.parse("a terminal event", terminal_event))?;
+        if events.len() > TerminalEvents::MAX_MORE {
+            let message = format!("`sse_end` names {} events", events.len());
+            value.fault(message, format!("name at most {}", TerminalEvents::MAX_MORE));
+        }
+        Some(events)
+    });
+    TerminalEvents::with(more)
+}
+
+/// The maximum length of a terminal event, bytes.
+const MAX_EVENT: usize = 64;
+
+fn terminal_event(text: &str) -> Result<String, SyntaxError> {
+    without_controls(text)?;
+    if (1..=MAX_EVENT).contains(&text.len()) {
+        return Ok(text.to_owned());
+    }
+    let message = format!("a terminal event has 1 to {MAX_EVENT} bytes, not {}", text.len());
+    Err(SyntaxError::new(message, "write the event's name, or its whole data, such as `[DONE]`"))
 }
 
 /// `missing`: units, or `"reserve"`.

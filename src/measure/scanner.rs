@@ -8,7 +8,7 @@ use super::coding::{Coding, ContentDecoder, MAX_CODINGS};
 use super::inflate::Damaged;
 use super::json::JsonScanner;
 use super::sse::SseScanner;
-use super::{BodySource, Reading};
+use super::{BodySource, Reading, TerminalEvents};
 
 /// Maximum number of sources of one body; those behind are unreadable.
 pub const MAX_SOURCES: usize = 32;
@@ -52,6 +52,8 @@ struct Texts {
 enum Stop {
     /// The text is no JSON; the values before the fault count.
     NoJson,
+    /// An event has ended the measurement; the values so far count.
+    TerminalEvent,
     /// The coded data is damaged; the values before the damage count.
     Damaged,
     /// No value counts: an unknown coding, a bomb, no memory.
@@ -82,6 +84,27 @@ impl BodyScanner {
             sse: of(|source| matches!(source, BodySource::Sse(_))).map(|own| SseScanner::new(own, count)),
         };
         Self { sources, codings, stages: Vec::new(), coded: 0, decoded: 0, end, texts }
+    }
+
+    /// Reads events only up to the first of these, and with it.
+    #[must_use]
+    pub fn until(mut self, events: TerminalEvents) -> Self {
+        if let Some(sse) = &mut self.texts.sse {
+            sse.end_at(events);
+        }
+        self
+    }
+
+    /// Whether a terminal event is complete: nothing more is read.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.end == Some(Stop::TerminalEvent)
+    }
+
+    /// The same, or the data of the present event is that of a terminal one so far: some clients leave there.
+    #[must_use]
+    pub fn is_at_end(&self) -> bool {
+        self.has_ended() || self.texts.sse.as_ref().is_some_and(SseScanner::is_at_end)
     }
 
     /// Reads the next bytes of the body, as they are sent.
@@ -175,6 +198,9 @@ impl Texts {
         }
         if let Some(sse) = &mut self.sse {
             sse.scan(sources, bytes);
+        }
+        if self.sse.as_ref().is_some_and(SseScanner::has_ended) {
+            return Err(Stop::TerminalEvent);
         }
         let is_over = self.sse.is_none() && self.json.as_ref().is_some_and(JsonScanner::is_faulty);
         if is_over { Err(Stop::NoJson) } else { Ok(()) }

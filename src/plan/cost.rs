@@ -9,7 +9,7 @@ use http::{HeaderName, StatusCode};
 use crate::http1::fields::Fields;
 use crate::http1::request::Body;
 use crate::limit::units::Cost;
-use crate::measure::{BodySource, JsonPointer, Reading, number};
+use crate::measure::{BodySource, JsonPointer, Reading, TerminalEvents, number};
 use crate::route::RouteRequest;
 use crate::route::content::BodyValue;
 
@@ -79,8 +79,12 @@ pub enum Settle {
     Values {
         /// Where they are.
         sources: Vec<SettleSource>,
-        /// Those in the body, in the same order.
-        in_body: Arc<[BodySource]>,
+        /// Those in the body of an event stream, in the same order.
+        in_events: Arc<[BodySource]>,
+        /// Those in any other body, in the same order.
+        in_document: Arc<[BodySource]>,
+        /// The events that end the measurement of a stream.
+        ends: TerminalEvents,
         /// From the sum to units.
         scale: CostScale,
     },
@@ -229,13 +233,44 @@ impl SettledCost {
         let mut text = self.sources().join(" + ");
         match &self.settle {
             // Writing to a string cannot fail.
-            Settle::Values { scale, .. } => _ = write!(text, "{scale}"),
+            Settle::Values { scale, ends, .. } => {
+                _ = write!(text, "{scale}");
+                if !ends.more().is_empty() {
+                    _ = write!(text, ", or at {}", ends.more().join(", "));
+                }
+            }
             Settle::Status(costs) => _ = write!(text, " ({costs})"),
         }
         if let Some(missing) = self.missing.filter(|missing| self.reserve != Reserve::Fixed(*missing)) {
             _ = write!(text, ", or {missing} where it is missing");
         }
         text
+    }
+}
+
+impl Settle {
+    /// The sum of these values.
+    pub fn values(sources: Vec<SettleSource>, ends: TerminalEvents, scale: CostScale) -> Self {
+        let (mut in_events, mut in_document) = (Vec::new(), Vec::new());
+        for source in &sources {
+            match source {
+                SettleSource::Body(source @ BodySource::Sse(_)) => in_events.push(source.clone()),
+                SettleSource::Body(source @ BodySource::Json(_)) => in_document.push(source.clone()),
+                _ => {}
+            }
+        }
+        Self::Values { sources, in_events: in_events.into(), in_document: in_document.into(), ends, scale }
+    }
+}
+
+impl SettleSource {
+    /// Whether a response may have the value: `sse:` is for event streams, and `json:` for all others.
+    pub fn fits(&self, is_event_stream: bool) -> bool {
+        match self {
+            Self::Body(BodySource::Sse(_)) => is_event_stream,
+            Self::Body(BodySource::Json(_)) => !is_event_stream,
+            Self::Header(_) | Self::Trailer(_) | Self::Bytes | Self::Duration => true,
+        }
     }
 }
 

@@ -303,12 +303,14 @@ impl ResponseRelay<'_, '_> {
     /// The head is sent, but the body cannot be completed: only closing the connection can signal that. `unbounded`:
     /// the end of the connection ends the body too, so that only a reset shows that it is truncated.
     fn cut(self, cut: RelayError, unbounded: bool) -> NextAction {
-        let client = if self.writer.is_stalled() { "write_timeout" } else { "client_gone" };
-        self.ctx.error = Some(match cut {
-            RelayError::Backend | RelayError::Unsent => "response_cut",
-            RelayError::Client => client,
-            RelayError::Messages(fault) => upload_fault(Some(fault)).2,
-        });
+        self.ctx.error = match cut {
+            RelayError::Backend | RelayError::Unsent => Some("response_cut"),
+            RelayError::Client if self.writer.is_stalled() => Some("write_timeout"),
+            // It has all that it wants: nothing failed.
+            RelayError::Client if self.ctx.has_terminal_event() => None,
+            RelayError::Client => Some("client_gone"),
+            RelayError::Messages(fault) => Some(upload_fault(Some(fault)).2),
+        };
         if unbounded {
             self.writer.reset();
         }

@@ -156,6 +156,11 @@ impl RequestContext {
         NotedValues::values(self.noted.as_deref(), &self.request_id, self.client)
     }
 
+    /// Whether the client has got a terminal event of the stream that it was sent.
+    pub(crate) fn has_terminal_event(&self) -> bool {
+        self.settlement.as_ref().is_some_and(|settlement| settlement.has_ended(self.sent))
+    }
+
     /// Notes that the gateway itself responded, for this reason.
     pub(crate) fn answered(&mut self, status: StatusCode, error: Option<&'static str>) {
         self.status = status;

@@ -11,7 +11,7 @@ use super::worker::{Worker, WorkerPlan};
 use crate::http1::fields::Fields;
 use crate::http1::syntax::split_field;
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
-use crate::measure::{BodyScanner, BodySource, Reading, number};
+use crate::measure::{BodyScanner, Reading, number};
 use crate::plan::cost::{self, Settle, SettleSource, SettledCost};
 use crate::plan::reservation::{Reservation, ReservedCharge};
 use crate::plan::resolve::RoutedRequest;
@@ -44,6 +44,8 @@ pub(crate) struct Settlement {
     bytes: u64,
     /// A copy of those that are not scanned yet: they are on their way to the client first.
     unscanned: Vec<u8>,
+    /// The number of bytes with which an event stream had its first terminal event, or the data of one.
+    ended_at: Option<u64>,
     settled: Option<SettledUnits>,
 }
 
@@ -67,6 +69,8 @@ struct RuleProgress {
     readings: SmallVec<[Reading; 4]>,
     /// From the first bytes of a body on.
     scanner: Option<Box<BodyScanner>>,
+    /// The cost, if a terminal event has ended its measurement.
+    ended: Option<(u32, SettlementResult)>,
 }
 
 /// What is known of a response that has ended.
@@ -143,6 +147,7 @@ impl Settlement {
             coding: Vec::new(),
             bytes: 0,
             unscanned: Vec::new(),
+            ended_at: None,
             settled: None,
         });
         for reservation in routed.charges.reservations(routed.route, outcome, now) {
@@ -166,14 +171,19 @@ impl Settlement {
         }
         let sources = if let Settle::Values { sources, .. } = &cost.settle { sources.len() } else { 0 };
         let readings = SmallVec::from_elem(Reading::Absent, sources);
-        self.rules.push(RuleProgress { cost: Arc::clone(cost), reserved, readings, scanner: None });
+        self.rules.push(RuleProgress {
+            cost: Arc::clone(cost),
+            reserved,
+            readings,
+            scanner: None,
+            ended: None,
+        });
         self.rules.len() - 1
     }
 
     /// Whether a value is looked for in trailers.
     pub(crate) fn reads_trailers(&self) -> bool {
-        let is_trailer = |(source, _): (&SettleSource, _)| matches!(source, SettleSource::Trailer(_));
-        self.rules.iter().any(|rule| rule.sources().any(is_trailer))
+        self.rules.iter().any(RuleProgress::reads_trailers)
     }
 
     /// The request is on its way to a backend.
@@ -185,9 +195,8 @@ impl Settlement {
     pub(crate) fn head(&mut self, status: StatusCode, fields: Fields<'_>) {
         self.status = Some(status);
         let media_type = fields.first(&header::CONTENT_TYPE).unwrap_or_default();
-        self.is_event_stream = media_type
-            .get(..EVENT_STREAM.len())
-            .is_some_and(|begin| begin.eq_ignore_ascii_case(EVENT_STREAM));
+        let media_type = media_type.split(|&byte| byte == b';').next().unwrap_or_default();
+        self.is_event_stream = media_type.trim_ascii().eq_ignore_ascii_case(EVENT_STREAM);
         self.coding = fields.all(&header::CONTENT_ENCODING).iter().collect::<Vec<_>>().join(&b","[..]);
         for rule in &mut self.rules {
             let Settle::Values { sources, .. } = &rule.cost.settle else { continue };
@@ -203,23 +212,60 @@ impl Settlement {
     /// Bytes of the body, before they are sent on.
     pub(crate) fn body(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
-        if self.rules.iter().any(RuleProgress::reads_body) {
-            self.unscanned.extend_from_slice(bytes);
-            if self.unscanned.len() >= MAX_UNSCANNED {
-                self.scan();
-            }
+        if bytes.is_empty() || !self.rules.iter().any(|rule| rule.reads_body(self.is_event_stream)) {
+            return;
+        }
+        if self.is_event_stream {
+            return self.scan_events(bytes);
+        }
+        self.unscanned.extend_from_slice(bytes);
+        if self.unscanned.len() >= MAX_UNSCANNED {
+            self.scan();
         }
     }
 
-    /// Looks for values in the bytes of the body so far. Called when they are on their way to the client, and at the end.
+    /// Looks for values in events before they are sent on: a client may leave at a terminal event, and what it has cost is
+    /// settled before its next request.
+    fn scan_events(&mut self, bytes: &[u8]) {
+        let reading = |rule: &&mut RuleProgress| rule.ended.is_none() && rule.reads_body(true);
+        let mut any = false;
+        for rule in self.rules.iter_mut().filter(reading) {
+            rule.scan(bytes, true, &self.coding);
+            any |= rule.scanner.as_ref().is_some_and(|scanner| scanner.has_ended());
+        }
+        let is_at_end = self.rules.iter().any(RuleProgress::is_at_end);
+        self.ended_at = is_at_end.then(|| self.ended_at.unwrap_or(self.bytes));
+        if any {
+            self.end_measurements();
+        }
+    }
+
+    /// A terminal event has passed: the costs that are read from events are known, but for those of trailers.
+    #[cold]
+    fn end_measurements(&mut self) {
+        let response = self.response(true);
+        for rule in self.rules.iter_mut().filter(|rule| rule.ended.is_none() && !rule.reads_trailers()) {
+            if rule.scanner.as_ref().is_some_and(|scanner| scanner.has_ended()) {
+                rule.ended = Some(rule.result(&response));
+            }
+        }
+        if self.rules.iter().all(|rule| rule.ended.is_some()) {
+            self.settle(true);
+        }
+    }
+
+    /// Whether a client that has got this many bytes of the body, and leaves, has got a terminal event.
+    pub(crate) fn has_ended(&self, sent: u64) -> bool {
+        self.ended_at.is_some_and(|ended_at| sent >= ended_at)
+    }
+
+    /// Looks for values in the bytes of a document so far. Called when they are on their way to the client, and at the end.
     pub(crate) fn scan(&mut self) {
         if self.unscanned.is_empty() {
             return;
         }
-        for rule in self.rules.iter_mut().filter(|rule| rule.reads_body()) {
-            let Settle::Values { in_body, .. } = &rule.cost.settle else { continue };
-            let begin = || Box::new(BodyScanner::new(Arc::clone(in_body), &self.coding));
-            rule.scanner.get_or_insert_with(begin).scan(&self.unscanned);
+        for rule in self.rules.iter_mut().filter(|rule| rule.reads_body(false)) {
+            rule.scan(&self.unscanned, false, &self.coding);
         }
         self.unscanned.clear();
     }
@@ -263,19 +309,25 @@ impl Settlement {
         self.settled
     }
 
+    /// What is known of the response now.
+    fn response(&self, complete: bool) -> SettledResponse {
+        let now = self.worker.shared.clock.now();
+        SettledResponse {
+            status: self.status,
+            is_event_stream: self.is_event_stream,
+            bytes: self.bytes,
+            duration: now.since(self.forwarded).0.div_ceil(1_000),
+            complete,
+        }
+    }
+
     fn settle(&mut self, complete: bool) {
         if self.settled.is_some() {
             return;
         }
         self.scan();
         let now = self.worker.shared.clock.now();
-        let response = SettledResponse {
-            status: self.status,
-            is_event_stream: self.is_event_stream,
-            bytes: self.bytes,
-            duration: now.since(self.forwarded).0.div_ceil(1_000),
-            complete,
-        };
+        let response = self.response(complete);
         let results: SmallVec<[SettledUnits; 1]> = self
             .rules
             .iter_mut()
@@ -284,7 +336,7 @@ impl Settlement {
                 let (units, result) = match self.progress {
                     Progress::Unanswered => (0, SettlementResult::NoAnswer),
                     Progress::Lost => (rule.missing(), SettlementResult::Incomplete),
-                    Progress::Answering => rule.result(&response),
+                    Progress::Answering => rule.ended.unwrap_or_else(|| rule.result(&response)),
                 };
                 SettledUnits { reserved, units, result }
             })
@@ -331,15 +383,19 @@ impl ReservedLimit {
 }
 
 impl RuleProgress {
-    /// Whether it has values in the body.
-    fn reads_body(&self) -> bool {
-        matches!(&self.cost.settle, Settle::Values { in_body, .. } if !in_body.is_empty())
+    /// Whether it has values in the body of an event stream, or of another response.
+    fn reads_body(&self, is_event_stream: bool) -> bool {
+        match &self.cost.settle {
+            Settle::Values { in_events, .. } if is_event_stream => !in_events.is_empty(),
+            Settle::Values { in_document, .. } => !in_document.is_empty(),
+            Settle::Status(_) => false,
+        }
     }
 
-    /// The sources of values, with what was found.
-    fn sources(&self) -> impl Iterator<Item = (&SettleSource, Reading)> {
-        let sources = if let Settle::Values { sources, .. } = &self.cost.settle { &**sources } else { &[] };
-        sources.iter().zip(self.readings.iter().copied())
+    /// Whether it has values in trailers, which follow the last event of a stream.
+    fn reads_trailers(&self) -> bool {
+        let is_trailer = |source: &SettleSource| matches!(source, SettleSource::Trailer(_));
+        matches!(&self.cost.settle, Settle::Values { sources, .. } if sources.iter().any(is_trailer))
     }
 
     /// The units where no value was found.
@@ -347,10 +403,28 @@ impl RuleProgress {
         self.cost.missing.unwrap_or(self.reserved)
     }
 
-    /// The cost. Of a response that is not complete, a value may be missing that its end would have had: the cost is not
-    /// below `missing` then, so that a client can't save by leaving.
+    /// Whether the client has got a terminal event, or the data of one.
+    fn is_at_end(&self) -> bool {
+        self.scanner.as_ref().is_some_and(|scanner| scanner.is_at_end())
+    }
+
+    fn scan(&mut self, bytes: &[u8], is_event_stream: bool, coding: &[u8]) {
+        let Settle::Values { in_events, in_document, ends, .. } = &self.cost.settle else { return };
+        let begin = || match is_event_stream {
+            true => Box::new(BodyScanner::new(Arc::clone(in_events), coding).until(ends.clone())),
+            false => Box::new(BodyScanner::new(Arc::clone(in_document), coding)),
+        };
+        self.scanner.get_or_insert_with(begin).scan(bytes);
+    }
+
+    /// The cost. Of a response that is not complete, a value may be missing that its end would have had, and an event may
+    /// have been followed by one with a larger value: the cost is not below `missing` then, so that a client can't save by
+    /// leaving. A stream with a terminal event is complete, but for trailers.
     fn result(&mut self, response: &SettledResponse) -> (u32, SettlementResult) {
         let &SettledResponse { status, is_event_stream, bytes, duration, complete } = response;
+        let is_at_end = self.is_at_end();
+        let complete = complete || is_at_end && !self.reads_trailers();
+        let awaits_event = self.reads_body(true) && is_event_stream && !is_at_end;
         let missing = self.missing();
         let (sources, scale) = match &self.cost.settle {
             Settle::Status(costs) => {
@@ -365,14 +439,12 @@ impl RuleProgress {
         };
         let mut in_body =
             self.scanner.as_mut().map(|scanner| scanner.finish()).unwrap_or_default().into_iter();
-        let (mut sum, mut any, mut absent) = (0_u64, false, false);
-        for (source, reading) in sources.iter().zip(&self.readings) {
+        let (mut sum, mut any, mut absent) = (0_u64, false, awaits_event);
+        let fitting = sources.iter().zip(&self.readings).filter(|(source, _)| source.fits(is_event_stream));
+        for (source, reading) in fitting {
             let reading = match source {
                 SettleSource::Header(_) | SettleSource::Trailer(_) => *reading,
-                SettleSource::Body(source) => match (in_body.next().unwrap_or_default(), source) {
-                    (Reading::Unreadable, BodySource::Json(_)) if is_event_stream => Reading::Absent,
-                    (reading, _) => reading,
-                },
+                SettleSource::Body(_) => in_body.next().unwrap_or_default(),
                 SettleSource::Bytes => Reading::Value(bytes),
                 SettleSource::Duration => Reading::Value(duration),
             };

@@ -256,6 +256,41 @@ def order(server, gateway, admin):
     assert used == len(CODINGS) * 3, used
 
 
+def late(server, gateway, admin):
+    """The last chunk of a stream comes after its client has left: at `[DONE]`, or at `message_stop`."""
+    way, told = Way(gateway), httpx2.Client(timeout=TIMEOUT, trust_env=False)
+    chat, messages = Counter(admin, "openai-tokens", 86400), Counter(admin, "anthropic-tokens", 86400)
+    for number, coding in enumerate(CODINGS):
+        name = f"late-openai-{coding}"
+        said, headers = f"{10 + number} {500 * (1 + number)}", {"x-coding": coding, "x-late": name}
+        result = complete(way, said, True, True, headers)
+        assert result == ("All is counted.", 10 + number + 500 * (1 + number)), result
+        # The stream goes on; its cost is known.
+        chat.add(result[1])
+        told.post(f"{server}/seen/{name}").raise_for_status()
+        name = f"late-anthropic-{coding}"
+        headers = {"x-coding": coding, "x-late": name}
+        create = way.anthropic.messages.create
+        with create(**text(f"{700 + number} 20"), max_tokens=9, stream=True, extra_headers=headers) as events:
+            for event in events:
+                if event.type == "message_stop":
+                    break
+        messages.add(720 + number)
+        told.post(f"{server}/seen/{name}").raise_for_status()
+        # A client of its own that leaves at the text.
+        name = f"late-raw-{coding}"
+        body = {**text("1 2"), "stream": True, "stream_options": {"include_usage": True}}
+        headers = {"x-coding": coding, "x-late": name}
+        with way.http.stream("POST", way.base + "/v1/chat/completions", json=body, headers=headers) as answer:
+            read = ""
+            for part in answer.iter_text():
+                read += part
+                if "data: [DONE]" in read:
+                    break
+        chat.add(3)
+        told.post(f"{server}/seen/{name}").raise_for_status()
+
+
 def events_of(way, api, headers):
     """Each event of a stream, as soon as it is complete."""
     path = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}[api]
@@ -286,7 +321,7 @@ def raises(kind, call):
     raise AssertionError(f"no {kind}")
 
 
-CASES = [openai_style, anthropic_style, graphql, downloads, failed_logins, reports, order]
+CASES = [openai_style, anthropic_style, graphql, downloads, failed_logins, reports, order, late]
 case = {case.__name__: case for case in CASES}[sys.argv[1]]
 check_versions()
 case(*sys.argv[2:5])

@@ -6,6 +6,7 @@ Headers of requests that no API knows:
     x-coding   the content coding (gzip, deflate, br), if the client accepts it
     x-order    after each event the server waits for `POST /seen/NAME`, with this name
     x-older    message_delta has output tokens only, as in older versions of the API
+    x-late     the last chunk comes once the server has got `POST /seen/NAME`, with this name
 """
 
 import collections
@@ -108,6 +109,8 @@ class Handler(BaseHTTPRequestHandler):
                 # The client lacks an event that was sent: its stream ends here.
                 self.close_connection = True
                 return
+        if late := self.headers.get("x-late"):
+            wait_until_seen(late, 1)
         self.chunk(coder.end())
         self.wfile.write(b"0\r\n\r\n")
 

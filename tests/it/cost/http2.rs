@@ -44,6 +44,11 @@ const SHAPES: [(usize, Shape); 10] = [
 ];
 
 impl Shape {
+    fn content_type(self) -> &'static str {
+        let is_event = self.parts.first().is_some_and(|part| part.starts_with("data:"));
+        if is_event { "text/event-stream" } else { "application/json" }
+    }
+
     fn over_http1(self) -> Vec<u8> {
         let header = self.header.map(|value| format!("x-cost: {value}\r\n")).unwrap_or_default();
         if self.parts.is_empty() {
@@ -51,7 +56,8 @@ impl Shape {
         }
         let parts: String = self.parts.iter().map(|part| format!("{:x}\r\n{part}\r\n", part.len())).collect();
         let trailer = self.trailer.map(|value| format!("x-cost: {value}\r\n")).unwrap_or_default();
-        format!("HTTP/1.1 200 OK\r\n{header}transfer-encoding: chunked\r\n\r\n{parts}0\r\n{trailer}\r\n")
+        let content_type = self.content_type();
+        format!("HTTP/1.1 200 OK\r\n{header}content-type: {content_type}\r\ntransfer-encoding: chunked\r\n\r\n{parts}0\r\n{trailer}\r\n")
             .into_bytes()
     }
 }
@@ -60,8 +66,9 @@ impl Shape {
 fn shaped() -> Http2Backend {
     Http2Backend::start(Builder::new(), |request, mut respond| async move {
         let number: usize = request.headers()["x-shape"].to_str().unwrap().parse().unwrap();
-        let Shape { header, parts, trailer, .. } = SHAPES[number].1;
-        let mut response = Response::builder().status(200);
+        let shape = SHAPES[number].1;
+        let Shape { header, parts, trailer, .. } = shape;
+        let mut response = Response::builder().status(200).header("content-type", shape.content_type());
         if let Some(value) = header {
             response = response.header("x-cost", value);
         }

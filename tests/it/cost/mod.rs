@@ -8,4 +8,5 @@ mod reserve;
 mod response;
 mod stores;
 mod sums;
+mod terminal_events;
 mod tiers;

@@ -1,8 +1,9 @@
 //! Values in the events of a stream.
 
 use tollgate::measure::Reading::{self, Absent, Unreadable, Value};
+use tollgate::measure::{BodyScanner, TerminalEvents};
 
-use crate::harness::body_scan::{scan, scan_cut, sse};
+use crate::harness::body_scan::{CODINGS, coded, scan, scan_cut, sse};
 
 fn check(rows: &[(&str, Reading)]) {
     for (stream, expected) in rows {
@@ -94,4 +95,63 @@ fn two_values_of_different_events_are_found() {
     for piece in [1, 3, 1_000] {
         assert_eq!(scan(&sources, "", stream.as_bytes().chunks(piece)), [Value(25), Value(15)]);
     }
+}
+
+/// What is found of `/n` up to a terminal event, whether there was one, and whether a client may leave at the end.
+fn scan_to_end(coding: &str, body: &[u8], piece: usize) -> (Reading, bool, bool) {
+    let events = TerminalEvents::with(["bye".to_owned(), "byes".to_owned()]);
+    let mut scanner = BodyScanner::new([sse("/n")].into(), coding.as_bytes()).until(events);
+    body.chunks(piece).for_each(|piece| scanner.scan(piece));
+    (scanner.finish()[0], scanner.has_ended(), scanner.is_at_end())
+}
+
+#[test]
+fn a_terminal_event_ends_the_scan() {
+    for (stream, expected) in [
+        ("data: {\"n\":1}\n\ndata: [DONE]\n\ndata: {\"n\":2}\n\n", (Value(1), true, true)),
+        ("data: {\"n\":1}\n\ndata:[DONE]\n", (Value(1), false, true)),
+        ("data: {\"n\":1}\n\ndata: [DONE]", (Value(1), false, true)),
+        ("data: {\"n\":1}\n\ndata: [DONE", (Value(1), false, false)),
+        ("data: {\"n\":1}\n\ndata: [DONE] \n\n", (Value(1), false, false)),
+        ("data: {\"n\":1}\n\ndata:  [DONE]\n\n", (Value(1), false, false)),
+        ("data: {\"n\":1}\n\ndata: [DONE]\ndata: \n\n", (Value(1), false, false)),
+        ("data: {\"n\":1}\n\n: [DONE]\n\n", (Value(1), false, false)),
+        ("id: [DONE]\ndata: {\"n\":1}\n\n", (Value(1), false, false)),
+        // The terminal event itself counts, wherever its name stands.
+        ("event: message_stop\ndata: {\"n\":3}\n\ndata: {\"n\":4}\n\n", (Value(3), true, true)),
+        ("data: {\"n\":3}\nevent:response.completed\n\ndata: {\"n\":4}\n\n", (Value(3), true, true)),
+        ("event: response.failed\n\ndata: {\"n\":4}\n\n", (Absent, true, true)),
+        ("event: message_stop\ndata: {\"n\":3}\n", (Absent, false, false)),
+        // A name is that of one event, and the last of several counts.
+        ("event: message_stop\nevent: ping\ndata: {\"n\":3}\n\n", (Value(3), false, false)),
+        ("event: message_stop\nevent\ndata: {\"n\":3}\n\n", (Value(3), false, false)),
+        ("event: message_stop\nevent:\ndata: {\"n\":3}\n\n", (Value(3), false, false)),
+        ("event: message_delta\ndata: {\"n\":3}\n\n: x\n\n", (Value(3), false, false)),
+        ("events: message_stop\ndata: {\"n\":3}\n\n", (Value(3), false, false)),
+        ("even: message_stop\ndata: {\"n\":3}\n\n", (Value(3), false, false)),
+        // Those of the file, of which one begins as another does.
+        ("event: bye\ndata: {\"n\":5}\n\n", (Value(5), true, true)),
+        ("event: byes\ndata: {\"n\":6}\n\n", (Value(6), true, true)),
+        ("event: byeses\ndata: {\"n\":7}\n\n", (Value(7), false, false)),
+        ("data: {\"n\":8}\n\ndata: bye\n\n", (Value(8), true, true)),
+        ("", (Absent, false, false)),
+    ] {
+        for piece in [1, 2, 3, 7, 1_000] {
+            for end in ["\n", "\r\n", "\r"] {
+                let body = stream.replace('\n', end);
+                assert_eq!(scan_to_end("", body.as_bytes(), piece), expected, "{body:?} by {piece}");
+            }
+        }
+        for coding in CODINGS.into_iter().filter(|_| expected.1) {
+            let body = coded(coding, stream.as_bytes());
+            assert_eq!(scan_to_end(coding, &body, 5), expected, "{stream:?} in {coding}");
+        }
+    }
+}
+
+/// Without terminal events nothing ends a stream: the values of its last events count.
+#[test]
+fn without_terminal_events_a_stream_is_read_to_its_end() {
+    let stream = b"data: {\"n\":1}\n\ndata: [DONE]\n\nevent: message_stop\ndata: {\"n\":2}\n\n";
+    assert_eq!(scan(&[sse("/n")], "", [&stream[..]]), [Value(2)]);
 }

@@ -97,6 +97,16 @@ fn a_report_is_counted_by_its_duration() {
     assert_eq!(lines, [format!("used {sum}")]);
 }
 
+/// Each pays what the library has read, and none has failed.
+#[test]
+fn clients_that_leave_at_the_last_event_are_counted_by_their_usage() {
+    let (gateway, _) = go_through("late");
+    is_told(&gateway, "openai-tokens", &["measured"]);
+    is_told(&gateway, "anthropic-tokens", &["measured"]);
+    let failed: Vec<_> = gateway.access_log(12).into_iter().filter(|line| !line["error"].is_null()).collect();
+    assert_eq!(failed, Vec::<Value>::new());
+}
+
 /// With and without a cost to settle, coded or not: the server sends an event only after the client has told that it got
 /// the one before.
 #[test]
