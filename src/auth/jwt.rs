@@ -81,6 +81,8 @@ pub enum TokenFault {
     Type,
     /// No key has its `kid`.
     UnknownKey,
+    /// No key has its `kid` any more.
+    FormerKey,
     /// The signature is not of any key for it.
     Signature,
     /// Its claims.
@@ -96,6 +98,7 @@ impl fmt::Display for TokenFault {
             Self::Critical => "the token has critical extensions",
             Self::Type => "the token's `typ` is that of another kind",
             Self::UnknownKey => "no key has the token's `kid`",
+            Self::FormerKey => "the issuer has withdrawn the key with the token's `kid`",
             Self::Signature => "the token's signature is wrong",
             Self::Claims(fault) => return fault.fmt(f),
         })

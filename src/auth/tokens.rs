@@ -158,7 +158,13 @@ impl TokenVerification {
         let claims = match (&verifier.settings.keys, &self.keys) {
             (VerificationKeys::Secret(secret), _) => token.verify_secret(secret),
             (VerificationKeys::File(keys, allowed), _) => token.verify_public(keys, allowed),
-            (VerificationKeys::Issuer(_, allowed), Some(keys)) => token.verify_public(&keys.set, allowed),
+            (VerificationKeys::Issuer(_, allowed), Some(keys)) => {
+                let is_former = |id: &str| keys.former.iter().any(|former| **former == *id);
+                token.verify_public(&keys.set, allowed).map_err(|fault| match fault {
+                    TokenFault::UnknownKey if token.key_id().is_some_and(is_former) => TokenFault::FormerKey,
+                    fault => fault,
+                })
+            }
             (VerificationKeys::Issuer(..), None) => Err(TokenFault::UnknownKey),
         }?;
         let (identity, expires) = verifier.settings.identify(&claims, self.now)?;

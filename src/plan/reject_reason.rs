@@ -1,6 +1,8 @@
 //! Why a request is refused before any limit is checked, as the client and the access log are told.
 
 use std::borrow::Cow;
+use std::num::NonZeroU16;
+use std::time::Duration;
 
 use http::StatusCode;
 
@@ -18,17 +20,26 @@ pub struct RejectReason {
     pub detail: Cow<'static, str>,
     /// For the access log.
     pub error: &'static str,
+    /// The seconds after which the request may succeed, of a 503; `None`: it is not known.
+    pub retry_after: Option<NonZeroU16>,
 }
 
 impl RejectReason {
     pub(super) fn new(status: u16, detail: impl Into<Cow<'static, str>>, error: &'static str) -> Self {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
-        Self { status, detail: detail.into(), error }
+        Self { status, detail: detail.into(), error, retry_after: None }
     }
 
     /// The reason where a credential could not be verified, which is not the client's fault.
     pub fn unverified() -> Self {
         Self::new(503, "the credential can not be verified at the moment", "credential_unverified")
+    }
+
+    /// The same, where that may be otherwise after this time: whole seconds, rounded up, at least 1.
+    pub fn unverified_for(span: Duration) -> Self {
+        let seconds = u16::try_from(span.as_millis().div_ceil(1_000)).unwrap_or(u16::MAX);
+        let retry_after = NonZeroU16::new(seconds).or(Some(NonZeroU16::MIN));
+        Self { retry_after, ..Self::unverified() }
     }
 
     /// The reason where a limit with `on_error = "deny"` could not be checked.
@@ -49,7 +60,7 @@ impl RejectReason {
 
     /// The body, by which a limit counts, did not come: with this status, detail and error.
     pub fn body_lost((status, detail, error): (StatusCode, &'static str, &'static str)) -> Self {
-        Self { status, detail: detail.into(), error }
+        Self { status, detail: detail.into(), error, retry_after: None }
     }
 
     /// The body, by which a limit counts, cannot be read.

@@ -9,6 +9,7 @@ use http::HeaderValue;
 use super::request_context::RequestContext;
 use super::worker::WorkerPlan;
 use crate::auth::forward::{ForwardAuth, ForwardOutcome, ServiceAnswer};
+use crate::auth::issuer::{self, Refresh};
 use crate::auth::jwt::TokenFault;
 use crate::auth::password_lanes::{Join, LaneTurn};
 use crate::auth::passwords::PasswordCheck;
@@ -119,33 +120,62 @@ async fn refuse_unchecked<'p>(
     }
 }
 
-/// Verifies a token. One whose key is unknown waits for the issuer's newest keys.
+/// Verifies a token. One whose key is unknown waits for the issuer's newest keys. It is wrong only if those lack its key,
+/// or if the issuer has withdrawn that.
 async fn verify_token(
     ctx: &RequestContext,
     plan: &WorkerPlan,
     index: AuthIndex,
-    mut verification: TokenVerification,
+    verification: TokenVerification,
     request: &RoutedRequest<'_, '_>,
 ) -> Result<Result<Arc<Identity>, TokenFault>, RejectReason> {
-    let prepare = || match plan.verification(index, &request.request(), ctx.started) {
-        Some(CredentialVerification::Token(token)) => Some(token),
-        _ => None,
-    };
+    let until = now() + issuer::MAX_WAIT;
     let issuer = plan.auth_state(index).issuer();
-    if let Some(issuer) = issuer
-        && verification.lacks_keys()
-    {
-        issuer.refresh(now()).await;
-        verification = prepare().filter(|newer| !newer.lacks_keys()).ok_or_else(RejectReason::unverified)?;
-    }
-    let mut result = run(ctx, verification).await?;
-    if let (Err(TokenFault::UnknownKey), Some(issuer)) = (&result, issuer)
-        && issuer.refresh(now()).await
-        && let Some(newer) = prepare()
-    {
-        result = run(ctx, newer).await?;
+    let mut result = match issuer.filter(|_| verification.lacks_keys()) {
+        Some(issuer) => match issuer.refresh(until).await {
+            Refresh::Waits(span) => return Err(RejectReason::unverified_for(span)),
+            Refresh::Newest | Refresh::Newer => verify_again(ctx, plan, index, request).await?,
+        },
+        None => run(ctx, verification).await?,
+    };
+    let Some(issuer) = issuer else { return Ok(result) };
+    // The first wait may be for a fetch that had begun before the request.
+    for _ in 0..2 {
+        let fault = match result {
+            Err(fault @ (TokenFault::UnknownKey | TokenFault::FormerKey)) => fault,
+            _ => break,
+        };
+        let refresh = issuer.refresh(until).await;
+        if let Refresh::Waits(span) = refresh {
+            return match fault {
+                TokenFault::FormerKey => Ok(Err(fault)),
+                _ => Err(RejectReason::unverified_for(span)),
+            };
+        }
+        result = verify_again(ctx, plan, index, request).await?;
+        if refresh == Refresh::Newest {
+            break;
+        }
     }
     Ok(result)
+}
+
+/// Verifies the token of a request by the keys as they are now.
+async fn verify_again(
+    ctx: &RequestContext,
+    plan: &WorkerPlan,
+    index: AuthIndex,
+    request: &RoutedRequest<'_, '_>,
+) -> Result<Result<Arc<Identity>, TokenFault>, RejectReason> {
+    match plan.verification(index, &request.request(), ctx.started) {
+        Some(CredentialVerification::Token(token)) if token.lacks_keys() => Err(RejectReason::unverified()),
+        Some(CredentialVerification::Token(token)) => run(ctx, token).await,
+        // Another request has had it verified meanwhile.
+        Some(CredentialVerification::Remembered(identity)) => Ok(Ok(identity)),
+        Some(CredentialVerification::Password(_) | CredentialVerification::Forward(_)) | None => {
+            Err(RejectReason::unverified())
+        }
+    }
 }
 
 async fn run(

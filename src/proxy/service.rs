@@ -384,7 +384,10 @@ async fn early(session: &mut Session, ctx: &mut RequestContext, response: &Early
         EarlyResponse::Preflight => page.preflight(),
         EarlyResponse::Options => page.options(),
         EarlyResponse::Redirect(location) => page.redirect(location),
-        EarlyResponse::Reject(reason) => page.problem(reason.status, &reason.detail),
+        EarlyResponse::Reject(reason) => match reason.retry_after {
+            Some(seconds) => page.unavailable(&reason.detail, Some(seconds.get().into())),
+            None => page.problem(reason.status, &reason.detail),
+        },
         EarlyResponse::Unauthenticated(failure) => {
             page.unauthenticated(response.status(), failure.fault.detail(), &challenges)
         }

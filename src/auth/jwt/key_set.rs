@@ -127,6 +127,16 @@ impl KeySet {
         self.keys.iter().filter(fits).take(MAX_TRIED)
     }
 
+    /// The `kid`s of its keys.
+    pub fn key_ids(&self) -> impl Iterator<Item = &str> {
+        self.keys.iter().filter_map(|key| key.id.as_deref())
+    }
+
+    /// Whether a key of it has this `kid`.
+    pub fn has_id(&self, id: &str) -> bool {
+        self.key_ids().any(|other| other == id)
+    }
+
     /// Whether `other` has all keys of this one: then no token has lost its key.
     pub fn is_within(&self, other: &Self) -> bool {
         self.keys.iter().all(|key| other.keys.contains(key))

@@ -22,8 +22,14 @@ fn issuer() -> (SigningKey, SigningKey, KeySetServer) {
 
 #[track_caller]
 fn assert_refused(gateway: &Gateway, backend: &Backend, token: &str, what: &str) {
+    assert_refused_with(&[401], gateway, backend, token, what);
+}
+
+#[track_caller]
+fn assert_refused_with(statuses: &[u16], gateway: &Gateway, backend: &Backend, token: &str, what: &str) {
     let before = backend.count();
-    assert_eq!(ask(gateway, token).status, 401, "{what}");
+    let status = ask(gateway, token).status;
+    assert!(statuses.contains(&status), "{what}: {status}");
     assert_eq!(backend.count(), before, "{what}");
 }
 
@@ -78,7 +84,9 @@ fn keys_and_places_of_keys_in_the_token_are_never_used() {
         let message = format!("{}.{}", encoded(header.to_string()), encoded(claims("eve").to_string()));
         let signature = jsonwebtoken::crypto::sign(message.as_bytes(), &evil.key, Algorithm::ES256)
             .expect("it is signed");
-        assert_refused(&gateway, &backend, &format!("{message}.{signature}"), kid);
+        // 503: of a `kid` that is unknown, the issuer is not asked again so soon.
+        let statuses: &[u16] = if kid == "ec" { &[401] } else { &[401, 503] };
+        assert_refused_with(statuses, &gateway, &backend, &format!("{message}.{signature}"), kid);
     }
     assert_eq!(evil_server.backend.count(), 0, "no URL of a token is fetched");
 }
@@ -135,6 +143,7 @@ fn no_byte_of_a_token_can_change() {
     let mut ask = |token: &str| client.get("/", &format!("authorization: Bearer {token}\r\n")).status;
     for key in [&rsa, &ec] {
         let token = key.sign(&claims("ann"));
+        let header = token.find('.').expect("a dot");
         assert_eq!(ask(&token), 200);
         for at in 0..token.len() {
             assert_eq!(ask(&token[..at]), 401, "cut at {at}");
@@ -142,12 +151,10 @@ fn no_byte_of_a_token_can_change() {
             for byte in [b'A', b'.', b'=', b'_'] {
                 let was = std::mem::replace(&mut changed[at], byte);
                 if was != byte {
-                    assert_eq!(
-                        ask(std::str::from_utf8(&changed).expect("ASCII")),
-                        401,
-                        "{} at {at}",
-                        char::from(byte)
-                    );
+                    let status = ask(std::str::from_utf8(&changed).expect("ASCII"));
+                    // The header may name another key, of which the issuer is not asked again so soon.
+                    let is_unknown = status == 503 && at < header;
+                    assert!(status == 401 || is_unknown, "{} at {at}: {status}", char::from(byte));
                 }
                 changed[at] = was;
             }

@@ -131,6 +131,11 @@ impl KeySetServer {
         *self.document.lock().expect("no panic inside") = key_set(keys);
     }
 
+    /// It answers with no keys from now on.
+    fn break_down(&self) {
+        *self.document.lock().expect("no panic inside") = "oops".to_owned();
+    }
+
     fn url(&self) -> String {
         format!("{}/keys", self.backend.url())
     }
