@@ -142,6 +142,65 @@ fn corrections_wait_for_the_store() {
     assert!(gateway.metric("tollgate_store_unsettled_units_total", &[]) < 0.5);
 }
 
+/// A reload that does not change the store leaves them waiting.
+#[test]
+fn corrections_outlive_a_reload() {
+    let (backend, mut redis) = (parrot(), Redis::start());
+    let store = format!("[store]\nbackend = \"redis\"\nurl = \"{}\"\ntimeout = \"5s\"\n", redis.url());
+    let toml = metered(&backend.url(), &[TOKENS], &a_day(1_000), &store);
+    let gateway = Gateway::start(&toml);
+    is_up(&gateway);
+    let mut clients = [30, 130, 101].map(|total| begin(&gateway, 0, "a", "x-then: gate\r\n", &held(total)));
+    comes_to_use(&gateway, "a", 300);
+    redis.kill();
+    eventually("the store to be down", || (gateway.metric("tollgate_store_up", &[]) < 0.5).then_some(()));
+    backend.open_gate();
+    for client in &mut clients {
+        client.read().expect(200);
+    }
+    for count in 1..=3 {
+        gateway.reload(&toml.replace("1000/day", &format!("100{count}/day")), "reloaded");
+        // Each worker takes the new plan with its next request.
+        for _ in 0..20 {
+            gateway.get("/none").expect(404);
+        }
+    }
+    redis.restart();
+    is_up(&gateway);
+    comes_to_use(&gateway, "a", 31);
+    assert!(gateway.metric("tollgate_store_unsettled_units_total", &[]) < 0.5);
+}
+
+/// The reservation, its settlement, and what is counted of them.
+#[test]
+fn a_reservation_outlives_reloads_and_is_settled_after_them() {
+    let backend = parrot();
+    let toml = metered(&backend.url(), &[TOKENS], &a_day(1_000), "");
+    let gateway = Gateway::start(&toml);
+    begin(&gateway, 0, "a", "", &json("{\"total\":500}")).read().expect(200);
+    let mut clients = [30, 130].map(|total| begin(&gateway, 0, "a", "x-then: gate\r\n", &held(total)));
+    comes_to_use(&gateway, "a", 700);
+    for more in ["", "[limits.y]\nkey = \"ip\"\nalgorithm = \"gcra\"\nrate = \"1/s\"\n", ""] {
+        gateway.reload(&format!("{toml}{more}"), "reloaded");
+        gateway.get("/none").expect(404);
+        assert_eq!(used(&gateway, "a"), 700, "{more}");
+    }
+    backend.open_gate();
+    for client in &mut clients {
+        client.read().expect(200);
+    }
+    assert_eq!(used(&gateway, "a"), 660);
+    let metric = |name: &str, label: &str| {
+        let labels = ["limit=\"x\"", label].into_iter().filter(|label| !label.is_empty());
+        gateway.metric(name, &labels.collect::<Vec<_>>())
+    };
+    assert!((metric("tollgate_settlements_total", "result=\"measured\"") - 3.0).abs() < 0.5);
+    let changed = |direction| metric("tollgate_settled_units_total", direction);
+    let sum = metric("tollgate_reserved_units_total", "") + changed("direction=\"charged\"")
+        - changed("direction=\"refunded\"");
+    assert!((sum - 660.0).abs() < 0.5, "{sum}");
+}
+
 /// Whether a call without a reply was made is unknown: it is not made again, and its units are counted.
 #[test]
 fn a_correction_without_a_reply_is_counted() {

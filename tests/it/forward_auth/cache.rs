@@ -64,3 +64,32 @@ fn answers_outlive_a_reload_that_does_not_change_their_auth() {
     get_with(gateway.addr(), "/", "").expect(200);
     assert_eq!(door.count(), 2, "another auth");
 }
+
+/// Whatever else changes: other auths, limits, routes, the upstream.
+#[test]
+fn answers_outlive_changes_around_their_auth() {
+    let (backend, other, door) = (Backend::ok(), Backend::ok(), admitting("x-user: ann\r\n"));
+    let with = |backend: &Backend, more: &str| {
+        let door = auth(&door, "cache = \"1h\"\nname = \"header:x-user\"");
+        everything_to(backend, &format!("auth = \"door\"\n{more}\n{door}"))
+    };
+    let gateway = Gateway::start(&with(&backend, ""));
+    get_with(gateway.addr(), "/", "").expect(200);
+    let limits = "[limits.y]\nkey = \"consumer\"\nalgorithm = \"gcra\"\nrate = \"1000/s\"\n";
+    let second = auth(&other, "").replace("auth.door", "auth.other");
+    for (backend, more) in [
+        (&backend, format!("limits = [\"y\"]\n{limits}")),
+        (&backend, second.clone()),
+        (&other, second.replace("30s", "20s")),
+        (&backend, "name_is_new = true".to_owned()),
+        (&backend, String::new()),
+    ] {
+        let is_faulty = more.contains("name_is_new");
+        gateway.reload(&with(backend, &more), if is_faulty { "not reloaded" } else { "reloaded" });
+        let asked = other.count();
+        get_with(gateway.addr(), "/", "").expect(200);
+        assert_eq!(door.count(), 1, "it is remembered: {more}");
+        let is_forwarded_to_other = other.count() > asked;
+        assert!(is_faulty || is_forwarded_to_other == (backend.addr() == other.addr()), "{more}");
+    }
+}

@@ -1,7 +1,11 @@
 //! Reloads: atomic, counters kept, faults change nothing, requests keep the plan they began with.
 
-use rustix::process::Signal;
+use std::sync::Arc;
 
+use rustix::process::Signal;
+use tollgate::auth::runtime::{AuthRuntime, AuthState};
+
+use crate::harness::config::parse;
 use crate::harness::{Backend, Client, Gateway, eventually, everything_to};
 
 fn limited(backend: &Backend, limit: &str) -> String {
@@ -210,4 +214,57 @@ fn reloads_lose_no_request() {
         running.join().expect("the load ends")
     });
     assert_eq!(statuses.into_iter().collect::<Vec<_>>(), [(200, 4_000)]);
+}
+
+/// Verified tokens, keys of issuers, answers of services and connections to them: each belongs to one state.
+#[test]
+fn what_auths_have_learned_outlives_a_reload_that_does_not_change_them() {
+    let plan = |text: &str| parse(text).unwrap_or_else(|report| panic!("{report}")).plan;
+    let file = "[auth.sso]\ntype = \"jwt\"\njwks = \"https://idp.example.com/keys\"\naudience = \"api\"\n\
+                [auth.local]\ntype = \"jwt\"\njwks = \"http://127.0.0.1:9003/keys\"\naudience = \"api\"\n\
+                [auth.door]\ntype = \"forward\"\nurl = \"https://door.example.com/check\"\ncache = \"1h\"\n\
+                [upstreams]\napi = \"http://127.0.0.1:9001\"\n\
+                [[routes]]\npath = \"/*\"\nupstream = \"api\"\nauth = [\"sso\"]\nlimits = [\"x\"]\n\
+                [limits.x]\nalgorithm = \"gcra\"\nkey = \"consumer\"\nrate = \"1/s\"\n";
+    let runtime = AuthRuntime::new([7; 16]);
+    let reloaded = |text: &str| {
+        let plan = plan(text);
+        // In the order of the names, which no reload changes.
+        let names: Vec<_> = plan.auth_methods().map(|(name, _)| Arc::clone(name)).collect();
+        let states = runtime.states(plan.auth_methods());
+        runtime.retain(plan.auth_methods());
+        let of = |wanted: &str| {
+            let index = names.iter().position(|name| **name == *wanted).expect("the auth is there");
+            states[index].clone()
+        };
+        ["sso", "local", "door"].map(of)
+    };
+    for (from, to, changed) in [
+        ("", "", [false; 3]),
+        ("rate = \"1/s\"", "rate = \"2/s\"", [false; 3]),
+        ("9001", "9002", [false; 3]),
+        ("auth = [\"sso\"]", "auth = [\"local\"]", [false; 3]),
+        (
+            "[auth.sso]",
+            "[auth.more]\ntype = \"forward\"\nurl = \"http://127.0.0.1:9004\"\n[auth.sso]",
+            [false; 3],
+        ),
+        ("[auth.sso]", "[auth.sso]\nrealm = \"shop\"", [false; 3]),
+        ("[auth.sso]", "[auth.sso]\nleeway = \"5s\"", [true, false, false]),
+        ("9003", "9005", [false, true, false]),
+        ("\"1h\"", "\"30min\"", [false, false, true]),
+    ] {
+        let before = reloaded(file);
+        let after = reloaded(&file.replacen(from, to, 1));
+        let is_same = |one: &AuthState, other: &AuthState| match (one, other) {
+            (AuthState::Tokens(one), AuthState::Tokens(other)) => Arc::ptr_eq(one, other),
+            (AuthState::Forward(one), AuthState::Forward(other)) => Arc::ptr_eq(one, other),
+            _ => panic!("{one:?} and {other:?}"),
+        };
+        let found = [0, 1, 2].map(|index| !is_same(&before[index], &after[index]));
+        assert_eq!(found, changed, "{from} → {to}");
+        // The issuer's keys belong to its URL alone.
+        let issuers = [&before[0], &after[0]].map(|state| state.issuer().expect("an issuer"));
+        assert!(Arc::ptr_eq(issuers[0], issuers[1]), "{from} → {to}");
+    }
 }
