@@ -112,6 +112,14 @@ def same(ways, ask):
     return results[1], passed
 
 
+def is_shown(error, response):
+    """The library shows the text of the refusal, and would not ask again by itself."""
+    wait = response.headers["retry-after"]
+    words = f"Too few tokens are left; try again in {wait} s."
+    assert "Error code: 429 - {" in str(error) and words in str(error), str(error)
+    assert response.headers["x-should-retry"] == "false"
+
+
 def text(messages):
     return {"model": "tea-1", "messages": [{"role": "user", "content": messages}]}
 
@@ -149,6 +157,8 @@ def openai_style(server, gateway, admin):
     for stream in [False, True]:
         refused = raises("openai.RateLimitError", lambda: complete(ways[1], "1 1", stream))
         counter.has_refused(refused.response)
+        is_shown(refused, refused.response)
+        assert (refused.code, refused.type) == ("rate_limit_exceeded", "tokens"), vars(refused)
 
 
 def converse(way, said, stream=False, headers=None):
@@ -177,6 +187,9 @@ def anthropic_style(server, gateway, admin):
     for stream in [False, True]:
         refused = raises("anthropic.RateLimitError", lambda: converse(ways[1], "1 1", stream))
         counter.has_refused(refused.response)
+        is_shown(refused, refused.response)
+        assert refused.body["error"]["type"] == "rate_limit_error", refused.body
+        assert refused.body["request_id"] == refused.response.headers["x-request-id"], refused.body
 
 
 def graphql(server, gateway, admin):
