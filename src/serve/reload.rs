@@ -98,7 +98,7 @@ impl RestartOnlySettings {
     }
 
     /// The settings of `plan` that take effect only after a restart.
-    fn unlike(&self, plan: &Plan) -> Vec<&'static str> {
+    pub(super) fn unlike(&self, plan: &Plan) -> Vec<&'static str> {
         let settings = [
             ("server.listen", plan.server.listen != self.listen),
             ("server.workers", plan.server.workers != self.workers),
@@ -216,7 +216,8 @@ impl Reloader {
     }
 
     fn adopt(&mut self, mut plan: Plan, output: Option<Output>) {
-        for setting in self.settled.unlike(&plan) {
+        let waiting = self.settled.unlike(&plan);
+        for setting in &waiting {
             tracing::warn!("`{setting}` has changed, which takes effect only after a restart");
         }
         self.settled.impose_on(&mut plan);
@@ -233,19 +234,20 @@ impl Reloader {
         let auths = self.shared.auth_states(&plan);
         self.shared.auth.retain(plan.auth_methods());
         self.issuers.adopt(&auths);
-        log_changes(&changes(&last, &self.shared.plan.load()));
+        let changes = changes(&last, &self.shared.plan.load());
+        tracing::info!("{}", summary(changes.len(), waiting.len()));
+        for change in changes {
+            tracing::info!("changed: {change}");
+        }
     }
 }
 
-/// One line that counts the changes, then one for each.
-fn log_changes(changes: &[String]) {
-    match changes.len() {
-        0 => tracing::info!("reloaded: no changes"),
-        1 => tracing::info!("reloaded: 1 change"),
-        count => tracing::info!("reloaded: {count} changes"),
-    }
-    for change in changes {
-        tracing::info!("changed: {change}");
+/// The line that counts the changes in force. `waiting`: the number of changed settings that only a restart applies.
+pub(super) fn summary(changes: usize, waiting: usize) -> String {
+    match (changes, waiting) {
+        (0, 0) => "reloaded: no changes".to_owned(),
+        (0, _) => "reloaded: nothing changes before a restart".to_owned(),
+        _ => format!("reloaded: {}", config::counted(changes, "change")),
     }
 }
 

@@ -65,6 +65,25 @@ pub(super) fn limit(subject: &mut Subject<'_>, last: &Limit, next: &Limit) {
 
 /// `rate 100/h → 200/h` or `max 5 → 10`, and the same of the burst or the queue.
 fn policies(subject: &mut Subject<'_>, of: &str, last: &[Policy], next: &[Policy]) {
+    let lines = subject.lines.len();
+    numbers(subject, of, last, next);
+    let mut pairs = last.iter().zip(next).map(|(last, next)| (last.algorithm, next.algorithm));
+    let differs = pairs.any(|(last, next)| last.name() == next.name() && last != next);
+    // `max_wait`, `spacing` and `count_denied` stand in neither.
+    if differs && subject.lines.len() == lines {
+        let words = |policies: &[Policy]| {
+            policies.iter().map(|policy| policy.algorithm.to_string()).collect::<Vec<_>>().join("; and ")
+        };
+        let (last, next) = (words(last), words(next));
+        match last == next {
+            true => subject.line(&format!("{of}parameters changed")),
+            false => subject.shown(&format!("{of}numbers"), last, next),
+        }
+    }
+}
+
+/// The rates, and the burst or the queue.
+fn numbers(subject: &mut Subject<'_>, of: &str, last: &[Policy], next: &[Policy]) {
     let ((rate, more), (next_rate, next_more)) = (rates(last), rates(next));
     match (rate.strip_prefix("max "), next_rate.strip_prefix("max ")) {
         (Some(max), Some(next_max)) => subject.shown(&format!("{of}max"), max, next_max),

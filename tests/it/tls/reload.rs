@@ -73,7 +73,7 @@ fn listeners_keep_tls_until_a_restart() {
     let backend = Backend::ok();
     let gateway = Gateway::start(&everything_to(&backend, &authority.server("a")));
     gateway.reload(&everything_to(&backend, ""), "`server.listen` has changed");
-    gateway.wait_for_log("reloaded: no changes");
+    gateway.wait_for_log("reloaded: nothing changes before a restart");
     assert_eq!(shown(&gateway, &authority.client(), "a.test"), "a");
 }
 

@@ -1,0 +1,107 @@
+//! Each change has its line; no key of the file changes without one.
+
+mod every_key;
+
+use super::*;
+
+const FILE: &str = "[upstreams]\na = \"builtin:echo\"\nb = \"http://127.0.0.1:9001\"\n\
+    [limits.per-client]\nalgorithm = \"fixed-window\"\nkey = \"ip\"\nrate = \"100/h\"\nexempt = [\"header:x-in=one\"]\n\
+    [[routes]]\npath = \"/api/*\"\nupstream = \"a\"\nlimits = [\"per-client\"]\n\
+    [[routes]]\npath = \"/y\"\nupstream = \"b\"\n";
+
+fn plan(text: &str) -> Plan {
+    crate::config::parse(text.as_bytes(), "gateway.toml", &|_| None).expect("a good file").plan
+}
+
+fn lines(next: &str) -> Vec<String> {
+    changes(&plan(FILE), &plan(next))
+}
+
+const AFRESH: &str = "limit per-client: its windows have changed: their counters start afresh";
+
+#[test]
+fn a_calendar_that_changes_starts_counters_afresh() {
+    let of = |start: u32| FILE.replace("100/h\"", &format!("100/month\"\nstarts = {start}"));
+    assert_eq!(
+        changes(&plan(&of(1)), &plan(&of(15))),
+        ["limit per-client: rate 100/month → 100/month from day 15", AFRESH]
+    );
+    assert!(changes(&plan(&of(15)), &plan(&of(15))).is_empty());
+}
+
+#[test]
+fn each_change_has_its_line() {
+    for (from, to, expected) in [
+        ("", "", &[][..]),
+        ("100/h", "200/h", &["limit per-client: rate 100/h → 200/h"]),
+        ("100/h", "100/31day", &["limit per-client: rate 100/h → 100/31day", AFRESH]),
+        ("100/h", "100/month", &["limit per-client: rate 100/h → 100/month", AFRESH]),
+        ("100/h\"", "100/h\"\ntrial = 0.05", &["limit per-client: trial none → 5 %"]),
+        ("100/h\"", "100/h\"\nbefore_auth = true", &["limit per-client: before_auth false → true"]),
+        ("key = \"ip\"", "key = \"ip\"\nfold = \"lower\"", &["limit per-client: fold none → lower"]),
+        ("100/h\"", "100/h\"\nmax_keys = 500", &["limit per-client: max_keys none → 500"]),
+        ("100/h\"", "100/h\"\nretry_jitter = \"5s\"", &["limit per-client: retry_jitter none → 5s"]),
+        ("upstream = \"a\"", "upstream = \"b\"", &["route /api/*: upstream a → b"]),
+        ("9001", "9002", &["upstream b: servers 127.0.0.1:9001 → 127.0.0.1:9002"]),
+        ("=one", "=two", &["limit per-client: exempt changed"]),
+        ("[upstreams]", "[errors]\n404 = { body = \"gone\" }\n[upstreams]", &["errors: pages changed"]),
+        ("path = \"/y\"", "path = \"/z\"", &["route /y removed", "route /z added"]),
+        ("limits = [\"per-client\"]", "", &["route /api/*: limits per-client → none"]),
+    ] {
+        let next = FILE.replacen(from, to, 1);
+        assert_eq!(lines(&next), expected, "{from} → {to}");
+    }
+}
+
+#[test]
+fn measured_and_settled_costs_are_told_in_words() {
+    let with = |cost: &str| {
+        FILE.replacen("[\"per-client\"]", &format!("[{{ name = \"per-client\", cost = {cost} }}]"), 1)
+            .replacen("upstream = \"a\"", "upstream = \"b\"", 1)
+    };
+    let last = with("{ reserve = 5, settle = \"json:/usage\" }");
+    for (next, told) in [
+        ("1", "route /api/*: limits per-client (cost 5 reserved, settled by json:/usage) → per-client"),
+        (
+            "{ reserve = 7, settle = \"json:/usage\", max = 9 }",
+            "route /api/*: limits per-client (cost 5 reserved, settled by json:/usage) → per-client (cost 7 reserved, settled by json:/usage, at most 9)",
+        ),
+        (
+            "{ from = \"query:limit\", per = 10 }",
+            "route /api/*: limits per-client (cost 5 reserved, settled by json:/usage) → per-client (cost query:limit per 10, at least 1, or 1 where it is missing)",
+        ),
+    ] {
+        assert_eq!(changes(&plan(&last), &plan(&with(next))), [told]);
+    }
+    let of_route = |cost: &str| FILE.replacen("path = \"/y\"", &format!("path = \"/y\"\ncost = {cost}"), 1);
+    let status = |units: u32| {
+        of_route(&format!("{{ reserve = 1, settle = \"status\", status = {{ 401 = {units} }} }}"))
+    };
+    let told =
+        "route /y: cost 1 reserved, settled by status (401: 5) → 1 reserved, settled by status (401: 6)";
+    assert_eq!(changes(&plan(&status(5)), &plan(&status(6))), [told]);
+}
+
+#[test]
+fn places_and_bans_have_their_lines() {
+    let ban = "ban = { after = 20, within = \"10min\", for = \"1h\" }\nrate";
+    let told = "limit per-client: ban none → 20 refusals in 10 minutes: banned for an hour";
+    assert_eq!(lines(&FILE.replace("rate", ban)), [told]);
+    let last = FILE.replace("fixed-window", "concurrency").replace("rate = \"100/h\"", "max = 5");
+    let tier = "max = 9\nqueue = 3\n[limits.per-client.tiers.pro]\nmax = 20\n[[routes]]";
+    let next = last.replacen("max = 5", "", 1).replacen("[[routes]]", tier, 1);
+    let told = ["max 5 → 9", "queue 0 → 3", "tier pro added: max 20"];
+    let told = told.map(|change| format!("limit per-client: {change}"));
+    assert_eq!(changes(&plan(&last), &plan(&next)), told);
+}
+
+#[test]
+fn lines_are_bounded() {
+    let mut many = FILE.to_owned();
+    for number in 0..60 {
+        many.push_str(&format!("[[routes]]\npath = \"/more/{number}\"\nupstream = \"a\"\n"));
+    }
+    let lines = lines(&many);
+    assert_eq!(lines.len(), MAX_LINES + 1);
+    assert_eq!(lines.last().map(String::as_str), Some("and 10 more"));
+}

@@ -1,0 +1,137 @@
+//! Each key of the configuration's schema, changed alone: a reload never says "no changes".
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::config::{self, SCHEMA};
+use crate::plan::Plan;
+use crate::serve::changes::changes;
+use crate::serve::reload::{RestartOnlySettings, summary};
+
+/// A file in which each key can be changed.
+const BASE: &str = include_str!("base.toml");
+
+/// A key of the schema, a text of [`BASE`], and what it is replaced by; `+ ` in front: what is added below its line.
+const CASES: &str = include_str!("cases.txt");
+
+/// The keys of all tables that the schema describes: `limit.burst`, `route.cors.origins`.
+fn keys_of_schema() -> BTreeSet<String> {
+    fn walk(node: &Value, path: &str, found: &mut BTreeSet<String>) {
+        if !node.is_object() {
+            return;
+        }
+        for (key, inner) in node["properties"].as_object().into_iter().flatten() {
+            let path = format!("{path}.{key}");
+            walk(inner, &path, found);
+            found.insert(path);
+        }
+        let choices = node["anyOf"].as_array().into_iter().flatten();
+        for inner in choices.chain([&node["items"], &node["additionalProperties"]]) {
+            walk(inner, path, found);
+        }
+    }
+    let schema: Value = serde_json::from_str(SCHEMA).expect("the schema is JSON");
+    let mut found = BTreeSet::new();
+    for (name, definition) in schema["$defs"].as_object().expect("definitions") {
+        walk(definition, name, &mut found);
+    }
+    let sections = schema["properties"].as_object().expect("sections");
+    found.extend(sections.keys().map(|section| format!("file.{section}")));
+    found
+}
+
+struct Case {
+    key: &'static str,
+    next: String,
+}
+
+fn cases() -> Vec<Case> {
+    let lines = CASES.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let [key, from, to] = line.splitn(3, " | ").collect::<Vec<_>>()[..] else {
+                panic!("a case has three parts: {line}")
+            };
+            let [from, to] = [from, to].map(|text| text.replace("\\n", "\n").replace("(nothing)", ""));
+            assert_eq!(BASE.matches(&from).count(), 1, "{key}: `{from}` stands once in the file");
+            let to = to.strip_prefix("+ ").map_or(to.clone(), |added| format!("{from}\n{added}"));
+            Case { key, next: BASE.replacen(&from, &to, 1) }
+        })
+        .collect()
+}
+
+/// The files that [`BASE`] names, and others that a key may name instead.
+fn write_files(folder: &Path) {
+    let certificates = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config/certificates");
+    for name in ["server.pem", "server.key"] {
+        let text = std::fs::read_to_string(certificates.join(name)).expect("a certificate");
+        std::fs::write(folder.join(name), &text).expect("written");
+        std::fs::write(folder.join(format!("again-{name}")), format!("{text}\n")).expect("written");
+    }
+    let user = format!("shop:$2y$05${}\n", "u".repeat(53));
+    for (name, text) in [
+        ("consumers.csv", "key,name\n0123456789,shop\n"),
+        ("others.csv", "key,name\n9876543210,shop\n"),
+        ("users", &user),
+        ("page.html", "sorry"),
+        ("other.html", "gone"),
+        ("more.toml", "[[routes]]\npath = \"/more\"\nupstream = \"demo\"\n"),
+        (
+            "keys.json",
+            r#"{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"a","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#,
+        ),
+        (
+            "other-keys.json",
+            r#"{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"b","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#,
+        ),
+    ] {
+        std::fs::write(folder.join(name), text).expect("written");
+    }
+}
+
+fn plan(text: &str, folder: &Path, key: &str) -> Plan {
+    let file = folder.join("gateway.toml");
+    let environment = |name: &str| {
+        let secret = || format!("a secret of {name}, with 32 bytes and more");
+        Some(if name == "STORE" { "rediss://127.0.0.1:6381".to_owned() } else { secret() })
+    };
+    match config::parse(text.as_bytes(), file.to_str().expect("UTF-8"), &environment) {
+        Ok(loaded) => loaded.plan,
+        Err(report) => panic!("{key}:\n{report}"),
+    }
+}
+
+/// What a reload from one plan to another logs.
+fn logged(last: &Plan, mut next: Plan) -> Vec<String> {
+    let addresses = last.server.listen.iter().map(|listener| listener.address).collect();
+    let settings = RestartOnlySettings::of(last, addresses);
+    let waiting = settings.unlike(&next);
+    settings.impose_on(&mut next);
+    let changes = changes(last, &next);
+    let summary = summary(changes.len(), waiting.len());
+    [summary].into_iter().chain(waiting.into_iter().map(str::to_owned)).chain(changes).collect()
+}
+
+#[test]
+fn each_key_of_the_schema_is_changed() {
+    let changed: BTreeSet<String> = cases().iter().map(|case| case.key.to_owned()).collect();
+    assert_eq!(keys_of_schema(), changed);
+}
+
+#[test]
+fn no_key_of_the_schema_changes_without_a_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write_files(folder.path());
+    let last = plan(BASE, folder.path(), "base");
+    assert_eq!(logged(&last, plan(BASE, folder.path(), "base")), ["reloaded: no changes"]);
+    let mut silent = Vec::new();
+    for Case { key, next } in cases() {
+        let lines = logged(&last, plan(&next, folder.path(), key));
+        if lines[0] == "reloaded: no changes" || lines.len() < 2 {
+            silent.push(format!("{key}: {lines:?}"));
+        }
+    }
+    assert!(silent.is_empty(), "{silent:#?}");
+}
