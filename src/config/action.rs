@@ -4,7 +4,7 @@
 use http::StatusCode;
 
 use super::name::Directory;
-use super::report::quoted;
+use super::report::{cut_for_help, quoted};
 use super::split;
 use super::table::ConfigTable;
 use super::text::{Cursor, SyntaxError};
@@ -41,12 +41,12 @@ pub(super) fn read(
     let upstream = table.optional("upstream", |value| split::upstream(&value, upstreams));
     let upstream = split::with_key(table, upstream);
     let redirect_value = table.take("redirect");
-    let (mut redirect, mut redirect_to) = (None, None);
+    let (mut redirect, mut redirect_to, mut has_target) = (None, None, false);
     if let Some(value) = &redirect_value {
         if value.is_table() {
             redirect_to = Some(redirect_table(value, path.1));
         } else {
-            redirect = value.choice(&REDIRECTS);
+            (redirect, has_target) = redirect_word(value);
         }
     }
     let respond_value = table.take("respond");
@@ -61,7 +61,7 @@ pub(super) fn read(
     } else if let (Some(value), 2) = (&redirect_value, others) {
         let help = "leave one of the two out; `redirect = \"https\"` may stand beside `upstream`";
         value.fault("`redirect = { … }` stands beside `upstream`", help);
-    } else if others == 0 && respond_value.is_none() {
+    } else if others == 0 && respond_value.is_none() && !has_target {
         table.missing("upstream", "\"NAME\"");
     }
     let named = upstream.as_ref().map(RouteAction::upstreams).unwrap_or_default();
@@ -99,6 +99,28 @@ fn path_edit(
     let prefix =
         strip?.text()?.parse("a prefix", |text| prefix(text, pattern.map(Cursor::as_str), matching))?;
     Some(PathEdit::StripPrefix(prefix))
+}
+
+/// `"https"`, and whether this is a target or a status instead, which stand in a table.
+fn redirect_word(value: &ConfigValue<'_>) -> (Option<Redirect>, bool) {
+    if let Some(status) = value.whole_text().filter(|text| text.len() == 3) {
+        let help = format!("write `redirect = {{ to = \"https://www.example.com\", status = {status} }}`");
+        return (value.mismatch("`\"https\"` or a table", help), true);
+    }
+    let written = value.written().unwrap_or_default();
+    if !["https://", "http://", "/"].iter().any(|start| written.starts_with(start)) {
+        return (value.choice(&REDIRECTS), false);
+    }
+    let target = ["$request_uri", "$uri", "{uri}"]
+        .into_iter()
+        .fold(written.to_owned(), |target, variable| target.replace(variable, "/{*}"));
+    let rest = match target.contains("{*}") {
+        true => "",
+        false => "; where `path` ends with `/*`, `{*}` in it is the rest of the path",
+    };
+    let help = format!("write `redirect = {{ to = \"{}\" }}`{rest}", cut_for_help(&target));
+    value.fault(format!("`redirect` can not be {}", quoted(written)), help);
+    (None, true)
 }
 
 /// `{ to = "https://new.example.com/{*}", status = 308 }`.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::diagnostics::Diagnostics;
 use super::file::FileDraft;
-use super::report::{SourceSpan, quoted};
+use super::report::{SourceSpan, cut_for_help, quoted};
 use super::route_limits::RouteLimit;
 use super::routes;
 use super::{before_auth, consumer_rules as consumers, limits, other_methods, server, sticky, upstreams};
@@ -149,15 +149,28 @@ fn is_at(server: &Endpoint, listener: SocketAddr) -> bool {
 fn duplicate_names<'d>(routes: impl Iterator<Item = &'d routes::RouteDraft>, reader: &Diagnostics<'_>) {
     let mut named: HashMap<&str, &routes::RouteDraft> = HashMap::new();
     for route in routes.filter(|route| !route.name.is_empty()) {
-        if let Some(first) = named.get(&*route.name) {
-            let help = match (first.is_named, route.is_named) {
-                (_, true) => "give one of the two another name",
-                (_, false) => "give this route a `name`: without one it is named after its path",
+        if named.contains_key(&*route.name) {
+            let help = match (route.is_named, name_by_methods(route)) {
+                (true, _) => "give one of the two another name".to_owned(),
+                (false, None) => {
+                    "give this route a `name`: without one it is named after its path".to_owned()
+                }
+                (false, Some(name)) => {
+                    format!("write `name = \"{name}\"`: without a `name` a route is named after its path")
+                }
             };
             reader.fault(route.span, format!("two routes have the name {}", quoted(&route.name)), help);
         }
         named.entry(&route.name).or_insert(route);
     }
+}
+
+/// A name for a route that differs from another one by its methods: `POST /x`.
+fn name_by_methods(route: &routes::RouteDraft) -> Option<String> {
+    let methods = &route.conditions.as_ref().filter(|conditions| !conditions.methods.is_empty())?.methods;
+    let methods: Vec<_> = methods.iter().map(http::Method::as_str).collect();
+    let name = cut_for_help(&format!("{} {}", methods.join(","), route.name));
+    (!name.contains(['"', '\\'])).then_some(name)
 }
 
 /// The table of all routes with valid conditions; of them, those that no request can reach are errors.

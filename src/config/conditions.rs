@@ -7,7 +7,7 @@ use super::report::quoted;
 use super::table::ConfigTable;
 use super::text::{Cursor, SyntaxError};
 use super::value::ConfigValue;
-use super::{headers, networks};
+use super::{headers, networks, remedies};
 use crate::route::Conditions;
 use crate::route::condition::{Condition, ValuePattern};
 use crate::route::path::PathMatching;
@@ -23,7 +23,7 @@ pub(super) fn read(table: &mut ConfigTable<'_>, path: Option<PathMatcher>) -> Op
     let errors_before = table.reader().errors();
     let conditions = Conditions {
         hosts: table.or("hosts", Vec::new(), |value| distinct(&value, host)),
-        methods: table.or("methods", Vec::new(), |value| distinct(&value, method)),
+        methods: table.or("methods", Vec::new(), |value| methods(&value)),
         values: values(table),
         merge_slashes: table.or("merge_slashes", true, |value| value.boolean()),
         path: path?,
@@ -77,6 +77,14 @@ pub(super) fn distinct<T: PartialEq>(
 
 fn host(value: &ConfigValue<'_>) -> Option<HostPattern> {
     value.text()?.parse("a host", HostPattern::parse)
+}
+
+/// A list of methods. For a text alone the remedy has the methods as they should be written.
+fn methods(value: &ConfigValue<'_>) -> Option<Vec<Method>> {
+    match value.written() {
+        Some(text) => value.mismatch("a list", remedies::methods(text)),
+        None => distinct(value, method),
+    }
 }
 
 pub(super) fn method(value: &ConfigValue<'_>) -> Option<Method> {

@@ -38,6 +38,14 @@ const MEDIA_TYPES: [(&str, &str); 14] = [
 
 /// Reads `respond`.
 pub(super) fn respond(value: &ConfigValue<'_>) -> Option<FixedResponse> {
+    if let Some(text) = value.written() {
+        let is_shown = text.len() <= 40 && !text.contains(['"', '\\']) && !text.contains(char::is_control);
+        let text = if is_shown { text } else { "…" };
+        return value.mismatch("a table", format!("write `respond = {{ body = \"{text}\" }}`"));
+    }
+    if let Some(number) = value.whole_text().filter(|text| text.len() == 3) {
+        return value.mismatch("a table", format!("write `respond = {{ status = {number} }}`"));
+    }
     let mut table = value.table("`respond`")?;
     let status = table.take("status");
     let code = status.as_ref().map_or(Some(StatusCode::OK), |value| status_code(value.count(200, 599)?));

@@ -33,6 +33,10 @@ pub(super) struct FileDraft {
     pub(super) errors: ErrorPages,
 }
 
+/// The keys of the file.
+const SECTIONS: [&str; 11] =
+    [INCLUDE, "server", "admin", "store", "log", "trace", "upstreams", "limits", "auth", "routes", "errors"];
+
 /// An empty table, for a missing section: all its keys have their defaults.
 static NOTHING: std::sync::LazyLock<DeTable<'static>> = std::sync::LazyLock::new(DeTable::new);
 
@@ -84,11 +88,19 @@ fn section<'a>(file: &mut ConfigTable<'a>, key: &'static str, title: &str) -> Co
 
 fn entries<'a>(file: &mut ConfigTable<'a>, key: &'static str) -> Vec<Entry<'a>> {
     let help = format!("each stands below its own header: `[{key}.NAME]`");
-    file.optional(
-        key,
-        |value| if value.is_table() { value.entries() } else { value.mismatch("a table", help) },
-    )
-    .unwrap_or_default()
+    let given =
+        file.optional(
+            key,
+            |value| if value.is_table() { value.entries() } else { value.mismatch("a table", help) },
+        );
+    // `[limit.NAME]` is an error, but its name is not missing elsewhere.
+    let mistyped = file.mistyped(key, &SECTIONS).into_iter().filter(ConfigValue::is_table);
+    let mistyped = mistyped.filter_map(|value| value.entries()).flatten();
+    // `[limit]` without a name has keys of a limit, which are no names.
+    let is_url = |value: &ConfigValue<'_>| value.written().is_some_and(|text| text.contains(':'));
+    let mistyped =
+        mistyped.filter(|entry| entry.value.is_table() || key == "upstreams" && is_url(&entry.value));
+    given.unwrap_or_default().into_iter().chain(mistyped).collect()
 }
 
 /// The claims of tokens by which limits count.
@@ -102,7 +114,8 @@ fn counted_claims(limits: &[limits::LimitDraft]) -> Vec<Box<str>> {
 }
 
 fn routes(file: &mut ConfigTable<'_>, around: &DeclaredNames<'_>) -> Vec<routes::RouteDraft> {
-    let Some(value) = file.take("routes") else {
+    let given: Vec<_> = file.take("routes").into_iter().chain(file.mistyped("routes", &SECTIONS)).collect();
+    if given.is_empty() {
         if file.reader().is_incomplete() {
             return Vec::new();
         }
@@ -112,8 +125,8 @@ fn routes(file: &mut ConfigTable<'_>, around: &DeclaredNames<'_>) -> Vec<routes:
             "add one: `[[routes]]` with `path = \"/*\"` and `upstream = \"NAME\"`",
         );
         return Vec::new();
-    };
-    read_routes(&value, around).unwrap_or_default()
+    }
+    given.iter().filter_map(|value| read_routes(value, around)).flatten().collect()
 }
 
 fn read_routes(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Option<Vec<routes::RouteDraft>> {

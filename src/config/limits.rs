@@ -7,8 +7,9 @@ use std::time::Duration;
 use super::rated::RatedLimit;
 use super::report::{SourceSpan, quoted};
 use super::table::ConfigTable;
+use super::text::SyntaxError;
 use super::value::{ConfigValue, Entry};
-use super::{algorithm, ban, before_auth, content, name, networks, policy, store};
+use super::{algorithm, ban, before_auth, content, name, networks, policy, remedies, store};
 use crate::clock::micros;
 use crate::limit::units::{Cost, Micros};
 use crate::plan::trial::Trial;
@@ -187,7 +188,12 @@ pub(super) fn parts(value: &ConfigValue<'_>) -> Option<Vec<Part>> {
 }
 
 fn part(value: &ConfigValue<'_>) -> Option<Part> {
-    value.text()?.parse("a key", Part::parse)
+    value.text()?.parse("a key", |text| {
+        Part::parse(text).map_err(|fault| {
+            let help = remedies::key_part(text).unwrap_or(fault.help);
+            SyntaxError::new(fault.message, help)
+        })
+    })
 }
 
 fn exemption(value: &ConfigValue<'_>) -> Option<Exemption> {

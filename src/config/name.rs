@@ -50,6 +50,11 @@ impl<'a> Directory<'a> {
         Self { kind, names, indices }
     }
 
+    /// Whether there is this name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.indices.contains_key(name)
+    }
+
     /// The index of the name `text`. An undefined name is an error.
     pub(super) fn find(&self, text: &Cursor<'_>) -> Option<usize> {
         let found = self.indices.get(text.as_str()).copied();

@@ -40,6 +40,12 @@ pub(super) fn parse(text: &str) -> Result<RedisUrl, SyntaxError> {
         "rediss" | "valkeys" => (true, false),
         "redis+sentinel" => (false, true),
         "rediss+sentinel" => (true, true),
+        "redis+cluster" | "rediss+cluster" | "redis-cluster" | "rediss-cluster" | "valkey+cluster" => {
+            return Err(SyntaxError::new(
+                "a cluster has no URL of its own",
+                "write a list with some of its nodes: `url = [\"redis://HOST:PORT\", \"redis://HOST:PORT\"]`",
+            ));
+        }
         _ => return Err(no_url()),
     };
     if rest.contains(['?', '#']) {

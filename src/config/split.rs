@@ -1,9 +1,9 @@
 //! `upstream` of a route: the name of one, or a table of weights; and `upstream_key`.
 
-use super::limits;
 use super::name::Directory;
 use super::table::ConfigTable;
 use super::value::{ConfigValue, Entry};
+use super::{limits, remedies};
 use crate::plan::UpstreamIndex;
 use crate::plan::action::RouteAction;
 use crate::plan::split::UpstreamSplit;
@@ -16,7 +16,12 @@ const MAX_WEIGHT: u32 = 1_000_000;
 /// `"blue"`, or `{ blue = 95, green = 5 }`.
 pub(super) fn upstream(value: &ConfigValue<'_>, upstreams: &Directory<'_>) -> Option<RouteAction> {
     if !value.is_table() {
-        return upstreams.find(&value.text()?).map(UpstreamIndex).map(RouteAction::Forward);
+        let text = value.text()?;
+        if let (false, Some(help)) = (upstreams.has(text.as_str()), remedies::upstream_url(text.written())) {
+            value.fault(format!("there is no upstream {}", text.quoted()), help);
+            return None;
+        }
+        return upstreams.find(&text).map(UpstreamIndex).map(RouteAction::Forward);
     }
     let entries = value.entries()?;
     if entries.len() < 2 || entries.len() > MAX_UPSTREAMS {

@@ -20,6 +20,8 @@ const ON_ERROR: [(&str, OnError); 3] =
 
 /// Nodes of a cluster, or sentinels, that the file may name.
 const MAX_SERVERS: usize = 100;
+/// Redis and Valkey have databases 0 to 15 unless their configuration says otherwise.
+const LAST_USUAL_DATABASE: u32 = 15;
 /// Bytes of `prefix`.
 const MAX_PREFIX: usize = 64;
 /// A shorter `secret` can be guessed.
@@ -71,6 +73,14 @@ fn shared(table: &mut ConfigTable<'_>, backend: Backend) -> Option<RedisSettings
         return None;
     };
     let (servers, common) = servers(&value, urls?)?;
+    if common.database > LAST_USUAL_DATABASE {
+        let message = format!(
+            "the URL of the store names database {}, but a Redis server has 0 to {LAST_USUAL_DATABASE}",
+            common.database
+        );
+        let help = "write one of these, or raise `databases` in the configuration of the server";
+        value.reader().warn(value.span(), message, help);
+    }
     let tls = match (common.tls, &tls) {
         (true, tls) => Some(tls::client(tls.as_ref(), &value, &[])?),
         (false, None) => None,

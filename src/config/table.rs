@@ -8,6 +8,7 @@ use toml::de::DeTable;
 use super::diagnostics::Diagnostics;
 use super::remedies::{self, did_you_mean};
 use super::report::{SourceSpan, listed, quoted};
+use super::units::usual_time_unit;
 use super::value::ConfigValue;
 
 /// A cursor over one table.
@@ -134,6 +135,16 @@ impl<'a> ConfigTable<'a> {
         self.reader.fault(self.span, message, format!("add, for example, `{key} = {example}`"));
     }
 
+    /// The values of unknown keys that are `key` mistyped, where `sections` are all keys of the table: what stands below them
+    /// is read, so that no further error follows from the mistake.
+    pub(super) fn mistyped(&self, key: &str, sections: &[&'static str]) -> Vec<ConfigValue<'a>> {
+        let is_meant = |name: &str| {
+            !sections.contains(&name) && remedies::nearest(name, sections.iter().copied()) == Some(key)
+        };
+        let meant = self.entries.iter().filter(|(name, _)| is_meant(name.get_ref()));
+        meant.map(|(name, inner)| ConfigValue::of_key(name.get_ref(), inner, self.reader)).collect()
+    }
+
     /// A key without effect beside the other keys of the table: an error if it is given.
     pub(super) fn misplaced(&mut self, key: &'static str, message: &str, help: &str) {
         if let Some(span) = self.foreign(key) {
@@ -164,7 +175,9 @@ impl<'a> ConfigTable<'a> {
                 let known = || format!("known here: {}", listed(self.known.iter().copied()));
                 let elsewhere = || remedies::belongs_to(&self.title, name).unwrap_or_else(known);
                 let near = || did_you_mean(name, self.known.iter().copied(), &elsewhere());
-                let help = remedies::other_key(&self.title, name, value.get_ref()).unwrap_or_else(near);
+                let written = (name, value.get_ref());
+                let other = remedies::other_key(&self.title, written, self.entries, usual_time_unit);
+                let help = other.unwrap_or_else(near);
                 let message = format!("unknown key {} in {}", quoted(name), self.title);
                 self.reader.fault(key.span().into(), message, help);
             }
@@ -183,7 +196,7 @@ impl<'a> ConfigTable<'a> {
 const LATER: [(&str, &[&str]); 6] = [
     ("the file", &["acme"]),
     ("`[server]`", &["compress", "http3"]),
-    ("`[store]`", &["lease", "on_change", "snapshot"]),
+    ("`[store]`", &["lease", "on_change", "snapshot", "sync"]),
     ("`[upstreams.", &["mirror"]),
     ("`[limits.", &["lease", "on_change", "sync"]),
     ("`[[routes]]`", &["compress", "mirror"]),

@@ -96,7 +96,10 @@ impl ConfigValue<'_> {
     /// A duration from 1 ms to 366 days.
     pub(super) fn duration(&self) -> Option<Duration> {
         if !self.is_text() {
-            return self.mismatch("a duration", "write it in quotes, with a unit: `\"10s\"`");
+            let seconds = self.whole_text().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+            let seconds =
+                seconds.filter(|text| text.trim_matches('0') != "" && text.len() <= 9).unwrap_or("10");
+            return self.mismatch("a duration", format!("write it in quotes, with a unit: `\"{seconds}s\"`"));
         }
         self.text()?.parse("a duration", duration)
     }

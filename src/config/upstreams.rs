@@ -6,15 +6,13 @@ use std::time::Duration;
 use http::HeaderValue;
 
 use super::endpoint::{self, Listed, UpstreamTarget};
-use super::limits;
-use super::name;
 use super::report::{SourceSpan, quoted};
 use super::server::seconds;
 use super::sticky::{self, StickyDraft};
 use super::table::ConfigTable;
 use super::text::SyntaxError;
-use super::tls;
 use super::value::{ConfigValue, Entry};
+use super::{limits, name, remedies, tls};
 use crate::labels::labels;
 use crate::plan::sticky::{Sticky, StickyKey};
 use crate::plan::{
@@ -65,9 +63,13 @@ pub(super) fn read(entry: &Entry<'_>) -> UpstreamDraft {
     let name: Arc<str> = entry.key.into();
     name::check_label(entry.key, entry.key_span, entry.value.reader());
     let mut sticky = None;
-    let upstream = match entry.value.is_text() {
-        true => short(&name, &entry.value),
-        false => long(&name, &entry.value, &mut sticky),
+    let upstream = match (entry.value.is_text(), entry.value.is_list()) {
+        (true, _) => short(&name, &entry.value),
+        (_, true) => {
+            let servers = entry.value.written_list().unwrap_or_default();
+            entry.value.mismatch("a string or a table", remedies::upstream_list(entry.key, &servers))
+        }
+        _ => long(&name, &entry.value, &mut sticky),
     };
     UpstreamDraft { name, span: entry.key_span, sticky, upstream }
 }
@@ -258,6 +260,21 @@ fn breaker(value: &ConfigValue<'_>) -> Option<BreakerRule> {
 }
 
 fn health(value: &ConfigValue<'_>) -> Option<HealthCheck> {
+    let path = value.written().filter(|text| health_path(text).is_ok() && !text.contains(['"', '$']));
+    match (value.written(), value.written_boolean()) {
+        (Some(_), _) => {
+            let help = format!("write `health = {{ path = \"{}\" }}`", path.unwrap_or("/healthz"));
+            return value.mismatch("a table", help);
+        }
+        (_, Some(true)) => {
+            return value
+                .mismatch("a table", "write `health = { path = \"/healthz\" }` with a path of the servers");
+        }
+        (_, Some(false)) => {
+            return value.mismatch("a table", "leave it out: servers are not asked without `health`");
+        }
+        _ => {}
+    }
     let mut table = value.table("`health`")?;
     let path = table.require("path", "\"/healthz\"", |value| value.text()?.parse("a path", health_path));
     let interval = seconds(&mut table, "interval", 5);

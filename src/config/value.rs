@@ -9,7 +9,7 @@ use toml::de::{DeInteger, DeTable, DeValue};
 use super::diagnostics::Diagnostics;
 use super::named_file::MAX_BYTES;
 use super::redact::is_variable_name;
-use super::remedies::did_you_mean;
+use super::remedies::{self, did_you_mean};
 use super::report::{SourceSpan, listed, quoted};
 use super::text::{Cursor, is_one_variable, is_variable};
 
@@ -52,6 +52,21 @@ impl<'a> ConfigValue<'a> {
     /// Whether it is a string.
     pub(super) fn is_text(&self) -> bool {
         self.inner.get_ref().is_str()
+    }
+
+    /// The text of a string as written, for a remedy.
+    pub(super) fn written(&self) -> Option<&'a str> {
+        self.inner.get_ref().as_str()
+    }
+
+    /// The strings of a list as written, for a remedy; `None` if it is no list, or one with other items.
+    pub(super) fn written_list(&self) -> Option<Vec<&'a str>> {
+        self.inner.get_ref().as_array()?.iter().map(|item| item.get_ref().as_str()).collect()
+    }
+
+    /// `true` or `false` as written, for a remedy.
+    pub(super) fn written_boolean(&self) -> Option<bool> {
+        self.inner.get_ref().as_bool()
     }
 
     /// Whether it is a whole number.
@@ -224,7 +239,8 @@ impl<'a> ConfigValue<'a> {
         let chosen = choices.iter().find(|(word, _)| *word == text.as_str());
         if chosen.is_none() {
             let words = || choices.iter().map(|(word, _)| *word);
-            let help = did_you_mean(text.as_str(), words(), &all(choices));
+            let movers = remedies::value(self.label.trim_matches('`'), text.as_str()).map(str::to_owned);
+            let help = movers.unwrap_or_else(|| did_you_mean(text.as_str(), words(), &all(choices)));
             self.fault(format!("{} can not be {}", self.label, text.quoted()), help);
         }
         chosen.map(|(_, meaning)| *meaning)
