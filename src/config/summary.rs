@@ -11,6 +11,7 @@ use crate::plan::auth::{Auth, RouteAuth};
 use crate::plan::cost::{CostRule, Reserve};
 use crate::plan::split::UpstreamSplit;
 use crate::plan::{Backend, Limit, LimitUse, Mode, Plan, Policy, Redirect, Route, Upstream, UpstreamIndex};
+use crate::route::Conditions;
 use crate::route::client::AddressRules;
 use crate::route::condition::Condition;
 use crate::route::networks::Networks;
@@ -24,6 +25,7 @@ pub fn summary(plan: &Plan, file: &str) -> String {
         counted(plan.limits.len(), "limit"),
         counted(plan.upstreams.len(), "upstream"),
     );
+    text.push_str(&listeners_words(plan));
     if let Some(shared) = &plan.store.shared {
         // Writing to a string cannot fail.
         let _ = writeln!(
@@ -54,7 +56,34 @@ pub fn summary(plan: &Plan, file: &str) -> String {
         let _ = write!(text, "\n{}", route_words(plan, route));
     }
     text.push_str(&order_words(plan));
+    if !plan.routes.iter().any(takes_all) {
+        text.push_str("\nall other requests: 404\n");
+    }
     text
+}
+
+/// A line for each listener, with what clients speak there.
+fn listeners_words(plan: &Plan) -> String {
+    let mut text = String::new();
+    for listener in &plan.server.listen {
+        let tls = if listener.tls { "over TLS" } else { "without TLS" };
+        let proxied = if listener.proxy_protocol { ", after a PROXY protocol header" } else { "" };
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "Listener {}: HTTP/1.1 and HTTP/2 {tls}{proxied}.", listener.address);
+    }
+    if let Some(admin) = &plan.admin {
+        let token = if admin.needs_token() { "with" } else { "without" };
+        let _ = writeln!(text, "Admin listener {}: HTTP/1.1 without TLS, {token} a token.", admin.listen);
+    }
+    text
+}
+
+/// Whether a route takes each request that no other route takes.
+fn takes_all(route: &Route) -> bool {
+    let Conditions { hosts, path, methods, values, .. } = &route.conditions;
+    let path = path.to_string();
+    let has_all_paths = ["/*", "~^/", "~^/.*", "~^/.*$", "~/", "~.*", "~^.*$"].contains(&path.as_str());
+    has_all_paths && hosts.is_empty() && methods.is_empty() && values.is_empty()
 }
 
 /// The order in which regular expressions are tried, if there are several.

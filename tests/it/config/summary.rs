@@ -73,6 +73,7 @@ headers = { authorization = "Bearer ${SECRET}" }
 
 const WORDS: &str = "\
 gateway.toml is good: 4 routes, 4 limits, 2 upstreams.
+Listener 127.0.0.1:8080: HTTP/1.1 and HTTP/2 without TLS.
 Traces go to https://collector.example.com:443/otlp as `tollgate`; a share of 0.25 of the requests begins one.
 
 route `search`: GET or HEAD api.example.com/search/* or *.example.com/search/* with `x-plan` → `api` (1 server), cost 10
@@ -95,4 +96,42 @@ route `/health`: /health → `demo` (the built-in echo), cost 1
 fn a_good_file_is_told_in_words() {
     let loaded = parse(FILE).unwrap_or_else(|report| panic!("{report}"));
     assert_eq!(config::summary(&loaded.plan, "gateway.toml"), WORDS);
+}
+
+#[test]
+fn listeners_are_told_with_what_they_speak_and_routes_with_what_they_leave() {
+    let summary = |listen: &str, route: &str| {
+        let file = format!(
+            "[server]\nlisten = [{listen}]\ntrusted_proxies = [\"10.0.0.0/8\"]\n[[server.tls]]\n\
+             cert = \"tests/config/certificates/server.pem\"\nkey = \"tests/config/certificates/server.key\"\n\
+             [admin]\nlisten = \"127.0.0.1:9900\"\ntoken_env = \"SECRET\"\n\
+             [upstreams]\ndemo = \"builtin:echo\"\n[[routes]]\nupstream = \"demo\"\n{route}\n"
+        );
+        let loaded = parse(file).unwrap_or_else(|report| panic!("{report}"));
+        config::summary(&loaded.plan, "gateway.toml")
+    };
+    let listen = "\"0.0.0.0:443\", { address = \"[::]:8080\", tls = false, proxy_protocol = true }";
+    let words = summary(listen, "path = \"/a/*\"");
+    let expected = "\
+gateway.toml is good: 1 route, 0 limits, 1 upstream.
+Listener 0.0.0.0:443: HTTP/1.1 and HTTP/2 over TLS.
+Listener [::]:8080: HTTP/1.1 and HTTP/2 without TLS, after a PROXY protocol header.
+Admin listener 127.0.0.1:9900: HTTP/1.1 without TLS, with a token.
+
+route `/a/*`: /a/* → `demo` (the built-in echo), cost 1
+  no limit
+
+all other requests: 404
+";
+    assert_eq!(words, expected);
+    for (route, has_others) in [
+        ("path = \"/*\"", false),
+        ("path = \"~^/\"", false),
+        ("path = \"/*\"\nmethods = [\"GET\"]", true),
+        ("path = \"/*\"\nhosts = [\"a.example\"]", true),
+        ("path = \"/*\"\nheaders = { x-plan = \"gold\" }", true),
+        ("path = \"/\"", true),
+    ] {
+        assert_eq!(summary(listen, route).ends_with("\nall other requests: 404\n"), has_others, "{route}");
+    }
 }
