@@ -28,6 +28,7 @@ use crate::explain::{ExplainFault, ExplainRequest, explain, json};
 use crate::serve::{self, Ended, RunOptions, ServeError};
 use crate::telemetry::terminal::{ColourChoice, choose_colour, resolve_colour};
 use check::CheckOptions;
+use health::HealthArguments;
 use output::{fault, refuse, show};
 use replay::ReplayArguments;
 use suggest::SuggestArguments;
@@ -160,9 +161,10 @@ enum Command {
     /// Ask a running gateway whether it is alive: for the health check of a container
     ///
     /// Asks `/healthz` of the admin listener that the configuration names, for at most 2 seconds. Without `[admin]`, connects
-    /// to the first listener. The exit status is 0 if the gateway is alive, 1 if not, and 2 if the file names no address.
+    /// to the first listener. With `--url` no file is needed. The exit status is 0 if the gateway is alive, 1 if not, and 2
+    /// if the file names no address.
     #[command(after_help = examples::HEALTH)]
-    Health,
+    Health(HealthArguments),
     /// Show the dashboard in the terminal
     ///
     /// Asks the admin listener that the configuration names, once a second, with the token in the variable `token_env` names:
@@ -240,7 +242,7 @@ impl Arguments {
             Some(Command::Replay(arguments)) => replay::run(file, &arguments),
             Some(Command::Suggest(arguments)) => suggest::run(file, is_named, &arguments),
             Some(Command::Schema) => show(config::SCHEMA),
-            Some(Command::Health) => health::ask(file),
+            Some(Command::Health(arguments)) => health::ask(file, &arguments),
             Some(Command::Top(arguments)) => top::run(file, &arguments),
             Some(Command::Completions { shell }) => shell::completions(shell),
             Some(Command::Man) => shell::manual(),

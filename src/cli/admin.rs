@@ -1,12 +1,12 @@
 //! The admin listener of a running gateway, as the configuration names it.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{self, IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, StatusCode, header};
+use http::{Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -16,6 +16,9 @@ use crate::config::{self, is_variable_name};
 
 /// Maximum bytes of a response.
 const MAX_RESPONSE: usize = 16 << 20;
+
+/// The timeout of a trial connection, if the host of a URL has several addresses.
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Its address, and the tokens that it accepts.
 pub(super) struct AdminClient {
@@ -35,8 +38,13 @@ enum TokenVariables {
 
 impl AdminClient {
     /// The one at this address. No token is known for it.
-    pub(super) fn at(address: SocketAddr) -> Self {
+    fn at(address: SocketAddr) -> Self {
         Self { address, tokens: TokenVariables::None }
+    }
+
+    /// The one at an `http` URL without a path. The error is for users.
+    pub(super) fn at_url(url: &str) -> Result<Self, String> {
+        address_of_url(url).map(Self::at)
     }
 
     /// As reached from this machine. The error is for users.
@@ -163,4 +171,73 @@ fn reachable(address: SocketAddr) -> SocketAddr {
         ip => ip,
     };
     SocketAddr::new(ip, address.port())
+}
+
+/// The address of an `http` URL without a path. The error is for users.
+fn address_of_url(url: &str) -> Result<SocketAddr, String> {
+    let wrong = || {
+        let shown = url.escape_debug();
+        format!(
+            "`--url {shown}` is not the URL of an admin listener\n  = help: write `--url http://127.0.0.1:9900`"
+        )
+    };
+    let uri: Uri = url.parse().map_err(|_| wrong())?;
+    let authority =
+        uri.authority().filter(|authority| !authority.as_str().contains('@')).ok_or_else(wrong)?;
+    match uri.scheme_str() {
+        Some("http") => {}
+        Some("https") => {
+            let host = authority.host();
+            return Err(format!(
+                "`--url` takes http only: the admin listener has no TLS\n  = help: open a tunnel, `ssh -L \
+                 9900:127.0.0.1:9900 {host}`, then write `--url http://127.0.0.1:9900`"
+            ));
+        }
+        _ => return Err(wrong()),
+    }
+    if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
+        return Err(wrong());
+    }
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+    let found = (host, authority.port_u16().unwrap_or(80)).to_socket_addrs();
+    let found: Vec<_> = found.map_err(|error| format!("`{host}` has no address: {error}"))?.collect();
+    accepting(&found).ok_or_else(|| format!("`{host}` has no address"))
+}
+
+/// The first address that accepts a connection, else the first.
+fn accepting(addresses: &[SocketAddr]) -> Option<SocketAddr> {
+    let accepts = |address: &&SocketAddr| net::TcpStream::connect_timeout(address, TRIAL_TIMEOUT).is_ok();
+    match addresses {
+        [only] => Some(*only),
+        several => several.iter().find(accepts).or(several.first()).copied(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_http_with_a_host_and_perhaps_a_port() {
+        assert_eq!(address_of_url("http://127.0.0.1:9900/"), Ok(([127, 0, 0, 1], 9900).into()));
+        assert_eq!(address_of_url("http://[::1]:9900"), Ok("[::1]:9900".parse().unwrap()));
+        assert_eq!(address_of_url("http://192.0.2.1"), Ok(([192, 0, 2, 1], 80).into()));
+        for wrong in [
+            "",
+            "127.0.0.1:9900",
+            "http://",
+            "http://a:b@127.0.0.1",
+            "http://127.0.0.1/api",
+            "ftp://127.0.0.1",
+            "/",
+        ] {
+            let message = address_of_url(wrong).unwrap_err();
+            assert!(message.contains("= help: write `--url http://"), "{wrong}: {message}");
+        }
+        assert!(
+            address_of_url("https://gateway:9900")
+                .unwrap_err()
+                .contains("ssh -L 9900:127.0.0.1:9900 gateway")
+        );
+    }
 }

@@ -65,7 +65,8 @@ Examples:
 pub(super) const HEALTH: &str = "\
 Examples:
   tollgate health && echo alive
-  tollgate health -c /etc/tollgate.toml  of the gateway that runs with that file";
+  tollgate health -c /etc/tollgate.toml  of the gateway that runs with that file
+  tollgate health --url http://127.0.0.1:9900  without a file";
 
 pub(super) const TOP: &str = "\
 Examples:

@@ -15,12 +15,23 @@ use crate::config::{self, DEFAULT_ADDRESS};
 /// The timeout for connecting, request and response together.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Asks `/healthz` of the admin listener that `file` names. Without one, connects to the first listener.
-pub(super) fn ask(file: &Path) -> ExitCode {
-    let target = config::peek(file).and_then(|table| match AdminClient::of(&table, file)? {
-        Some(admin) => Ok(Target::Admin(admin)),
-        None => first_listener(&table, file).map(Target::Listener),
-    });
+/// The gateway that is asked.
+#[derive(Debug, clap::Args)]
+pub(super) struct HealthArguments {
+    /// The admin listener, in place of the one that the configuration names: http://HOST:PORT
+    ///
+    /// No configuration is read. No token is needed.
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+}
+
+/// Asks `/healthz` of the admin listener at the URL, or of the one that `file` names. If it names none, connects to the
+/// first listener.
+pub(super) fn ask(file: &Path, arguments: &HealthArguments) -> ExitCode {
+    let target = match &arguments.url {
+        Some(url) => AdminClient::at_url(url).map(Target::Admin),
+        None => named_in(file),
+    };
     match target {
         Ok(Target::Admin(admin)) => ask_admin(&admin),
         Ok(Target::Listener(address)) => match TcpStream::connect_timeout(&address, TIMEOUT) {
@@ -28,6 +39,18 @@ pub(super) fn ask(file: &Path) -> ExitCode {
             Err(error) => fault(FAILED, format_args!("no gateway listens on {address}: {error}")),
         },
         Err(message) => fault(MISTAKE, message),
+    }
+}
+
+fn named_in(file: &Path) -> Result<Target, String> {
+    if !config::is_standard_input(file) && !file.exists() {
+        let help = "name the file with `-c FILE`, or the gateway with `--url http://127.0.0.1:9900`";
+        return Err(format!("there is no file `{}`\n  = help: {help}", file.display()));
+    }
+    let table = config::peek(file)?;
+    match AdminClient::of(&table, file)? {
+        Some(admin) => Ok(Target::Admin(admin)),
+        None => first_listener(&table, file).map(Target::Listener),
     }
 }
 

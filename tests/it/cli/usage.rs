@@ -232,6 +232,32 @@ fn health_is_0_for_a_living_gateway_1_for_none_and_2_without_an_address() {
     }
 }
 
+#[test]
+fn health_needs_no_file_with_a_url() {
+    let backend = Backend::ok();
+    let gateway = Gateway::start(&everything_to(&backend, "[admin]\nlisten = \"127.0.0.1:0\""));
+    let empty = TempDir::new().expect("a folder");
+    let url = format!("http://{}", gateway.admin_addr());
+    let living = tollgate(&["health", "--url", &url], empty.path());
+    assert_eq!((living.status.code(), texts(&living)), (Some(0), (String::new(), String::new())));
+    // Nor does a file with faults matter.
+    let faulty = folder_with("= not toml");
+    assert_eq!(tollgate(&["health", "--url", &url], faulty.path()).status.code(), Some(0));
+    drop(gateway);
+    let gone = tollgate(&["health", "--url", &url], empty.path());
+    assert_eq!(gone.status.code(), Some(1), "{}", texts(&gone).1);
+    for (arguments, help) in [
+        (
+            &["health"][..],
+            "= help: name the file with `-c FILE`, or the gateway with `--url http://127.0.0.1:9900`",
+        ),
+        (&["health", "--url", "gateway"], "= help: write `--url http://127.0.0.1:9900`"),
+    ] {
+        let output = tollgate(arguments, empty.path());
+        assert!(output.status.code() == Some(2) && texts(&output).1.contains(help), "{}", texts(&output).1);
+    }
+}
+
 /// Address space is bounded here, so that no machine has enough of it.
 #[test]
 fn counters_that_the_system_has_no_memory_for_are_1_and_name_the_key() {

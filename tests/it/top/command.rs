@@ -73,6 +73,16 @@ fn once_prints_all_views_as_text() {
 }
 
 #[test]
+fn a_url_needs_no_file_and_no_good_one() {
+    let gateway = start("");
+    let url = format!("http://{}", gateway.admin_addr());
+    for file in ["", "= not toml", "[admin]\nlisten = \"127.0.0.1:0\"\ntoken_env = \"NOT_SET\"\n"] {
+        let (code, text, stderr) = top(file, &["--once", "--url", &url], &[]);
+        assert!(code == Some(0) && text.contains("alice"), "{file}: {stderr}");
+    }
+}
+
+#[test]
 fn a_fault_of_usage_is_2_and_names_the_remedy() {
     let gateway = start("");
     let url = format!("http://{}", gateway.admin_addr());
