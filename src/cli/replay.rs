@@ -112,6 +112,13 @@ pub(super) fn run(file: &Path, arguments: &ReplayArguments) -> ExitCode {
             Grouped(count)
         )),
     }
+    match replay.wrong_keys() {
+        0 => {}
+        count => notes.push(format!(
+            "{} requests get 401: no consumer of their route has the key in the log",
+            Grouped(count)
+        )),
+    }
     let summary = logs::summary(&reader, &options, notes);
     drop(reader);
     let peaks = peaks.map(|peaks| limit_peaks(&plan, peaks)).unwrap_or_default();

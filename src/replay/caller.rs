@@ -6,11 +6,13 @@ use std::collections::HashMap;
 use http::{Method, StatusCode};
 use smallvec::SmallVec;
 
+use crate::auth::method::AuthMethod;
 use crate::log_reader::request::{LoggedRequest, OwnRecord};
-use crate::plan::auth::{AuthFailure, AuthIndex, CredentialCheck, CredentialFault, NamedConsumer};
-use crate::plan::resolve::LoggedSender;
+use crate::plan::auth::{AuthFailure, AuthIndex, CredentialCheck, CredentialFault, NamedConsumer, RouteAuth};
+use crate::plan::resolve::{LocatedRequest, LoggedSender};
 use crate::plan::{Plan, Route};
 use crate::route::consumers::Consumer;
+use crate::route::credential::Credential;
 use crate::route::identity::Identity;
 use crate::telemetry::metrics::DecisionLabel;
 
@@ -46,6 +48,8 @@ pub(super) struct ConsumerNames<'p> {
     last: Cell<&'p LoggedConsumers>,
     /// Requests of consumers that no auth has.
     unknown: Cell<u64>,
+    /// Requests with a key that no consumer has.
+    wrong_keys: Cell<u64>,
 }
 
 impl<'p> ConsumerNames<'p> {
@@ -62,7 +66,7 @@ impl<'p> ConsumerNames<'p> {
         }
         let verifies = plan.auths.iter().any(|auth| auth.api_keys().is_none());
         let (verified, last) = (RefCell::default(), Cell::new(logged));
-        Self { plan, by_name, verifies, verified, last, unknown: Cell::new(0) }
+        Self { plan, by_name, verifies, verified, last, unknown: Cell::new(0), wrong_keys: Cell::new(0) }
     }
 
     /// The sender of a request.
@@ -79,14 +83,24 @@ impl<'p> ConsumerNames<'p> {
         self.unknown.get()
     }
 
-    /// What the line tells of the request's credential on this route: the log never has the credential itself. A consumer
-    /// that is not known to the route counts as anonymous.
-    pub(super) fn check(&self, request: &LoggedRequest, route: &Route) -> CredentialCheck<'p> {
+    /// What the line tells of the request's credential on its route: the name of a consumer or, where the log has the
+    /// header with API keys, the key. A consumer that is not known to the route counts as anonymous.
+    pub(super) fn check(
+        &self,
+        request: &LoggedRequest,
+        located: &LocatedRequest<'p, '_>,
+    ) -> CredentialCheck<'p> {
+        let route = located.route;
         let named = self.by_name.get(request.consumer.as_str());
-        if named.is_none() && !self.verifies && !self.plan.auths.is_empty() {
-            self.unknown.set(self.unknown.get() + u64::from(!request.consumer.is_empty()));
-        }
-        let Some(auth) = &route.auth else { return CredentialCheck::Known(None) };
+        let is_unknown = named.is_none() && !self.verifies && !self.plan.auths.is_empty();
+        let note_unknown = || {
+            let count = u64::from(is_unknown && !request.consumer.is_empty());
+            self.unknown.set(self.unknown.get() + count);
+        };
+        let Some(auth) = &route.auth else {
+            note_unknown();
+            return CredentialCheck::Known(None);
+        };
         let on_route = |named: &&NamedConsumer<'p>| auth.auths.contains(&named.auth);
         if let Some(named) = named.and_then(|named| named.iter().find(on_route)) {
             return CredentialCheck::Known(Some(*named));
@@ -94,8 +108,13 @@ impl<'p> ConsumerNames<'p> {
         let refused = request.own.as_ref().and_then(|own| self.refused(own));
         if let (Some((fault, by)), Some(&first)) = (refused, auth.auths.first()) {
             let auth = by.filter(|by| auth.auths.contains(by)).unwrap_or(first);
+            note_unknown();
             return CredentialCheck::Refused(AuthFailure { auth, fault });
         }
+        if let Some(found) = self.look_up(request, auth, located) {
+            return found;
+        }
+        note_unknown();
         let verifies = |index: &&AuthIndex| self.plan.auth(**index).api_keys().is_none();
         CredentialCheck::Known(match (request.consumer.as_str(), auth.auths.iter().find(verifies)) {
             ("", _) | (_, None) => None,
@@ -104,6 +123,39 @@ impl<'p> ConsumerNames<'p> {
                 Some(NamedConsumer { auth, consumer: Consumer::verified(self.identity(name, tier)) })
             }
         })
+    }
+
+    /// The consumer of the API key in the line, as the gateway finds it; a key that no consumer of the route has is wrong.
+    /// `None`: the line has no key, or is tollgate's own, which hides keys and names consumers.
+    fn look_up(
+        &self,
+        request: &LoggedRequest,
+        auth: &RouteAuth,
+        located: &LocatedRequest<'p, '_>,
+    ) -> Option<CredentialCheck<'p>> {
+        if request.own.is_some() {
+            return None;
+        }
+        let seen = located.seen.request();
+        let mut wrong = None;
+        for &index in &auth.auths {
+            let AuthMethod::ApiKeys(keys) = &self.plan.auth(index).method else { continue };
+            let Credential::Single(key) = self.plan.auth(index).source.find(&seen) else { continue };
+            if let Some(consumer) = keys.consumers.find(&key) {
+                return Some(CredentialCheck::Known(Some(NamedConsumer { auth: index, consumer })));
+            }
+            wrong.get_or_insert(AuthFailure { auth: index, fault: CredentialFault::Invalid });
+        }
+        // A credential that is verified may stand in the same place.
+        let is_certain = auth.auths.iter().all(|index| self.plan.auth(*index).api_keys().is_some());
+        let wrong = wrong.filter(|_| is_certain)?;
+        self.wrong_keys.set(self.wrong_keys.get() + 1);
+        Some(CredentialCheck::Refused(wrong))
+    }
+
+    /// Requests so far with a key that no consumer of the route has: they are refused.
+    pub(super) fn wrong_keys(&self) -> u64 {
+        self.wrong_keys.get()
     }
 
     /// The identity that a verified credential has named.

@@ -58,7 +58,7 @@ impl<'p> KeysOfLog<'p> {
 
     /// The first part of the key that the log lacks.
     pub fn lacks(&self, known: &KnownFields) -> Option<&Part> {
-        self.key.parts.iter().find(|part| !super::missing_fields::has_part(known, part))
+        self.key.parts.iter().find(|part| !super::missing_fields::has_part(self.plan, known, part))
     }
 
     /// Calls `found` with the route, a hash of the key and its text, unless the request has no route or no key, or is
@@ -74,7 +74,7 @@ impl<'p> KeysOfLog<'p> {
     fn find_in(&self, request: &LoggedRequest, head: &RequestHead<'_>, found: impl FnOnce(KeyedRequest<'_>)) {
         let sender = ConsumerNames::sender(request);
         let Ok(located) = locate_logged(self.plan, head, sender).outcome else { return };
-        let CredentialCheck::Known(consumer) = self.consumers.check(request, located.route) else { return };
+        let CredentialCheck::Known(consumer) = self.consumers.check(request, &located) else { return };
         let caller = CallerIdentity { consumer, granted: &[] };
         let Ok(routed) = located.assign(self.plan, caller, 0) else { return };
         let (route, seen) = (routed.index, routed.request());
@@ -82,10 +82,12 @@ impl<'p> KeysOfLog<'p> {
         let cost = cost.units();
         // The log names consumers that no file of the plan needs to have.
         if self.key.parts == [Part::Consumer] {
-            if !request.consumer.is_empty() {
+            let found_by_key = routed.caller.consumer.map(|named| named.consumer.name());
+            let name = if request.consumer.is_empty() { found_by_key } else { Some(&*request.consumer) };
+            if let Some(name) = name {
                 let mut hasher = self.hasher.build_hasher();
-                hasher.write(request.consumer.as_bytes());
-                let label = || request.consumer.clone();
+                hasher.write(name.as_bytes());
+                let label = || name.to_owned();
                 found(KeyedRequest { route, key: hasher.finish(), cost, label: &label });
             }
             return;

@@ -7,6 +7,7 @@ use crate::plan::cost::{CostRule, MeasuredCost, RequestSource, Reserve, Settle, 
 use crate::plan::log::Sample;
 use crate::plan::{LimitIndex, LimitUse, Plan, Route};
 use crate::route::condition::Condition;
+use crate::route::credential::CredentialSource;
 use crate::route::exemptions::Exemption;
 use crate::route::key::Part;
 
@@ -41,7 +42,7 @@ fn limits_without_key(plan: &Plan, known: &KnownFields, notes: &mut Vec<String>)
         if !on_routes && !plan.auths.iter().any(|auth| auth.failures == Some(LimitIndex(index))) {
             continue;
         }
-        let lacking = limit.key.parts.iter().find(|part| !has_part(known, part));
+        let lacking = limit.key.parts.iter().find(|part| !has_part(plan, known, part));
         let remedy = match lacking {
             Some(Part::Header(name)) if known.own => format!("; add `header:{name}` to `fields` of [log]"),
             _ => String::new(),
@@ -60,16 +61,28 @@ fn limits_without_key(plan: &Plan, known: &KnownFields, notes: &mut Vec<String>)
     left_out
 }
 
-pub(super) fn has_part(known: &KnownFields, part: &Part) -> bool {
+pub(super) fn has_part(plan: &Plan, known: &KnownFields, part: &Part) -> bool {
     match part {
         Part::Header(name) => known.has_header(name.as_str()),
         Part::Cookie(_) => known.has_header("cookie"),
         Part::Host => known.host,
-        Part::Consumer | Part::ConsumerColumn(_) => known.consumer,
+        Part::Consumer | Part::ConsumerColumn(_) => known.consumer || has_api_keys(plan, known),
         Part::TlsSubject | Part::JwtClaim(_) | Part::JsonMember(_) | Part::FormField(_) => false,
         Part::Ip | Part::Network(_) => known.client,
         Part::Query(_) | Part::Path | Part::Method | Part::Route | Part::Global => true,
     }
+}
+
+/// Whether the log has API keys that are looked up. tollgate's own log hides them, and names consumers.
+fn has_api_keys(plan: &Plan, known: &KnownFields) -> bool {
+    let is_logged = |source: &CredentialSource| match source {
+        CredentialSource::Header(name) => known.has_header(name.as_str()),
+        CredentialSource::Bearer | CredentialSource::Basic => known.has_header("authorization"),
+        CredentialSource::Cookie(_) => known.has_header("cookie"),
+        CredentialSource::Query(_) => true,
+        CredentialSource::Request => false,
+    };
+    !known.own && plan.auths.iter().any(|auth| auth.api_keys().is_some() && is_logged(&auth.source))
 }
 
 fn note_exemptions<'e>(
@@ -90,7 +103,8 @@ fn note_exemptions<'e>(
 }
 
 fn note_auth(plan: &Plan, known: &KnownFields, notes: &mut Vec<String>) {
-    if !known.consumer && plan.routes.iter().any(|route| route.auth.is_some()) {
+    let names = known.consumer || has_api_keys(plan, known);
+    if !names && plan.routes.iter().any(|route| route.auth.is_some()) {
         notes.push("all requests count as anonymous: the log names no consumer".to_owned());
     }
 }

@@ -128,6 +128,11 @@ impl<'p> Replay<'p> {
         self.candidate.gateway.unknown_consumers()
     }
 
+    /// Requests with an API key that no consumer has: they are refused.
+    pub fn wrong_keys(&self) -> u64 {
+        self.candidate.gateway.wrong_keys()
+    }
+
     fn compare(&mut self) {
         let Some(baseline) = &mut self.baseline else { return };
         for (number, refused) in self.candidate.recorder.decided.drain(..) {

@@ -88,6 +88,11 @@ impl<'p> VirtualGateway<'p> {
         self.consumers.unknown()
     }
 
+    /// Requests so far with an API key that no consumer has: they are refused.
+    pub fn wrong_keys(&self) -> u64 {
+        self.consumers.wrong_keys()
+    }
+
     /// Decides a request that is not earlier than those before it.
     pub fn request(&mut self, logged: &LoggedRequest, sink: &mut impl ReplaySink) {
         self.advance(logged.time, sink);
@@ -124,7 +129,7 @@ impl<'p> VirtualGateway<'p> {
         if let Some(status) = answered_unlogged(logged, located.route, &head.method) {
             return answered(sink, logged, number, index, status);
         }
-        let credential = self.consumers.check(logged, located.route);
+        let credential = self.consumers.check(logged, &located);
         let decision = RequestDecision::new(self.plan, &self.secret, located, draw(number));
         let mut decision = decision.with_logged_credential(credential);
         let (now, mut decided) = (logged.time, DecidedLimits::new(self.plan));

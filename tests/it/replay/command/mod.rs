@@ -4,6 +4,7 @@ mod damage;
 mod decisions;
 mod formats;
 mod interrupt;
+mod looked_up;
 mod options;
 mod terminal;
 
