@@ -65,10 +65,12 @@ impl Suggestion {
 
     /// The proposals by the bounds of the first pass alone: one for each group.
     pub fn proposals(&self) -> Vec<Proposal> {
-        let proposal = |group: &GroupStudy| {
-            let (at, refused) = group.best_by_bounds().unwrap_or((0, 0));
-            Proposal::new(group, at, None, refused)
-        };
-        self.groups.iter().map(proposal).collect()
+        self.groups.iter().map(by_bounds).collect()
     }
+}
+
+fn by_bounds(group: &GroupStudy) -> Proposal {
+    let (at, refused) = group.best_by_bounds().unwrap_or((0, 0));
+    let proposal = Proposal::new(group, at, None, refused);
+    proposal.beside(group.without_crowd.as_deref().map(by_bounds))
 }

@@ -120,8 +120,10 @@ fn read(plan: &Plan, options: &LogOptions, arguments: &SuggestArguments) -> Resu
     let mut peaks = Peaks::new(plan.routes.len());
     let mut reader = open(options, &interrupted)?;
     while let Some(request) = reader.next() {
-        let time = request.time;
-        keys.find(request, |found| peaks.add(found.route.0, found.key, time, found.cost, || (found.label)()));
+        let (time, status) = (request.time, request.status);
+        keys.find(request, |found| {
+            peaks.add_answered(found.route.0, found.key, (time, found.cost, status), || (found.label)());
+        });
     }
     if let Some(part) = keys.lacks(reader.known()).filter(|_| reader.counts().requests > 0) {
         let help = "choose another `--key`, or name the field with `--map`";

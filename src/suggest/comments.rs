@@ -96,11 +96,12 @@ fn outliers(proposal: &Proposal, words: Words) -> Vec<String> {
     }
     let line = |outlier: &OutlierReport| {
         format!(
-            "  {}: {}, up to {} in {}",
+            "  {}: {}, up to {} in {}{}",
             shown(&outlier.name),
             counted(outlier.units.into(), words.unit),
             grouped(outlier.peak.into()),
-            described(outlier.window)
+            described(outlier.window),
+            if outlier.is_denied { "; all answered 401 or 403" } else { "" }
         )
     };
     let mut lines = vec![format!(

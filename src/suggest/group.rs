@@ -2,8 +2,8 @@
 
 use super::candidate::{Candidate, CandidateRate, best};
 use super::cover::{self, OrdinaryPeaks};
-use super::outliers::{CLEAR_RATIO, Gap};
-use super::peaks::{GroupSummary, GroupTraffic, KeySummary};
+use super::outliers::{self, CLEAR_RATIO, Gap, MIN_PEAK, MIN_RATIO};
+use super::peaks::{GroupSummary, GroupTraffic, KeySummary, MIN_NAMED};
 use super::{SuggestOptions, shared_address, steady};
 
 /// A group with its candidates.
@@ -25,19 +25,99 @@ pub(super) struct GroupStudy {
     /// The number of windows that the requests can judge.
     pub(super) judged: usize,
     pub(super) traffic: GroupTraffic,
+    /// A clear gap below more keys than outliers may be. They count as ordinary.
+    pub(super) crowd: Option<Gap>,
+    /// The same group with these keys as outliers.
+    pub(super) without_crowd: Option<Box<GroupStudy>>,
+}
+
+/// The keys of a group, separated by their peaks and by their responses.
+struct Separated {
+    /// For each key whether it is an outlier.
+    is_outlier: Vec<bool>,
+    gaps: Vec<Gap>,
+    /// The indices of keys that look like many users behind one address.
+    shared: Vec<usize>,
+    has_steady: bool,
+    /// The crowd, and the indices of its keys.
+    crowd: Option<(Gap, Vec<usize>)>,
+}
+
+impl Separated {
+    /// Keys that got only 401 and 403 are set apart before the peaks of the others are compared, unless they are more than
+    /// half of all: they neither hide a gap nor count as outliers by number. Those of them that are no higher than the
+    /// others stay ordinary.
+    fn of(keys: &[KeySummary], judged: usize) -> Self {
+        let is_named = |key: &KeySummary| key.is_denied && u64::from(key.units) >= MIN_NAMED;
+        let denied = keys.iter().filter(|key| is_named(key)).count();
+        let is_apart = |key: &KeySummary| denied <= keys.len() / 2 && is_named(key);
+        let rest: Vec<usize> = (0..keys.len()).filter(|at| !keys.get(*at).is_some_and(is_apart)).collect();
+        let others: Vec<KeySummary> = rest.iter().filter_map(|at| keys.get(*at)).copied().collect();
+        let (mut separation, shared) = shared_address::separate(&others, judged);
+        let has_steady = steady::add_outliers(&others, judged, &mut separation);
+        let crowd = if separation.gaps.is_empty() { outliers::crowd(&others, judged) } else { None };
+        let of_all = |indices: Vec<usize>| -> Vec<usize> {
+            indices.into_iter().filter_map(|at| rest.get(at).copied()).collect()
+        };
+        let mut is_outlier = vec![false; keys.len()];
+        let mut ordinary = Vec::new();
+        for ((at, key), found) in rest.iter().zip(&others).zip(&separation.is_outlier) {
+            is_outlier.get_mut(*at).into_iter().for_each(|flag| *flag = *found);
+            ordinary.extend((!found).then_some(*key));
+        }
+        if denied > 0 && !ordinary.is_empty() {
+            let peaks = OrdinaryPeaks::new(&ordinary, 1.0);
+            for (key, flag) in keys.iter().zip(&mut is_outlier).filter(|(key, _)| is_apart(key)) {
+                let (window, ratio) = peaks.ratio(key, judged);
+                *flag = key.peak(window) >= MIN_PEAK && ratio >= MIN_RATIO;
+            }
+        }
+        Self {
+            is_outlier,
+            gaps: separation.gaps,
+            shared: of_all(shared),
+            has_steady,
+            crowd: crowd.map(|(gap, keys)| (gap, of_all(keys))),
+        }
+    }
 }
 
 impl GroupStudy {
-    pub(super) fn new(summary: GroupSummary, options: SuggestOptions) -> Self {
-        let GroupSummary { mut keys, mut names, traffic, judged } = summary;
-        let (mut separation, shared) = shared_address::separate(&keys, judged);
-        let has_steady = steady::add_outliers(&keys, judged, &mut separation);
-        let mut name = |key: u64| names.remove(&key).unwrap_or_else(|| format!("#{key:016x}"));
+    pub(super) fn new(mut summary: GroupSummary, options: SuggestOptions) -> Self {
+        let mut separated = Separated::of(&summary.keys, summary.judged);
+        let crowd = separated.crowd.take();
+        let without_crowd = crowd.as_ref().map(|(gap, crowd)| {
+            let mut is_outlier = separated.is_outlier.clone();
+            for at in crowd {
+                is_outlier.get_mut(*at).into_iter().for_each(|flag| *flag = true);
+            }
+            let separated = Separated {
+                is_outlier,
+                gaps: vec![*gap],
+                shared: Vec::new(),
+                has_steady: false,
+                crowd: None,
+            };
+            Box::new(Self::build(summary.keys.clone(), &summary, separated, options))
+        });
+        let study = Self::build(std::mem::take(&mut summary.keys), &summary, separated, options);
+        Self { crowd: crowd.map(|(gap, _)| gap), without_crowd, ..study }
+    }
+
+    fn build(
+        mut keys: Vec<KeySummary>,
+        GroupSummary { names, traffic, judged, .. }: &GroupSummary,
+        separated: Separated,
+        options: SuggestOptions,
+    ) -> Self {
+        let (traffic, judged) = (*traffic, *judged);
+        let name = |key: u64| names.get(&key).cloned().unwrap_or_else(|| format!("#{key:016x}"));
+        let Separated { is_outlier, gaps, shared, has_steady, .. } = separated;
         let shared_names = shared.iter().filter_map(|at| keys.get(*at)).map(|key| name(key.key)).collect();
-        let flagged = keys.iter().zip(&separation.is_outlier);
+        let flagged = keys.iter().zip(&is_outlier);
         let mut outliers: Vec<_> =
             flagged.filter(|(_, is_outlier)| **is_outlier).map(|(key, _)| *key).collect();
-        let mut flags = separation.is_outlier.iter();
+        let mut flags = is_outlier.iter();
         keys.retain(|_| flags.next() == Some(&false));
         let ordinary = keys;
         let peaks = OrdinaryPeaks::new(&ordinary, options.keep);
@@ -50,7 +130,6 @@ impl GroupStudy {
             true => Vec::new(),
             false => cover::candidates(&peaks, outliers.get(..targets).unwrap_or_default(), judged, &options),
         };
-        let gaps = separation.gaps;
         Self {
             options,
             ordinary,
@@ -63,6 +142,8 @@ impl GroupStudy {
             candidates,
             judged,
             traffic,
+            crowd: None,
+            without_crowd: None,
         }
     }
 

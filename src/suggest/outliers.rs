@@ -88,6 +88,28 @@ pub(super) fn separate(keys: &[KeySummary], judged: usize, absent: &[usize]) -> 
     found
 }
 
+/// The largest clear gap with more keys above it than outliers may be, but at most half of all.
+pub(super) fn crowd(keys: &[KeySummary], judged: usize) -> Option<(Gap, Vec<usize>)> {
+    let (min, max) = (max_outliers(keys.len()), keys.len() / 2);
+    let gaps = (0..judged.min(WINDOW_COUNT)).filter_map(|window| {
+        let ranked = ranked(keys, window, max, &[]);
+        let peak = |at: &usize| keys.get(*at).map_or(0, |key| key.peak(window));
+        let pairs = ranked.iter().zip(ranked.iter().skip(1)).enumerate().take(max);
+        let gaps = pairs.map(|(at, (above, below))| Gap {
+            window,
+            below: peak(below),
+            above: peak(above),
+            keys: at + 1,
+        });
+        let is_clear = |gap: &Gap| gap.keys > min && gap.above >= MIN_PEAK && gap.ratio() >= CLEAR_RATIO;
+        let gap = gaps.filter(is_clear).max_by(|one, other| one.ratio().total_cmp(&other.ratio()))?;
+        Some((gap, ranked))
+    });
+    let (gap, mut ranked) = gaps.max_by(|(one, _), (other, _)| one.ratio().total_cmp(&other.ratio()))?;
+    ranked.truncate(gap.keys);
+    Some((gap, ranked))
+}
+
 /// The largest number of outliers among `keys` keys: a tenth of them; of few keys up to 6, if that is at most a third.
 pub(super) fn max_outliers(keys: usize) -> usize {
     (keys / 10).max((keys / 3).min(6))
@@ -133,8 +155,10 @@ mod tests {
     use super::*;
 
     fn outliers(peaks: &[u32]) -> Vec<u32> {
-        let keys: Vec<_> =
-            peaks.iter().map(|peak| KeySummary { key: 0, units: 0, peaks: [*peak; WINDOW_COUNT] }).collect();
+        let keys: Vec<_> = peaks
+            .iter()
+            .map(|peak| KeySummary { key: 0, units: 0, is_denied: false, peaks: [*peak; WINDOW_COUNT] })
+            .collect();
         let found = separate(&keys, 1, &[]);
         peaks
             .iter()
@@ -172,5 +196,20 @@ mod tests {
     fn the_upper_side_is_a_minority() {
         let half: Vec<u32> = (0..100).map(|at| if at % 2 == 0 { 10 } else { 1_000 }).collect();
         assert_eq!(outliers(&half), [0; 0]);
+    }
+
+    #[test]
+    fn a_crowd_is_more_than_a_tenth_and_at_most_half() {
+        let crowd = |above: usize| {
+            let peaks = (0..200).map(|at| if at < above { 1_000 } else { 10 + at as u32 % 7 });
+            let keys: Vec<_> = peaks
+                .map(|peak| KeySummary { key: 0, units: 0, is_denied: false, peaks: [peak; WINDOW_COUNT] })
+                .collect();
+            super::crowd(&keys, 1).map(|(gap, keys)| (gap.below, gap.above, gap.keys, keys.len()))
+        };
+        assert_eq!(
+            [20, 21, 100, 101].map(crowd),
+            [None, Some((16, 1_000, 21, 21)), Some((16, 1_000, 100, 100)), None]
+        );
     }
 }

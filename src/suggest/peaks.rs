@@ -34,6 +34,8 @@ pub(super) struct KeyHistory {
     pub(super) key: u64,
     first: Timestamp,
     units: u64,
+    /// Whether all of its responses have been 401 or 403; `None`: no status is known.
+    is_denied: Option<bool>,
     history: RequestHistory,
 }
 
@@ -82,8 +84,19 @@ impl Peaks {
     /// is replaced by it. `key` is a hash of the key. `name` makes the key's name: it is called at most once a key, and
     /// only for keys that may be outliers. A request of an unknown group or without cost is dropped.
     pub fn add(&mut self, group: usize, key: u64, time: Timestamp, cost: u32, name: impl FnOnce() -> String) {
-        if let Some(group) = self.groups.get_mut(group).filter(|_| cost > 0) {
-            group.add(key, time, cost, name);
+        self.add_answered(group, key, (time, cost, None), name);
+    }
+
+    /// As [`Self::add`], of a request at a time, with a cost and the status of its response, if that is known.
+    pub fn add_answered(
+        &mut self,
+        group: usize,
+        key: u64,
+        request: (Timestamp, u32, Option<u16>),
+        name: impl FnOnce() -> String,
+    ) {
+        if let Some(group) = self.groups.get_mut(group).filter(|_| request.1 > 0) {
+            group.add(key, request, name);
         }
     }
 
@@ -93,9 +106,17 @@ impl Peaks {
 }
 
 impl GroupPeaks {
-    fn add(&mut self, key: u64, time: Timestamp, cost: u32, name: impl FnOnce() -> String) {
+    fn add(
+        &mut self,
+        key: u64,
+        (time, cost, status): (Timestamp, u32, Option<u16>),
+        name: impl FnOnce() -> String,
+    ) {
         self.traffic.add(time, cost);
         let Some(own) = self.key(key, time) else { return };
+        if let Some(status) = status {
+            own.is_denied = Some(own.is_denied.unwrap_or(true) && matches!(status, 401 | 403));
+        }
         let was_named = own.units >= MIN_NAMED;
         own.units = own.units.saturating_add(cost.into());
         own.history.add(own.first, time, cost);
@@ -114,7 +135,8 @@ impl GroupPeaks {
             None => {
                 let index = u32::try_from(keys.len()).ok()?;
                 self.index.insert_unique(hash(key), index, |index| hash(of(index).unwrap_or(0)));
-                keys.push(KeyHistory { key, first: time, units: 0, history: RequestHistory::default() });
+                let history = RequestHistory::default();
+                keys.push(KeyHistory { key, first: time, units: 0, is_denied: None, history });
                 index
             }
         };
@@ -159,6 +181,8 @@ pub(super) struct KeySummary {
     pub(super) key: u64,
     /// All units, up to 2^32 - 1.
     pub(super) units: u32,
+    /// Whether all of its responses were 401 or 403.
+    pub(super) is_denied: bool,
     pub(super) peaks: WindowPeaks,
 }
 
@@ -173,7 +197,12 @@ impl GroupSummary {
     pub(super) fn new(group: GroupPeaks) -> Self {
         let GroupPeaks { index, keys, names, traffic } = group;
         drop(index);
-        let summary = |own: KeyHistory| KeySummary { key: own.key, units: own.units(), peaks: own.peaks() };
+        let summary = |own: KeyHistory| KeySummary {
+            key: own.key,
+            units: own.units(),
+            is_denied: own.is_denied == Some(true),
+            peaks: own.peaks(),
+        };
         let keys = keys.into_iter().map(summary).collect();
         Self { keys, names, traffic, judged: windows::judged(traffic.span()) }
     }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::candidate::{Candidate, SuggestedAlgorithm};
 use super::group::GroupStudy;
-use super::outliers::CLEAR_RATIO;
+use super::outliers::{CLEAR_RATIO, Gap, max_outliers};
 use super::report::{self, GapReport, OutlierReport, RefusalCounts, WindowReport, shown};
 use super::windows::{WINDOW_COUNT, WINDOWS};
 
@@ -39,6 +39,8 @@ pub struct Proposal {
     pub verification: Option<RefusalCounts>,
     /// What the requests cannot tell, in sentences.
     pub notes: Vec<String>,
+    /// The proposal without keys that are far above the others, but too many to be outliers; `None`: there are none.
+    pub without_crowd: Option<Box<Proposal>>,
 }
 
 /// A rate of a proposed limit.
@@ -82,7 +84,13 @@ impl Proposal {
             outliers: report::outliers(group),
             notes: notes(group, candidate, refused, verification.is_some()),
             verification,
+            without_crowd: None,
         }
+    }
+
+    /// The same with the proposal without a crowd.
+    pub(super) fn beside(self, without_crowd: Option<Self>) -> Self {
+        Self { without_crowd: without_crowd.map(Box::new), ..self }
     }
 }
 
@@ -113,8 +121,14 @@ fn notes(group: &GroupStudy, candidate: &Candidate, refused: usize, is_verified:
             "The times are whole seconds: peaks in 1 s include requests of the next second.".to_owned(),
         );
     }
-    if group.outliers.is_empty() {
-        notes.push("The peaks have no gap: no key is an outlier. The limit is above all peaks.".to_owned());
+    match &group.crowd {
+        Some(gap) => notes.push(on_crowd(gap, keys)),
+        None if group.outliers.is_empty() => {
+            notes.push(
+                "The peaks have no gap: no key is an outlier. The limit is above all peaks.".to_owned(),
+            );
+        }
+        None => {}
     }
     notes.extend(on_outliers(group, candidate, refused, is_verified));
     for name in &group.shared_names {
@@ -141,6 +155,15 @@ fn on_outliers(group: &GroupStudy, candidate: &Candidate, refused: usize, is_ver
             candidate.head_room, group.options.head_room
         ));
     }
+    match group.outliers.iter().filter(|key| key.is_denied).count() {
+        0 => {}
+        denied => {
+            let verb = if denied == 1 { "outlier" } else { "outliers" };
+            notes.push(format!(
+                "{denied} {verb} got no answer but 401 and 403: such keys are set apart however many they are."
+            ));
+        }
+    }
     if refused < group.targets {
         let certainty = if is_verified { "" } else { " for certain" };
         notes.push(format!("Only {refused} of {} outliers would be refused{certainty}.", group.targets));
@@ -157,6 +180,19 @@ fn on_outliers(group: &GroupStudy, candidate: &Candidate, refused: usize, is_ver
             .to_owned(),
     );
     notes
+}
+
+/// The note on keys that are too many to be outliers.
+fn on_crowd(gap: &Gap, keys: usize) -> String {
+    let window = WINDOWS.get(gap.window).map_or_else(String::new, |window| window.described());
+    let max = max_outliers(keys);
+    let share = if max * 10 <= keys { "a tenth" } else { "a third" };
+    format!(
+        "{} of {keys} keys are far above the others: at least {} in {window}, and the others at most {}. Outliers are at most \
+         {share} of the keys, here {max}: so these keys count as ordinary, and the limit is above them. The limit without them \
+         stands below.",
+        gap.keys, gap.above, gap.below
+    )
 }
 
 /// `1 key was`, `2 keys were` without the number.

@@ -68,6 +68,8 @@ pub struct OutlierReport {
     pub peak: u32,
     /// Whether the limit has to refuse the key. `false`: it is near ordinary keys.
     pub is_target: bool,
+    /// Whether all of its responses were 401 or 403.
+    pub is_denied: bool,
     /// The peaks in the windows of the report, in units.
     pub peaks: Vec<u32>,
 }
@@ -120,6 +122,7 @@ pub(super) fn outliers(group: &GroupStudy) -> Vec<OutlierReport> {
             window: WINDOWS.get(window).map_or("", |window| window.name),
             peak: key.peak(window),
             is_target: at < group.targets,
+            is_denied: key.is_denied,
             peaks: key.peaks.iter().take(group.judged).copied().collect(),
         }
     });

@@ -80,7 +80,7 @@ mod tests {
             .iter()
             .copied()
             .chain([person; 40])
-            .map(|peaks| KeySummary { key: 0, units: 0, peaks })
+            .map(|peaks| KeySummary { key: 0, units: 0, is_denied: false, peaks })
             .collect();
         let (separation, shared) = separate(&keys, WINDOW_COUNT);
         (separation.is_outlier[..extra.len()].to_vec(), shared)

@@ -70,7 +70,8 @@ mod tests {
 
     fn added(extra: &[[u32; WINDOW_COUNT]]) -> (bool, Vec<bool>) {
         let peaks = extra.iter().copied().chain([PERSON; 60]);
-        let keys: Vec<_> = peaks.map(|peaks| KeySummary { key: 0, units: 0, peaks }).collect();
+        let keys: Vec<_> =
+            peaks.map(|peaks| KeySummary { key: 0, units: 0, is_denied: false, peaks }).collect();
         let mut found = outliers::separate(&keys, WINDOW_COUNT, &[]);
         let is_added = add_outliers(&keys, WINDOW_COUNT, &mut found);
         (is_added, found.is_outlier[..extra.len()].to_vec())

@@ -22,7 +22,26 @@ impl Proposal {
             1 => self.table(name, key, rates),
             _ => self.table(&format!("{name}-{number}"), key, rates),
         });
-        comments + &tables.collect::<Vec<_>>().join("\n")
+        comments + &tables.collect::<Vec<_>>().join("\n") + &self.without_crowd_text(name, key)
+    }
+
+    /// The proposal without a crowd as comments, to be used in place of the other one.
+    fn without_crowd_text(&self, name: &str, key: &[&str]) -> String {
+        let Some(other) = self.without_crowd.as_ref().filter(|other| !other.rates.is_empty()) else {
+            return String::new();
+        };
+        let count = other.outliers.len();
+        let mut text = format!(
+            "#\n# Without these {count} keys. If they are no ordinary clients, use in place of the above:\n"
+        );
+        for line in other.toml(name, key).lines() {
+            // Writing to a String cannot fail.
+            let _ = match line.strip_prefix('#') {
+                Some(comment) => writeln!(text, "#  {comment}"),
+                None => writeln!(text, "# {line}"),
+            };
+        }
+        text
     }
 
     fn table(&self, name: &str, key: &[&str], rates: &[ProposedRate]) -> String {

@@ -22,9 +22,8 @@ impl Verification {
 
     /// Decides a request of `cost` units under every candidate of its group.
     pub fn add(&mut self, group: usize, key: u64, time: Timestamp, cost: u32) {
-        let (Some(group), Some(cost)) = (self.groups.get_mut(group), Cost::new(cost)) else { return };
-        if let Some(trial) = group.trials.get_mut(&key) {
-            trial.add(&group.limits, time, cost);
+        if let (Some(group), Some(cost)) = (self.groups.get_mut(group), Cost::new(cost)) {
+            group.add(key, time, cost);
         }
     }
 
@@ -40,6 +39,8 @@ struct GroupVerification {
     limits: Vec<Vec<Algorithm>>,
     /// The keys that some candidate might refuse. It admits all others for certain.
     trials: HashMap<u64, Trial>,
+    /// The group without its crowd.
+    without_crowd: Option<Box<GroupVerification>>,
 }
 
 /// The class of a key.
@@ -92,7 +93,8 @@ pub(super) fn admit(rates: &[Algorithm], states: &mut [State], time: Timestamp, 
 }
 
 impl GroupVerification {
-    fn new(study: GroupStudy) -> Self {
+    fn new(mut study: GroupStudy) -> Self {
+        let without_crowd = study.without_crowd.take().map(|study| Box::new(Self::new(*study)));
         let algorithm = study.options.algorithm;
         let rates = |candidate: &Candidate| {
             candidate.rates.iter().filter_map(|rate| rate.algorithm(algorithm)).collect::<Vec<_>>()
@@ -109,10 +111,20 @@ impl GroupVerification {
         let outliers = outliers.map(|(at, key)| (key.key, Trial::new(&limits, class(at))));
         let mut trials = HashMap::new();
         trials.extend(ordinary.chain(outliers));
-        Self { study, limits, trials }
+        Self { study, limits, trials, without_crowd }
     }
 
-    fn finish(self) -> Proposal {
+    fn add(&mut self, key: u64, time: Timestamp, cost: Cost) {
+        if let Some(trial) = self.trials.get_mut(&key) {
+            trial.add(&self.limits, time, cost);
+        }
+        if let Some(other) = &mut self.without_crowd {
+            other.add(key, time, cost);
+        }
+    }
+
+    fn finish(mut self) -> Proposal {
+        let without_crowd = self.without_crowd.take().map(|other| other.finish());
         let candidates = 0..self.limits.len();
         let (counts, mut targets): (Vec<_>, Vec<_>) = candidates.map(|at| self.count(at)).unzip();
         let allowed = self.study.peaks.refusable;
@@ -123,7 +135,7 @@ impl GroupVerification {
         }
         let at = best(&self.study.candidates, &targets).unwrap_or(0);
         let refused = targets.get(at).map_or(0, |targets| targets.keys);
-        Proposal::new(&self.study, at, counts.get(at).copied(), refused)
+        Proposal::new(&self.study, at, counts.get(at).copied(), refused).beside(without_crowd)
     }
 
     /// The refusals of the candidate at an index.

@@ -176,3 +176,21 @@ proptest! {
         }
     }
 }
+
+/// A first field that is no address, nor a list with one at its end, is never taken for a client.
+#[test]
+fn a_first_field_that_is_not_understood_is_a_problem() {
+    let fronts = [
+        "garbage - -",
+        "192.0.2.300 - -",
+        "- - -",
+        "unknown, - - -",
+        "192.0.2.7, unknown - -",
+        "\"192.0.2.7\" - -",
+        "192.0.2.7;x - -",
+        "www.example.com:80 garbage - -",
+    ];
+    let line = |front: &str| format!("{front} [10/Oct/2000:13:00:00 +0000] \"GET / HTTP/1.1\" 200 1\n");
+    let log = read_text(fronts.map(line).concat());
+    assert_eq!((log.requests.len(), log.problems.count(ProblemKind::NoClient)), (0, fronts.len() as u64));
+}

@@ -6,6 +6,7 @@ mod formats;
 mod interrupt;
 mod looked_up;
 mod options;
+mod suggested;
 mod terminal;
 
 use std::io::Write as _;
