@@ -59,6 +59,7 @@ use template::{BodyTemplate, HeaderTemplate};
 use trial::Trial;
 
 pub use assemble::PlanSections;
+pub use limit::KeyBan;
 pub use ratelimit::{RatelimitHeaders, RatelimitPolicies};
 pub use statuses::StatusSet;
 pub use trace::Trace;
@@ -246,6 +247,15 @@ pub struct Limit {
 pub struct LimitBan {
     /// It counts refusals.
     pub algorithm: Algorithm,
+    /// Counts the refusals of requests for which the limit is enforced.
+    pub enforced: BanCounter,
+    /// Counts what it would have refused in shadow. Apart, so that no refusal or ban in shadow becomes real.
+    pub in_shadow: BanCounter,
+}
+
+/// The counter of refusals of a limit's keys, as stores know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BanCounter {
     /// The id of its parameters in the store.
     pub numbers: ParamsId,
     /// Names the limit and its key: a reload keeps refusals and bans while this is unchanged.

@@ -7,6 +7,7 @@ mod announce;
 mod changes;
 mod clock_steps;
 mod descriptors;
+mod ended_bans;
 mod issuers;
 mod reload;
 mod sampler;

@@ -10,7 +10,7 @@ use crate::clock::micros;
 use crate::limit::Algorithm;
 use crate::limit::ban::Ban;
 use crate::limit::units::{Micros, Rate};
-use crate::plan::LimitBan;
+use crate::plan::{BanCounter, LimitBan};
 use crate::route::key::{Key, Missing, Part};
 use crate::store::OnError;
 
@@ -35,8 +35,11 @@ impl BanDraft {
     /// The ban of the limit `name`, which counts by `key`.
     pub(super) fn of(self, name: &str, key: &Key, on_error: OnError, reader: &Diagnostics<'_>) -> LimitBan {
         self.check(key, reader);
-        let (remote, numbers) = policy::shared(name, &self.algorithm, key, 0, on_error);
-        LimitBan { algorithm: self.algorithm, numbers, remote }
+        let counter = |index| {
+            let (remote, numbers) = policy::shared(name, &self.algorithm, key, index, on_error);
+            BanCounter { numbers, remote }
+        };
+        LimitBan { enforced: counter(0), in_shadow: counter(1), algorithm: self.algorithm }
     }
 
     /// A ban is of a client: of a key that all clients share, it would lock out all of them.

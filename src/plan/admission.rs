@@ -191,10 +191,13 @@ impl<'a> RequestCharges<'a> {
             let indices = used.indices();
             // `config` allows a request far fewer than 256 charges.
             let small = |number| u8::try_from(number).unwrap_or(u8::MAX);
-            let group = if used.mode == Mode::Shadow { Group::Shadow(0) } else { Group::Enforced };
+            let (group, banned) = match used.mode {
+                Mode::Enforce => (Group::Enforced, used.limit.banned(owner)),
+                Mode::Shadow => (Group::Shadow(0), used.limit.banned_in_shadow(owner)),
+            };
             bans.push(BanCharge {
                 charge: ban.charge(owner, group),
-                banned: used.limit.banned(owner),
+                banned,
                 of: (small(indices.start), small(indices.len())),
             });
         }

@@ -1,21 +1,35 @@
 //! What a limit is asked: its kind, its tiers, its bans.
 
-use super::{Limit, LimitBan, Policy, TierIndex};
+use std::collections::HashMap;
+
+use super::{BanCounter, Limit, LimitBan, Mode, Policy, TierIndex};
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
 use crate::route::key::Part;
-use crate::store::bans::{ActiveBan, BanCause, Banned, Bans};
+use crate::store::bans::{ActiveBan, BanCause, BanCounts, Banned, Bans};
 use crate::store::{Charge, Group, MaxKeys, PolicyRegistration};
 
+/// The ban of a key of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyBan {
+    /// The key.
+    pub owner: Fingerprint,
+    /// The ban.
+    pub ban: ActiveBan,
+    /// The limit is in shadow for this ban: it refuses nothing.
+    pub in_shadow: bool,
+}
+
 impl LimitBan {
-    /// The charge of one refusal of a key.
+    /// The charge of one refusal of a key: in shadow on a counter of its own.
     pub fn charge(&self, owner: Fingerprint, group: Group) -> Charge<'_> {
+        let BanCounter { numbers, remote } = if group.is_shadow() { &self.in_shadow } else { &self.enforced };
         Charge {
             algorithm: &self.algorithm,
-            numbers: self.numbers,
-            key: owner.of_policy(self.remote.identity),
+            numbers: *numbers,
+            key: owner.of_policy(remote.identity),
             cost: Cost::ONE,
             group,
-            remote: &self.remote,
+            remote,
         }
     }
 }
@@ -35,6 +49,66 @@ impl Limit {
     /// A key of this limit, as bans identify it.
     pub fn banned(&self, owner: Fingerprint) -> Banned {
         Banned { limit: self.identity(), owner }
+    }
+
+    /// The same for bans that the limit begins in shadow. No ban of the limit as it is enforced has this name.
+    pub fn banned_in_shadow(&self, owner: Fingerprint) -> Banned {
+        Banned { limit: self.shadow_identity(), owner }
+    }
+
+    /// The limit's identity for bans that it begins in shadow.
+    pub fn shadow_identity(&self) -> u128 {
+        !self.identity()
+    }
+
+    /// The share of its keys for which it is enforced: 0 in shadow, 1 for all.
+    pub fn enforced_share(&self) -> f64 {
+        match (self.mode, &self.trial) {
+            (Mode::Shadow, _) => 0.0,
+            (Mode::Enforce, Some(trial)) => trial.share(),
+            (Mode::Enforce, None) => 1.0,
+        }
+    }
+
+    /// Whether it is in shadow for some keys.
+    fn has_shadow(&self) -> bool {
+        self.enforced_share() < 1.0
+    }
+
+    /// The bans of its keys at `now`. Unordered; a key may have several.
+    pub fn bans(&self, bans: &Bans, now: Timestamp) -> Vec<KeyBan> {
+        let is_idle = |ban: &ActiveBan| self.mode == Mode::Shadow && ban.cause == BanCause::Refusals;
+        let of = |identity, in_shadow: bool| {
+            let its = bans.of_limit(identity, now).into_iter();
+            its.map(move |(owner, ban)| KeyBan { owner, ban, in_shadow: in_shadow || is_idle(&ban) })
+        };
+        let mut all: Vec<KeyBan> = of(self.identity(), false).collect();
+        if self.has_shadow() {
+            all.extend(of(self.shadow_identity(), true));
+        }
+        all
+    }
+
+    /// The ban of one key at `now`: if there is one that refuses, that one; of several the one that ends last.
+    pub fn ban_of(&self, bans: &Bans, owner: Fingerprint, now: Timestamp) -> Option<KeyBan> {
+        let by_hand_only = self.mode == Mode::Shadow;
+        let refusing = self.refusing_ban(bans, owner, by_hand_only, now);
+        let idle = || bans.find(self.banned(owner), now);
+        let in_shadow = || bans.find(self.banned_in_shadow(owner), now).filter(|_| self.has_shadow());
+        let of = |in_shadow| move |ban| KeyBan { owner, ban, in_shadow };
+        refusing.map(of(false)).or_else(|| idle().max(in_shadow()).map(of(true)))
+    }
+
+    /// The numbers of its bans, by what there is of each identity: those that refuse, and those that do not, since the
+    /// limit is in shadow.
+    pub fn ban_counts(&self, counts: &HashMap<u128, BanCounts>) -> (usize, usize) {
+        let of = |identity| counts.get(&identity).copied().unwrap_or_default();
+        let (own, shadow) = (of(self.identity()), of(self.shadow_identity()));
+        match self.mode {
+            Mode::Shadow => (own.by_hand, own.automatic + shadow.automatic),
+            Mode::Enforce if self.has_shadow() => (own.total(), shadow.automatic),
+            Mode::Enforce => (own.total(), 0),
+        }
     }
 
     /// The ban that refuses requests of this key at `now`, if there is one; `by_hand_only` leaves automatic ones out.
@@ -92,7 +166,9 @@ impl Limit {
     pub fn registrations(&self) -> impl Iterator<Item = PolicyRegistration<'_>> {
         let share = self.max_keys.map(|bound| MaxKeys { limit: self.identity(), bound });
         let policies = self.all_policies().map(|policy| (&policy.algorithm, policy.remote.identity));
-        let ban = self.ban.iter().map(|ban| (&ban.algorithm, ban.remote.identity));
+        let counters = |ban: &LimitBan| [&ban.enforced, &ban.in_shadow].map(|one| one.remote.identity);
+        let ban =
+            self.ban.iter().flat_map(move |ban| counters(ban).map(|identity| (&ban.algorithm, identity)));
         policies.chain(ban).map(move |(algorithm, identity)| PolicyRegistration {
             algorithm,
             identity,

@@ -7,19 +7,24 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::spawn_local;
+
 use super::refusal_sample::time_of_day;
 use super::worker::Worker;
 use crate::limit::units::{Cost, Fingerprint, Micros};
 use crate::plan::{Limit, Mode, Plan, admission};
 use crate::route::key::LABEL_END;
-use crate::shared::worker_commands::{CommandReceiver, KeyCommand, WorkerCommand};
+use crate::shared::worker_commands::{CommandReceiver, EndedBanKeys, KeyCommand, WorkerCommand};
 use crate::store::bans::{BanCause, BanFault, Banned, Bans, BegunBan};
-use crate::store::{Charge, Group, KeyOperation, OperationFault, OperationResult, Unreachable};
+use crate::store::{Charge, Counters, Group, KeyOperation, OperationFault, OperationResult, Unreachable};
 use crate::telemetry::hyperloglog::HyperLogLogUnion;
 use crate::telemetry::top_keys::Sketch;
 
 /// How often the shared store is asked for bans set by other gateways.
 const BANS_EVERY: Duration = Duration::from_secs(1);
+
+/// The refusals of a key are counted for each of these.
+const BAN_GROUPS: [Group; 2] = [Group::Enforced, Group::Shadow(0)];
 
 /// Executes commands one after the other. Each is short: a call to a shared store has a timeout.
 pub(super) async fn serve(mut inbox: CommandReceiver, worker: Rc<Worker>) {
@@ -28,6 +33,8 @@ pub(super) async fn serve(mut inbox: CommandReceiver, worker: Rc<Worker>) {
             // A dropped receiver needs no result.
             WorkerCommand::Key(command, tell) => drop(tell.send(key(&command, &worker).await)),
             WorkerCommand::Ban(banned, span, tell) => drop(tell.send(ban(banned, span, &worker).await)),
+            // Apart from the others, since there may be many.
+            WorkerCommand::EndBans(ended) => drop(spawn_local(end_bans(ended, Rc::clone(&worker)))),
             WorkerCommand::Talkers(limit, tell) => drop(tell.send(top_keys(&limit, &worker))),
             WorkerCommand::Labels(limit, owners, tell) => drop(tell.send(labels(&limit, &owners, &worker))),
             WorkerCommand::RefusedKeys(tell) => drop(tell.send(refused_keys(&worker))),
@@ -79,15 +86,53 @@ async fn key(command: &KeyCommand, worker: &Worker) -> Result<OperationResult, O
 async fn ban(banned: Banned, span: Option<Micros>, worker: &Worker) -> Result<(), BanFault> {
     let (plan, now) = (worker.plan(), worker.shared.clock.now());
     if span.is_none()
-        && let Some(ban) = plan.limits.iter().find(|limit| limit.identity() == banned.limit)
-        && let Some(ban) = ban.ban.as_ref()
+        && let Some(limit) = plan.limits.iter().find(|limit| limit.identity() == banned.limit)
     {
         // The refusals and bans so far are forgotten, so that the next refusal begins no ban.
-        let charges = [ban.charge(banned.owner, Group::Enforced)];
-        let reset = plan.counters.execute(&KeyOperation::Reset, &charges, now).await;
-        reset.map_err(|_| Unreachable)?;
+        if let Some(ban) = &limit.ban {
+            let charges = BAN_GROUPS.map(|group| ban.charge(banned.owner, group));
+            let reset = plan.counters.execute(&KeyOperation::Reset, &charges, now).await;
+            reset.map_err(|_| Unreachable)?;
+        }
+        plan.counters.ban(limit.banned_in_shadow(banned.owner), None, now).await?;
     }
     plan.counters.ban(banned, span, now).await
+}
+
+/// Resets the counters of bans that a reload has ended, and takes the bans off the list of a shared store.
+async fn end_bans(ended: EndedBanKeys, worker: Rc<Worker>) {
+    let EndedBanKeys { plan, limit, in_shadow, owners } = ended;
+    let (limit, counters) = (plan.limit(limit), Rc::clone(&worker.plan().counters));
+    for (index, owner) in owners.iter().enumerate() {
+        if end_ban(limit, *owner, in_shadow, &counters, &worker).await.is_err() {
+            let (left, name) = (owners.len() - index, &limit.name);
+            tracing::warn!(
+                "limit `{name}`: the shared store is unreachable and keeps {left} bans that have ended"
+            );
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn end_ban(
+    limit: &Limit,
+    owner: Fingerprint,
+    in_shadow: bool,
+    counters: &Counters,
+    worker: &Worker,
+) -> Result<(), Unreachable> {
+    let [enforced, shadow] = BAN_GROUPS;
+    let (group, banned) = match in_shadow {
+        true => (shadow, limit.banned_in_shadow(owner)),
+        false => (enforced, limit.banned(owner)),
+    };
+    if let Some(ban) = &limit.ban {
+        let charges = [ban.charge(owner, group)];
+        let now = worker.shared.clock.now();
+        counters.execute(&KeyOperation::Reset, &charges, now).await.map_err(|_| Unreachable)?;
+    }
+    counters.end_automatic_ban(banned).await
 }
 
 fn charges(command: &KeyCommand) -> Vec<Charge<'_>> {
@@ -107,7 +152,8 @@ fn log_begun(bans: &Bans, plan: &Plan) {
     let (begun, more) = bans.take_begun();
     for ban in begun {
         // A reload may have removed the limit.
-        if let Some(limit) = plan.limits.iter().find(|limit| limit.identity() == ban.banned.limit) {
+        let named = |limit: &&Limit| [limit.identity(), limit.shadow_identity()].contains(&ban.banned.limit);
+        if let Some(limit) = plan.limits.iter().find(named) {
             log_ban(limit, &ban, bans);
         }
     }
@@ -126,9 +172,7 @@ fn log_ban(limit: &Limit, ban: &BegunBan, bans: &Bans) {
         None => format!("id:{:032x}", ban.banned.owner.0),
     };
     let (cause, until) = (limit.ban_cause(BanCause::Refusals), time_of_day(ban.until));
-    let verb = match limit.mode {
-        Mode::Enforce => "banned",
-        Mode::Shadow => "would be banned",
-    };
+    let in_shadow = ban.banned.limit == limit.shadow_identity();
+    let verb = if in_shadow { "would be banned" } else { "banned" };
     tracing::warn!("{verb} by limit `{}`: {key}, {cause}, until {until} UTC", limit.name);
 }

@@ -9,6 +9,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch::Sender;
 
 use super::changes::changes;
+use super::ended_bans::end_bans;
 use super::issuers::Issuers;
 use super::systemd::Systemd;
 use crate::clock::Clock;
@@ -17,7 +18,7 @@ use crate::plan::admin::Admin;
 use crate::plan::log::Log;
 use crate::plan::{Limit, Listener, Plan};
 use crate::shared::Shared;
-use crate::shared::control::{ConfigStatus, Reload, Warnings};
+use crate::shared::control::{ConfigStatus, EndedBans, Reload, Warnings};
 use crate::store::Store;
 use crate::telemetry::access_log::Output;
 use crate::telemetry::program_log::ProgramLog;
@@ -45,6 +46,7 @@ pub(super) struct Reloader {
 struct Adopted {
     version: String,
     warnings: Vec<String>,
+    ended_bans: Vec<EndedBans>,
 }
 
 /// Why the old plan stays: a summary, and each error.
@@ -177,9 +179,9 @@ impl Reloader {
         log_report(&self.log, &loaded.warnings);
         let other = self.other_output(&loaded.plan.log);
         let output = other.map_err(|why| Refused { lines: vec![why.clone()], why })?;
-        self.adopt(loaded.plan, output);
+        let ended_bans = self.adopt(loaded.plan, output);
         self.named.send_replace(loaded.files);
-        Ok(Adopted { version: loaded.version, warnings: loaded.warnings.warning_lines() })
+        Ok(Adopted { version: loaded.version, warnings: loaded.warnings.warning_lines(), ended_bans })
     }
 
     /// Watches the files of a configuration with errors beside those of the active one, so that the change that mends it
@@ -200,7 +202,7 @@ impl Reloader {
                 let changed = config_status.version != adopted.version;
                 config_status.version = adopted.version;
                 config_status.loaded = time;
-                Warnings { changed, lines: adopted.warnings }
+                Warnings { changed, lines: adopted.warnings, ended_bans: adopted.ended_bans }
             });
             config_status.last = Some(Reload { number: config_status.begun, time, result });
         });
@@ -215,7 +217,7 @@ impl Reloader {
         opened.map(Some).map_err(|error| format!("the file of the access log can not be opened: {error}"))
     }
 
-    fn adopt(&mut self, mut plan: Plan, output: Option<Output>) {
+    fn adopt(&mut self, mut plan: Plan, output: Option<Output>) -> Vec<EndedBans> {
         let waiting = self.settled.unlike(&plan);
         for setting in &waiting {
             tracing::warn!("`{setting}` has changed, which takes effect only after a restart");
@@ -234,11 +236,12 @@ impl Reloader {
         let auths = self.shared.auth_states(&plan);
         self.shared.auth.retain(plan.auth_methods());
         self.issuers.adopt(&auths);
-        let changes = changes(&last, &self.shared.plan.load());
+        let changes = changes(&last, &plan);
         tracing::info!("{}", summary(changes.len(), waiting.len()));
         for change in changes {
             tracing::info!("changed: {change}");
         }
+        end_bans(&self.shared, &last, &plan)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Control of the process: the active configuration, the result of the last reload, and the triggers for a reload and a
 //! drain.
 
+use std::sync::Arc;
+
 use tokio::sync::{mpsc, watch};
 
 use crate::limit::units::Timestamp;
@@ -51,4 +53,17 @@ pub struct Warnings {
     pub changed: bool,
     /// One line each.
     pub lines: Vec<String>,
+    /// The automatic bans that it has ended.
+    pub ended_bans: Vec<EndedBans>,
+}
+
+/// The automatic bans of one limit that a reload has ended, since it changed the limit's mode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedBans {
+    /// The limit.
+    pub limit: Arc<str>,
+    /// The number of bans.
+    pub count: usize,
+    /// Whether they began in shadow.
+    pub in_shadow: bool,
 }

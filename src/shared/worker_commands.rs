@@ -30,6 +30,8 @@ pub enum WorkerCommand {
     Key(KeyCommand, oneshot::Sender<Result<OperationResult, OperationFault>>),
     /// A ban for this time, or the end of one.
     Ban(Banned, Option<Micros>, oneshot::Sender<Result<(), BanFault>>),
+    /// Resets the counters of bans that a reload has ended.
+    EndBans(EndedBanKeys),
     /// Returns the top keys of the limit of this name.
     Talkers(Arc<str>, oneshot::Sender<Vec<Sketch>>),
     /// Returns the texts of these keys of the limit of this name, as far as they are known.
@@ -53,6 +55,19 @@ pub struct KeyCommand {
     pub cost: Option<Cost>,
     /// The operation.
     pub operation: KeyOperation,
+}
+
+/// The keys of a limit whose automatic bans a reload has ended.
+#[derive(Clone)]
+pub struct EndedBanKeys {
+    /// The plan that `limit` belongs to.
+    pub plan: Arc<Plan>,
+    /// The limit.
+    pub limit: LimitIndex,
+    /// Whether the bans began in shadow.
+    pub in_shadow: bool,
+    /// The keys.
+    pub owners: Vec<Fingerprint>,
 }
 
 /// The queue of one worker's commands.
@@ -84,6 +99,11 @@ impl WorkerCommands {
         ask(self.senders.first()?, command).await
     }
 
+    /// Has one worker, any of them, execute a command without a result. False: its queue is full.
+    pub fn tell_one(&self, command: WorkerCommand) -> bool {
+        self.senders.first().is_some_and(|sender| sender.try_send(command).is_ok())
+    }
+
     /// Has one worker execute an operation on the counters of a key.
     ///
     /// # Errors
@@ -111,6 +131,12 @@ async fn ask<T>(
     let (reply, replied) = oneshot::channel();
     sender.try_send(command(reply)).ok()?;
     timeout(TIMEOUT, replied).await.ok()?.ok()
+}
+
+impl fmt::Debug for EndedBanKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} keys of limit {}", self.owners.len(), self.limit.0)
+    }
 }
 
 impl fmt::Debug for KeyCommand {

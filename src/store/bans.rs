@@ -45,6 +45,22 @@ pub struct ActiveBan {
     pub cause: BanCause,
 }
 
+/// The number of bans of a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BanCounts {
+    /// Those of an operator.
+    pub by_hand: usize,
+    /// Those after too many refusals.
+    pub automatic: usize,
+}
+
+impl BanCounts {
+    /// All of them.
+    pub fn total(self) -> usize {
+        self.by_hand + self.automatic
+    }
+}
+
 /// Why a ban failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BanFault {
@@ -169,9 +185,15 @@ impl Bans {
     }
 
     /// The number of bans of each limit at `now`; limits without any are left out.
-    pub fn counts(&self, now: Timestamp) -> HashMap<u128, usize> {
-        let mut counts = HashMap::new();
-        self.each(now, |banned, _| *counts.entry(banned.limit).or_default() += 1);
+    pub fn counts(&self, now: Timestamp) -> HashMap<u128, BanCounts> {
+        let mut counts = HashMap::<u128, BanCounts>::new();
+        self.each(now, |banned, ban| {
+            let of_limit = counts.entry(banned.limit).or_default();
+            match ban.cause {
+                BanCause::Hand => of_limit.by_hand += 1,
+                BanCause::Refusals => of_limit.automatic += 1,
+            }
+        });
         counts
     }
 
@@ -239,6 +261,16 @@ impl Bans {
     /// Ends the bans of a key, if there are any.
     pub fn remove(&self, banned: Banned) {
         self.change(|by_end| BanCause::ALL.into_iter().for_each(|cause| self.end(by_end, cause, banned)));
+    }
+
+    /// Ends the automatic bans of a limit. Returns their keys.
+    pub fn end_automatic(&self, limit: u128) -> Vec<Fingerprint> {
+        self.change(|by_end| {
+            let all = by_end[BanCause::Refusals as usize].iter().map(|(_, banned)| *banned);
+            let ended: Vec<Banned> = all.filter(|banned| banned.limit == limit).collect();
+            ended.iter().for_each(|banned| self.end(by_end, BanCause::Refusals, *banned));
+            ended.into_iter().map(|banned| banned.owner).collect()
+        })
     }
 
     /// Keeps the text of a banned key, for as long as it is banned.

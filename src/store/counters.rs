@@ -11,7 +11,7 @@ use super::memory::in_flight::{LocalPlaces, Ticket, Turn};
 use super::redis::{Lease, RedisClient};
 use super::{
     Charge, ChargeRecords, Correction, KeyOperation, Known, OperationFault, OperationResult, Outcome,
-    StoreRequest,
+    StoreRequest, Unreachable,
 };
 use crate::boxed_cold::boxed_cold;
 use crate::limit::units::{Micros, Timestamp};
@@ -116,6 +116,18 @@ impl Counters {
                 Ok(())
             }
             (Location::Shared(client), span) => client.ban(&self.bans, banned, span, now).await,
+        }
+    }
+
+    /// Tells the shared store that an automatic ban has ended, as this process knows. Its counter stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// The shared store is unavailable: it goes on listing the ban.
+    pub async fn end_automatic_ban(&self, banned: Banned) -> Result<(), Unreachable> {
+        match &self.location {
+            Location::Memory => Ok(()),
+            Location::Shared(client) => client.end_automatic_ban(banned).await,
         }
     }
 

@@ -43,7 +43,7 @@ class Key:
     def __init__(self, number, key, wish):
         self.id, self.key, self.wish = f"id:{number:032x}", key, wish
         self.admitted = self.refused = 0
-        self.used, self.banned_until, self.last = 0.0, None, None
+        self.used, self.banned_until, self.last, self.ban_in_shadow = 0.0, None, None, False
 
     def banned(self, now):
         return self.banned_until is not None and self.banned_until > now
@@ -145,9 +145,10 @@ class Gateway:
 
     def status(self):
         bans = sum(key.banned(time.time()) for keys in self.keys.values() for key in keys)
+        shadow_bans = sum(key.banned(time.time()) and key.ban_in_shadow for keys in self.keys.values() for key in keys)
         return {"time": time.time(), "version": "0.6.0", "started": self.started, "workers": 2, "life": self.life,
                 "config": {"file": "/etc/tollgate/gateway.toml", "version": self.version, "loaded": self.loaded}, "last_reload": self.reload,
-                "store": {"backend": "redis" if self.redis else "memory", "up": True, "max_keys": None if self.redis else 1_000_000}, "bans": bans, "problems": self.problems()}
+                "store": {"backend": "redis" if self.redis else "memory", "up": True, "max_keys": None if self.redis else 1_000_000}, "bans": bans - shadow_bans, "shadow_bans": shadow_bans, "problems": self.problems()}
 
     def problems(self):
         """The outage that a test sets, otherwise the state of the servers of `shop`."""
@@ -186,7 +187,7 @@ class Gateway:
             hour = [column["tally"][name] for column in self.columns]
             told.append({field: limit[field] for field in ["name", "mode", "algorithm", "key", "policies", "routes"]} | {
                 span: {"admitted": sum(one[0] for one in tally), "delayed": 0, "refused": sum(one[1] for one in tally), "in_shadow": self.in_shadow(limit, sum(one[1] for one in tally)), "refused_keys": max(one[2] for one in tally)}
-                for span, tally in [("minute", minute), ("hour", hour)]} | {"trial": limit.get("trial"), "keys": None, "max_keys": None, "tiers": limit.get("tiers", []), "bans": sum(key.banned(time.time()) for key in self.keys[name]), "ban": None, "settles": limit.get("settles", False), "in_flight": None})
+                for span, tally in [("minute", minute), ("hour", hour)]} | {"trial": limit.get("trial"), "keys": None, "max_keys": None, "tiers": limit.get("tiers", []), "bans": sum(key.banned(time.time()) and not key.ban_in_shadow for key in self.keys[name]), "shadow_bans": sum(key.banned(time.time()) and key.ban_in_shadow for key in self.keys[name]), "ban": None, "settles": limit.get("settles", False), "in_flight": None})
         return {"time": time.time(), "keys_error": 0.065, "limits": told}
 
     def limit(self, name):
@@ -201,13 +202,13 @@ class Gateway:
         asked = lambda key: {"admitted": key.admitted, "refused": key.refused, "units": units(key)}.get(by, key.admitted + key.refused)
         keys = self.keys[name]
         told = [{"id": key.id, "key": key.key, "requests": key.admitted + key.refused, "admitted": key.admitted, "refused": key.refused, "units": units(key), "last": key.last,
-                 "banned_until": key.banned_until if key.banned(time.time()) else None, "tier": "pro" if limit.get("tiers") else None} for key in sorted(keys, key=asked, reverse=True)]
+                 "banned_until": key.banned_until if key.banned(time.time()) else None, "ban_in_shadow": key.ban_in_shadow if key.banned(time.time()) else None, "tier": "pro" if limit.get("tiers") else None} for key in sorted(keys, key=asked, reverse=True)]
         return {"limit": name, "mode": limit["mode"], "span": 300, "requests": sum(one["requests"] for one in told), "admitted": sum(key.admitted for key in keys),
                 "refused": sum(key.refused for key in keys), "error": 0, "followed": 1000, "keys": told[:int(query.get("top", ["20"])[0])]}
 
     def ban_list(self, query):
         now = time.time()
-        bans = [{"limit": limit["name"], "mode": limit["mode"], "id": key.id, "key": key.key, "banned_until": key.banned_until, "cause": "by hand"}
+        bans = [{"limit": limit["name"], "mode": limit["mode"], "id": key.id, "key": key.key, "banned_until": key.banned_until, "cause": "20 refusals in 10 minutes" if key.ban_in_shadow else "by hand", "in_shadow": key.ban_in_shadow}
                 for limit in self.limits for key in self.keys[limit["name"]] if key.banned(now)]
         bans.sort(key=lambda ban: ban["banned_until"])
         return {"time": now, "total": len(bans), "bans": bans[:int(query.get("top", ["100"])[0])]}
@@ -230,7 +231,7 @@ class Gateway:
         verdict = "banned" if key.banned(now) else "admitted" if left else "refused"
         return {"limit": limit["name"], "mode": limit["mode"], "algorithm": limit["algorithm"], "id": key.id, "key": key.key, "verdict": verdict,
                 "policies": [{"policy": limit["policies"][0], "quota": limit["quota"], "used": math.ceil(key.used), "remaining": left, "next_ms": 0 if left else 84, "full_ms": round(key.used / limit["per_second"] * 1000)}],
-                "banned_until": key.banned_until if key.banned(now) else None, "ban_cause": "by hand" if key.banned(now) else None, "requests": key.admitted + key.refused, "admitted": key.admitted, "refused": key.refused}
+                "banned_until": key.banned_until if key.banned(now) else None, "ban_cause": "by hand" if key.banned(now) else None, "ban_in_shadow": key.ban_in_shadow if key.banned(now) else None, "requests": key.admitted + key.refused, "admitted": key.admitted, "refused": key.refused}
 
     def key(self, limit, text):
         parts = [unquote(part) for part in text.split(",")]
@@ -293,7 +294,7 @@ class Gateway:
             return 422, {"result": "failure", "faults": [fault]}
         self.version, self.loaded = "77ab01c2", time.time()
         self.reload = {"time": time.time(), "result": "success", "detail": None}
-        return 200, {"result": "success", "version": self.version, "changed": True, "warnings": []}
+        return 200, {"result": "success", "version": self.version, "changed": True, "warnings": [], "ended_bans": []}
 
     def answer(self, method, path, query, body):
         self.catch_up()

@@ -436,6 +436,19 @@ class Page(unittest.TestCase):
         browser.click("#bans th button")
         browser.until("document.querySelector('#look').open && document.querySelector('#look-title').innerText.includes('under stricter')", "the key")
 
+    def test_a_ban_in_shadow_is_marked_and_not_to_be_lifted(self):
+        browser = self.opened()
+        key = self.server.gateway.keys["stricter"][0]
+        with self.server.gateway.lock:
+            key.banned_until, key.ban_in_shadow = time.time() + 7300, True
+        browser.until("document.querySelector('#bans .tag.shadow')?.innerText === 'shadow'", "its mark")
+        self.assertEqual(browser.run("document.querySelectorAll('#bans .doing button').length"), 0, "there is nothing to lift")
+        browser.until("document.querySelector('#concerns').innerText.includes('In shadow, 1 key would be banned')", "the concern")
+        self.assertNotIn("Banned:", browser.text("#concerns"))
+        browser.click("#bans th button")
+        browser.until("document.querySelector('#look').open && document.querySelector('#look-verdict').innerText.includes('in shadow, it would be banned until')", "the key")
+        self.assertTrue(browser.run("document.querySelector('#unban').hidden"))
+
     def test_tiers_stand_with_limits_and_keys(self):
         browser = self.opened()
         row = "[...document.querySelectorAll('#limits tbody tr')].find(row => row.innerText.includes('per-plan'))"

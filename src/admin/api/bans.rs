@@ -12,11 +12,11 @@ use super::values::moment;
 use super::{ApiError, ApiRequest, ApiResult, Query, key_id, only, top_keys};
 use crate::limit::span;
 use crate::limit::units::{Fingerprint, Micros};
-use crate::plan::{Limit, Plan};
+use crate::plan::{KeyBan, Limit, Plan};
 use crate::shared::Shared;
 use crate::shared::worker_commands::WorkerCommand;
 use crate::store::Unreachable;
-use crate::store::bans::{ActiveBan, BanFault};
+use crate::store::bans::BanFault;
 
 /// The number of bans returned, unless the request has another.
 const TOP: usize = 100;
@@ -24,9 +24,10 @@ const TOP: usize = 100;
 const MAX_LISTED: usize = 1_000;
 
 /// A ban of a limit in the plan.
-type Ban<'g> = (&'g Limit, Fingerprint, ActiveBan);
+type Ban<'g> = (&'g Limit, KeyBan);
 
-/// Lists the bans that end first. Bans of limits that a reload removed are left out, since they refuse no request.
+/// Lists the bans that end first, also those in shadow. Bans of limits that a reload removed are left out, since they
+/// refuse no request.
 pub(super) async fn get(shared: &Shared, query: Query<'_>) -> Result<Value, ApiError> {
     let top = query.top(TOP, MAX_LISTED)?;
     let plan = shared.plan.load_full();
@@ -40,12 +41,9 @@ pub(super) async fn get(shared: &Shared, query: Query<'_>) -> Result<Value, ApiE
 
 fn in_force<'g>(shared: &Shared, plan: &'g Plan) -> Vec<Ban<'g>> {
     let now = shared.clock.now();
-    let of = |limit: &'g Limit| {
-        let its = shared.store.bans().of_limit(limit.identity(), now).into_iter();
-        its.map(move |(owner, ban)| (limit, owner, ban))
-    };
+    let of = |limit: &'g Limit| limit.bans(shared.store.bans(), now).into_iter().map(move |ban| (limit, ban));
     let mut bans: Vec<Ban<'g>> = plan.limits.iter().flat_map(of).collect();
-    bans.sort_by_key(|(_, owner, ban)| (ban.until, owner.0));
+    bans.sort_by_key(|(_, one)| (one.ban.until, one.owner.0));
     bans
 }
 
@@ -53,7 +51,7 @@ fn in_force<'g>(shared: &Shared, plan: &'g Plan) -> Vec<Ban<'g>> {
 async fn labels(shared: &Shared, bans: &[Ban<'_>]) -> HashMap<(Arc<str>, Fingerprint), String> {
     let mut labels = HashMap::new();
     let mut unnamed: HashMap<Arc<str>, (&Limit, Vec<Fingerprint>)> = HashMap::new();
-    for (limit, owner, _) in bans {
+    for (limit, KeyBan { owner, .. }) in bans {
         match shared.store.bans().label(limit.banned(*owner)) {
             Some(label) => _ = labels.insert((Arc::clone(&limit.name), *owner), label.to_string()),
             None => unnamed.entry(Arc::clone(&limit.name)).or_insert((limit, Vec::new())).1.push(*owner),
@@ -66,12 +64,15 @@ async fn labels(shared: &Shared, bans: &[Ban<'_>]) -> HashMap<(Arc<str>, Fingerp
     labels
 }
 
-fn one((limit, owner, ban): &Ban<'_>, labels: &HashMap<(Arc<str>, Fingerprint), String>) -> Value {
+fn one(
+    (limit, KeyBan { owner, ban, in_shadow }): &Ban<'_>,
+    labels: &HashMap<(Arc<str>, Fingerprint), String>,
+) -> Value {
     let label = labels.get(&(Arc::clone(&limit.name), *owner));
     json!({
         "limit": &*limit.name, "mode": limit.mode.as_str(), "id": key_id(*owner),
         "key": label.map(|label| top_keys::values(label)), "banned_until": moment(ban.until),
-        "cause": limit.ban_cause(ban.cause),
+        "cause": limit.ban_cause(ban.cause), "in_shadow": in_shadow,
     })
 }
 

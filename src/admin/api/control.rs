@@ -40,8 +40,12 @@ fn reload_result(reload: &Reload, version: &str) -> (StatusCode, Value) {
     match &reload.result {
         Ok(good) => {
             let warnings = good.lines.get(..MAX_FAULTS).unwrap_or(&good.lines);
+            let ended = good.ended_bans.iter().map(
+                |ended| json!({ "limit": &*ended.limit, "bans": ended.count, "in_shadow": ended.in_shadow }),
+            );
             let value = json!({
-                "result": "success", "version": version, "changed": good.changed, "warnings": warnings
+                "result": "success", "version": version, "changed": good.changed, "warnings": warnings,
+                "ended_bans": ended.collect::<Vec<_>>(),
             });
             (StatusCode::OK, value)
         }

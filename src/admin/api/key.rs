@@ -11,7 +11,7 @@ use super::policies::{PolicyState, verdict};
 use super::values::moment;
 use super::{ApiError, ApiRequest, ApiResult, decoded, key_id, limit_named, only, top_keys};
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
-use crate::plan::{Limit, LimitIndex, Mode, Plan, Route, TierIndex};
+use crate::plan::{Limit, LimitIndex, Plan, Route, TierIndex};
 use crate::route::key::PathForm;
 use crate::route::mask::Masking;
 use crate::shared::Shared;
@@ -58,10 +58,9 @@ impl KeyRef {
         let tier = self.tier(shared).await;
         let state = PolicyState::look(shared, &self.plan, (self.index, tier), self.owner, Cost::ONE).await?;
         let (limit, now) = (self.limit(), shared.clock.now());
-        let ban = shared.store.bans().find(self.banned(), now);
-        let until = ban.map(|ban| ban.until);
-        let in_shadow = limit.mode == Mode::Shadow;
-        let is_refused = limit.refusing_ban(shared.store.bans(), self.owner, in_shadow, now).is_some();
+        let ban = limit.ban_of(shared.store.bans(), self.owner, now);
+        let until = ban.map(|one| one.ban.until);
+        let is_refused = ban.is_some_and(|one| !one.in_shadow);
         let (label, top_key) = top_keys::followed(shared, limit, self.owner).await.unzip();
         let named = || shared.store.bans().label(self.banned()).map(|label| top_keys::values(&label));
         // A request that named the key by its values contains them.
@@ -71,7 +70,8 @@ impl KeyRef {
             "tier": limit.tier_name(tier),
             "verdict": if is_refused { "banned" } else { verdict(state.verdict()) },
             "policies": state.to_json(limit),
-            "banned_until": ends(until), "ban_cause": ban.map(|ban| limit.ban_cause(ban.cause)),
+            "banned_until": ends(until), "ban_cause": ban.map(|one| limit.ban_cause(one.ban.cause)),
+            "ban_in_shadow": ban.map(|one| one.in_shadow),
             "requests": top_key.map(|top_key| top_key.requests),
             "admitted": top_key.map(|top_key| top_key.admitted), "refused": top_key.map(|top_key| top_key.refused),
             "units": top_key.filter(|_| limit.settles()).map(|top_key| top_key.units),
@@ -146,9 +146,10 @@ impl KeyRef {
         limit.tier(self.plan.tiers_of(&HashSet::from([name.clone()])).get(name).copied())
     }
 
-    /// The end of its ban, if it is banned.
+    /// The end of its ban, if it is banned, or would be.
     pub(super) fn ban_ends(&self, shared: &Shared) -> Option<Timestamp> {
-        shared.store.bans().until(self.banned(), shared.clock.now())
+        let ban = self.limit().ban_of(shared.store.bans(), self.owner, shared.clock.now());
+        ban.map(|one| one.ban.until)
     }
 
     /// Executes an operation on its counters.

@@ -25,6 +25,7 @@ pub(super) async fn tell(shared: &Shared) -> Value {
     let bans = shared.store.bans().counts(shared.clock.now());
     let usages = shared.store.in_flight();
     let limits = plan.limits.iter().zip(used).map(|(limit, routes)| {
+        let (in_force, in_shadow) = limit.ban_counts(&bans);
         let [minute, hour] =
             refused.get(&limit.name).map_or([0, 0], |both| both.each_ref().map(HyperLogLogUnion::count));
         json!({
@@ -33,7 +34,7 @@ pub(super) async fn tell(shared: &Shared) -> Value {
             "policies": policies(&limit.policies), "tiers": tiers(limit), "routes": routes,
             "minute": said(samples.minute(&limit.name), minute),
             "hour": said(samples.hour(&limit.name), hour),
-            "bans": bans.get(&limit.identity()).copied().unwrap_or_default(),
+            "bans": in_force, "shadow_bans": in_shadow,
             "ban": limit.ban.as_ref().map(|ban| ban.algorithm.to_string()),
             "keys": shared.store.keys_of_limit(limit.identity()),
             "max_keys": limit.max_keys,

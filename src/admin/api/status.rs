@@ -15,6 +15,7 @@ pub(super) fn get(shared: &Shared) -> Value {
     let config_status = shared.control.config_status.borrow().clone();
     let plan = shared.plan.load();
     let store = shared.store.shared();
+    let (bans, shadow_bans) = bans(shared, &plan);
     json!({
         "time": moment(shared.clock.now()),
         "version": env!("CARGO_PKG_VERSION"),
@@ -28,15 +29,16 @@ pub(super) fn get(shared: &Shared) -> Value {
             "up": store.as_ref().is_none_or(|store| store.health().is_up()),
             "max_keys": if store.is_some() { Value::Null } else { json!(plan.store.max_keys) },
         },
-        "bans": bans(shared, &plan),
+        "bans": bans, "shadow_bans": shadow_bans,
         "problems": problems::get(shared),
     })
 }
 
-/// The number of active bans of the present limits.
-fn bans(shared: &Shared, plan: &Plan) -> usize {
+/// The number of active bans of the present limits: those that refuse, and those in shadow.
+fn bans(shared: &Shared, plan: &Plan) -> (usize, usize) {
     let counts = shared.store.bans().counts(shared.clock.now());
-    plan.limits.iter().filter_map(|limit| counts.get(&limit.identity())).sum()
+    let of_limits = plan.limits.iter().map(|limit| limit.ban_counts(&counts));
+    of_limits.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
 }
 
 /// The name of the process's phase.

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::values::moment;
 use super::{ApiError, Query, key_id, limit_named};
-use crate::limit::units::{Fingerprint, Timestamp};
-use crate::plan::{Limit, Plan};
+use crate::limit::units::Fingerprint;
+use crate::plan::{KeyBan, Limit, Plan};
 use crate::route::key::LABEL_END;
 use crate::shared::Shared;
 use crate::shared::worker_commands::WorkerCommand;
@@ -37,9 +37,12 @@ pub(super) async fn get(shared: &Shared, segment: &str, query: Query<'_>) -> Res
     let silent = silent.map(|owner| silent_key(owner, shared.store.bans().label(limit.banned(owner))));
     let mut keys: Vec<Value> =
         top_keys.iter().map(|top_key| one(limit, top_key, &names)).chain(silent).collect();
-    for (owner, until) in &bans {
+    for (owner, ban) in &bans {
         let id = key_id(*owner);
-        keys.iter_mut().filter(|key| key["id"] == id).for_each(|key| key["banned_until"] = moment(*until));
+        for key in keys.iter_mut().filter(|key| key["id"] == id) {
+            key["banned_until"] = moment(ban.ban.until);
+            key["ban_in_shadow"] = ban.in_shadow.into();
+        }
     }
     put_tiers(&plan, limit, &mut keys);
     let total = ranking.total;
@@ -99,6 +102,7 @@ fn one(limit: &Limit, top_key: &TopKey, names: &HashMap<Fingerprint, String>) ->
         "id": key_id(top_key.owner), "key": names.get(&top_key.owner).map(|label| values(label)),
         "requests": top_key.requests, "admitted": top_key.admitted, "refused": top_key.refused,
         "units": limit.settles().then_some(top_key.units), "last": moment(top_key.last), "banned_until": null,
+        "ban_in_shadow": null,
     })
 }
 
@@ -118,19 +122,16 @@ fn put_tiers(plan: &Plan, limit: &Limit, keys: &mut [Value]) {
 fn silent_key(owner: Fingerprint, label: Option<Arc<str>>) -> Value {
     json!({
         "id": key_id(owner), "key": label.map(|label| values(&label)), "requests": 0, "admitted": 0, "refused": 0,
-        "units": null, "last": null, "banned_until": null,
+        "units": null, "last": null, "banned_until": null, "ban_in_shadow": null,
     })
 }
 
-/// The banned keys, with the end of each ban.
-fn bans(shared: &Shared, limit: &Limit) -> HashMap<Fingerprint, Timestamp> {
-    let bans = shared.store.bans().of_limit(limit.identity(), shared.clock.now());
-    let mut ends = HashMap::<Fingerprint, Timestamp>::new();
-    for (owner, ban) in bans {
-        let end = ends.entry(owner).or_default();
-        *end = ban.until.max(*end);
-    }
-    ends
+/// The banned keys, each with the ban that refuses it, if there is one, and ends last.
+fn bans(shared: &Shared, limit: &Limit) -> HashMap<Fingerprint, KeyBan> {
+    let mut bans = limit.bans(shared.store.bans(), shared.clock.now());
+    bans.sort_unstable_by_key(|one| (!one.in_shadow, one.ban.until));
+    // Of one key, the last stays.
+    bans.into_iter().map(|one| (one.owner, one)).collect()
 }
 
 /// The values of the key's parts. A part with the same value for all clients has none.

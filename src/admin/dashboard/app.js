@@ -306,7 +306,7 @@ const isShadow = (name) => now.limits.find((limit) => limit.name === name)?.mode
 const enforced = ({ refused, in_shadow }) => refused - in_shadow;
 const refusesNow = (name) => lately(past.limits[name]?.refused) - lately(past.limits[name]?.in_shadow);
 const percent = (of) => `${Math.round(of * 1e6) / 1e4} %`;
-const shadowTag = () => make("span.tag.shadow", { title: "A shadow limit refuses no request: its counts are the requests that it would have refused." }, "shadow");
+const shadowTag = (title = "A shadow limit refuses no request: its counts are the requests that it would have refused.") => make("span.tag.shadow", { title }, "shadow");
 const trialTag = (of) => make("span.tag.shadow", { title: "The limit refuses requests of this share of its keys. For the other keys it is in shadow: their refusals are only counted." }, `trial ${percent(of)}`);
 /** What tells that a limit does not refuse all that exceeds it. */
 const modeTag = ({ mode, trial }) => mode === "shadow" ? shadowTag() : trial !== null && trial < 1 ? trialTag(trial) : "";
@@ -359,7 +359,7 @@ function drawVerdict() {
     : [outage ? "" : "No request is refused. ", strong(rate(all) + "/s"), " requests, ", ...failed ? [strong(rate(failed) + "/s"), " fail, "] : [], `p99 ${milliseconds(last(past.all.p99_ms) ?? 0)}.`];
   // An outage comes first: it affects all clients of the backend.
   parts.unshift(...headlines().flatMap((problem) => prose(problem.text + ". ")));
-  if (suspect) parts.push(strong(keyText(suspect)), ` has ${share(suspect.refused, now.suspects.refused)} of its refusals`, suspect.banned_until ? `, and is banned until ${when(suspect.banned_until)}.` : ".");
+  if (suspect) parts.push(strong(keyText(suspect)), ` has ${share(suspect.refused, now.suspects.refused)} of its refusals`, suspect.banned_until && !suspect.ban_in_shadow ? `, and is banned until ${when(suspect.banned_until)}.` : ".");
   $("verdict").className = "verdict " + mood;
   $("sentence").replaceChildren(...parts);
   // Buttons are replaced only when the key changes: a button that is being pressed or has the focus stays.
@@ -383,6 +383,7 @@ function drawConcerns() {
   for (const limit of now.limits) if (limit.mode === "shadow" && limit.minute.refused) items.push(make("li.shadow", `Shadow ${limit.name} would have refused ${count(limit.minute.refused)} from ${plural(limit.minute.refused_keys, "key")} in the last minute`));
   for (const limit of now.limits) if (limit.mode === "enforce" && limit.minute.in_shadow) items.push(make("li.shadow", `Trial of ${limit.name} (${percent(limit.trial ?? 1)}) refused ${count(enforced(limit.minute))}, and would have refused ${count(limit.minute.in_shadow)} more, in the last minute`));
   if (status.bans) warn(`Banned: ${plural(status.bans, "key")}`);
+  if (status.shadow_bans) items.push(make("li.shadow", `In shadow, ${plural(status.shadow_bans, "key")} would be banned`));
   $("concerns").replaceChildren(...items);
 }
 
@@ -396,7 +397,7 @@ function drawLimits() {
     const shown = limit.name === shownLimit();
     row.className = `${limit.mode} ${limit.minute.refused ? "hot" : ""} ${shown ? "chosen" : ""}`;
     row.querySelector("button").ariaPressed = String(shown);
-    write(row.querySelector(".sub"), `${limit.policies.join(", ")} for each ${limit.key.join(" and ")}` + limit.tiers.map((tier) => ` · ${tier.name}: ${tier.policies.join(", ")}`).join("") + unitRates(limit) + (limit.in_flight ? ` · ${count(limit.in_flight.held)} in flight, ${count(limit.in_flight.waiting)} waiting` : "") + (limit.ban ? ` · ${limit.ban}` : "") + (limit.bans ? ` · ${limit.bans} banned` : "") + (limit.max_keys ? ` · ${count(limit.keys)} of at most ${count(limit.max_keys)} keys` : "") + (limit.mode === "enforce" && limit.minute.in_shadow ? ` · ${count(limit.minute.in_shadow)} of these refusals only counted` : ""));
+    write(row.querySelector(".sub"), `${limit.policies.join(", ")} for each ${limit.key.join(" and ")}` + limit.tiers.map((tier) => ` · ${tier.name}: ${tier.policies.join(", ")}`).join("") + unitRates(limit) + (limit.in_flight ? ` · ${count(limit.in_flight.held)} in flight, ${count(limit.in_flight.waiting)} waiting` : "") + (limit.ban ? ` · ${limit.ban}` : "") + (limit.bans ? ` · ${limit.bans} banned` : "") + (limit.shadow_bans ? ` · ${limit.shadow_bans} would be banned` : "") + (limit.max_keys ? ` · ${count(limit.keys)} of at most ${count(limit.max_keys)} keys` : "") + (limit.mode === "enforce" && limit.minute.in_shadow ? ` · ${count(limit.minute.in_shadow)} of these refusals only counted` : ""));
     const { minute, hour } = limit;
     cells(row, [null, ...[minute.refused, minute.refused_keys, minute.admitted + minute.delayed, hour.refused, hour.refused_keys].map(count)]);
   });
@@ -429,7 +430,9 @@ function drawKeys() {
   }, (row, one) => {
     row.className = keys.mode + (one.refused ? " hot" : "");
     write(row.querySelector(".sub"), [one.tier && `tier ${one.tier}`, typeof one.units === "number" && plural(one.units, "unit")].filter(Boolean).join(" · "));
-    write(row.querySelector(".tag"), one.banned_until ? "banned until " + when(one.banned_until) : "");
+    const tag = row.querySelector(".tag");
+    tag.className = one.ban_in_shadow ? "tag shadow" : "tag bad";
+    write(tag, one.banned_until ? (one.ban_in_shadow ? "shadow: would be banned until " : "banned until ") + when(one.banned_until) : "");
     cells(row, [null, count(one.refused), count(one.admitted), one.refused ? share(one.refused, keys.refused) : ""]);
   });
   write($("keys-note"), !keys.keys.length ? "No requests yet." : `In the last ${span(keys.span)}; ` + (keys.error ? `each count may be too low by up to ${count(keys.error)}.` : "counts are exact."));
@@ -463,10 +466,12 @@ function drawRefusals() {
 
 function drawBans() {
   const { bans, total } = now.bans;
-  list("bans", bans, (ban) => ban.limit + ban.id, (ban) => {
+  list("bans", bans, (ban) => ban.limit + ban.id + ban.in_shadow, (ban) => {
     const text = keyText(ban);
-    return make("tr", make("th", button(text, () => look(ban.limit, ban.id), `Look at ${text}, banned under ${ban.limit}`)), make("td"), make("td"), make("td"),
-      make("td.doing", button("Lift…", () => lift(ban.limit, text, changeKey(ban.limit, ban.id)), `Lift the ban of ${text} under ${ban.limit}`)));
+    const name = button(text, () => look(ban.limit, ban.id), `Look at ${text}, ${ban.in_shadow ? "in shadow" : "banned"} under ${ban.limit}`);
+    // A ban in shadow refuses nothing: there is nothing to lift.
+    return make("tr", make("th", name, ban.in_shadow ? shadowTag("This ban is only counted: it refuses no request.") : ""), make("td"), make("td"), make("td"),
+      make("td.doing", ...ban.in_shadow ? [] : [button("Lift…", () => lift(ban.limit, text, changeKey(ban.limit, ban.id)), `Lift the ban of ${text} under ${ban.limit}`)]));
   }, (row, ban) => {
     row.querySelector("button").className = "link";
     cells(row, [null, ban.limit, ban.cause, `${when(ban.banned_until)}, in ${span(ban.banned_until - now.status.time)}`]);
@@ -593,7 +598,7 @@ async function askKeys() {
 }
 
 async function askBans() {
-  now.bans = now.status.bans ? await ask("bans?top=100") : { total: 0, bans: [] };
+  now.bans = now.status.bans + now.status.shadow_bans ? await ask("bans?top=100") : { total: 0, bans: [] };
 }
 
 /** Routes change with the configuration only. */
@@ -699,11 +704,11 @@ function showLook(seen) {
   looked = seen;
   const { limit, one } = seen;
   write($("look-title"), `${keyText(one)} under ${limit}` + (one.tier ? ` (tier ${one.tier})` : ""));
-  write($("look-verdict"), `Next request: ${one.verdict}` + (one.mode === "shadow" ? " (shadow: not enforced)" : "") + (one.banned_until ? `, until ${when(one.banned_until)} (${one.ban_cause}).` : "."));
+  write($("look-verdict"), `Next request: ${one.verdict}` + (one.mode === "shadow" ? " (shadow: not enforced)" : "") + (one.banned_until ? `${one.ban_in_shadow ? "; in shadow, it would be banned" : ","} until ${when(one.banned_until)} (${one.ban_cause}).` : "."));
   $("look-policies").tBodies[0].replaceChildren(...one.policies.map((policy) => label(make("tr", make("th", policy.policy),
     ...[left(policy), count(policy.quota), milliseconds(policy.next_ms), milliseconds(policy.full_ms)].map((text) => make("td.n", text))), "look-policies")));
   write($("look-counts"), one.requests === null ? "No counts: other keys of this limit send more requests." : `${plural(one.requests, "request")} lately: ${count(one.admitted)} passed, ${count(one.refused)} refused${typeof one.units === "number" ? `; ${plural(one.units, "unit")} settled` : ""}.`);
-  $("unban").hidden = !one.banned_until;
+  $("unban").hidden = !one.banned_until || one.ban_in_shadow;
   $("grant-form").hidden = $("look-reset").hidden = one.algorithm === "concurrency"; // a place is free when its request ends
 }
 
@@ -750,12 +755,15 @@ function showExplanation(explanation) {
     make("p", "Limits"), points(limits), make("p", "Other routes"), points(explanation.others.map((pair) => pair.join(": "))));
 }
 
+/** The bans that a reload has ended, since it changed the mode of their limit. */
+const endedBans = (ended) => ended.map(({ limit, bans, in_shadow }) => ` ${plural(bans, "ban")} of ${limit}${in_shadow ? " in shadow" : ""} ended: ${in_shadow ? "it is enforced now" : "it is in shadow now"}.`).join("");
+
 const press = (id, then) => $(id).addEventListener("click", then);
 press("unban", () => lift(looked.limit, keyText(looked.one), change));
 press("look-reset", () => reset(looked.limit, keyText(looked.one), change));
 press("explain-open", () => $("explain").showModal());
 press("reload", () => sure("Reload the file?", [strong(now.status.config.file), " is read again. If it has a fault, the current configuration stays in force."], "Reload",
-  () => act("reload", "POST", {}, (done) => (done.changed ? `Reloaded: ${done.version}.` : "Reloaded: nothing has changed.") + (done.warnings.length ? " Warnings: " + done.warnings.join("; ") : ""))));
+  () => act("reload", "POST", {}, (done) => (done.changed ? `Reloaded: ${done.version}.` : "Reloaded: nothing has changed.") + endedBans(done.ended_bans) + (done.warnings.length ? " Warnings: " + done.warnings.join("; ") : ""))));
 press("drain", () => sure("Drain this gateway?", ["It accepts no new connections, finishes the requests in flight, and exits. This cannot be undone."], "Drain", () => act("drain", "POST", {}, () => "Draining.")));
 press("sure-yes", () => {
   $("sure").close();

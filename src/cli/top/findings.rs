@@ -109,6 +109,10 @@ fn concerns(snapshot: &GatewaySnapshot) -> Vec<Finding> {
     if status.bans > 0 {
         found.push((Tone::Shadow, format!("Banned: {}", plural(status.bans, "key"))));
     }
+    if status.shadow_bans > 0 {
+        let keys = plural(status.shadow_bans, "key");
+        found.push((Tone::Shadow, format!("In shadow, {keys} would be banned")));
+    }
     found
 }
 

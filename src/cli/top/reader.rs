@@ -133,7 +133,10 @@ async fn read(
             let Some(limit) = &listed else { return Ok(None) };
             get::<KeyList>(target, &keys_path(limit, options.order)).await.map(Some)
         },
-        async { if status.bans == 0 { Ok(BanList::default()) } else { get(target, "bans?top=1000").await } },
+        async {
+            let has_bans = status.bans > 0 || status.shadow_bans > 0;
+            if has_bans { get(target, "bans?top=1000").await } else { Ok(BanList::default()) }
+        },
         async { if routes_changed { get::<RouteList>(target, "routes").await.map(Some) } else { Ok(None) } },
         async {
             let Some(key) = &options.look else { return Ok(None) };

@@ -15,6 +15,7 @@ pub(super) struct StatusReport {
     pub(super) last_reload: Option<ReloadReport>,
     pub(super) store: StoreReport,
     pub(super) bans: u64,
+    pub(super) shadow_bans: u64,
     pub(super) problems: Vec<ProblemReport>,
 }
 
@@ -146,6 +147,7 @@ pub(super) struct KeyReport {
     pub(super) refused: u64,
     pub(super) units: Option<u64>,
     pub(super) banned_until: Option<f64>,
+    pub(super) ban_in_shadow: Option<bool>,
     pub(super) tier: Option<String>,
 }
 
@@ -163,6 +165,7 @@ pub(super) struct KeyState {
     pub(super) policies: Vec<PolicyAllowance>,
     pub(super) banned_until: Option<f64>,
     pub(super) ban_cause: Option<String>,
+    pub(super) ban_in_shadow: Option<bool>,
     pub(super) requests: Option<u64>,
     pub(super) admitted: Option<u64>,
     pub(super) refused: Option<u64>,
@@ -200,6 +203,8 @@ pub(super) struct BanReport {
     pub(super) key: Option<Vec<String>>,
     pub(super) banned_until: f64,
     pub(super) cause: String,
+    /// It refuses nothing.
+    pub(super) in_shadow: bool,
 }
 
 /// `GET refusals`.

@@ -4,7 +4,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::display::{key, moment, plain};
 use super::reader::{ChangeKind, KeyChange, KeyOrder, ReadError, RoundOptions};
-use super::reports::KeyState;
+use super::reports::{BanReport, KeyState};
 use super::snapshot::GatewaySnapshot;
 use super::table::{DataTable, KeyTarget, TableRow, TableSort, Tone};
 use super::views::TopView;
@@ -216,7 +216,7 @@ impl TopState {
             KeyCode::Char('q') => return TopEffect::Quit,
             KeyCode::Char('?') => self.dialog = Some(TopDialog::Help),
             KeyCode::Char('b') => self.ask_about(|target| TopDialog::BanSpan(target, BAN_SPAN.to_owned())),
-            KeyCode::Char('u') => self.ask_about(|target| confirm(target, ChangeKind::Unban)),
+            KeyCode::Char('u') => self.ask_to_lift(),
             KeyCode::Char('r') => self.ask_about(|target| confirm(target, ChangeKind::Reset)),
             KeyCode::Char('l') => self.dialog = Some(TopDialog::KeyValue(String::new())),
             KeyCode::Esc if self.look.is_some() => self.look = None,
@@ -292,6 +292,22 @@ impl TopState {
         match self.look.clone().or_else(|| self.selected_row()?.key) {
             Some(target) => self.dialog = Some(dialog(target)),
             None => self.message = Some((Tone::Shadow, "No key is selected".to_owned())),
+        }
+    }
+
+    /// Asks whether to lift a ban. One in shadow refuses nothing.
+    fn ask_to_lift(&mut self) {
+        let target = self.look.clone().or_else(|| self.selected_row()?.key);
+        let bans = self.snapshot.iter().flat_map(|snapshot| &snapshot.bans.bans);
+        let is_its = |ban: &&BanReport| {
+            target.as_ref().is_some_and(|target| ban.limit == target.limit && ban.id == target.path)
+        };
+        let its: Vec<_> = bans.filter(is_its).collect();
+        if !its.is_empty() && its.iter().all(|ban| ban.in_shadow) {
+            let text = "This ban is in shadow and refuses nothing: there is nothing to lift".to_owned();
+            self.message = Some((Tone::Shadow, text));
+        } else {
+            self.ask_about(|target| confirm(target, ChangeKind::Unban));
         }
     }
 

@@ -42,8 +42,9 @@ fn snapshot() -> GatewaySnapshot {
             ],
         }))
         .unwrap(),
-        bans: serde_json::from_value(json!({ "total": 1, "bans": [
+        bans: serde_json::from_value(json!({ "total": 2, "bans": [
             { "limit": "per-client", "id": "id:09", "key": ["203.0.113.9"], "banned_until": 1_763_740_800.5, "cause": "by hand" },
+            { "limit": "trial", "id": "id:0a", "key": ["203.0.113.10"], "banned_until": 1_763_744_400.5, "cause": "20 refusals", "in_shadow": true },
         ] }))
         .unwrap(),
         routes: serde_json::from_value(json!([
@@ -180,7 +181,10 @@ fn every_view_shows_its_numbers() {
                 "Counters in memory: 9 of at most 1,000",
             ],
         ),
-        ('6', &["203.0.113.9", "per-client", "1 h", "16:00:00", "by hand"]),
+        (
+            '6',
+            &["203.0.113.9", "per-client", "in force", "1 h", "16:00:00", "by hand", "shadow: not refused"],
+        ),
         ('7', &["GET /search/*", "no route matches", "per-client"]),
     ] {
         press(&mut state, &view.to_string());
@@ -318,6 +322,15 @@ fn a_key_shows_its_policies_and_a_change_needs_y() {
         state.take_change(&change, Ok(key_state("admitted", None)));
         shows(&state, &[result]);
     }
+}
+
+#[test]
+fn a_ban_in_shadow_is_not_to_be_lifted() {
+    let mut state = ready();
+    press(&mut state, "6↓u");
+    shows(&state, &["This ban is in shadow and refuses nothing"]);
+    press(&mut state, "↑u");
+    shows(&state, &["Lift this ban?"]);
 }
 
 #[test]

@@ -130,7 +130,9 @@ fn key_row(one: &KeyReport, list: &KeyList, now: f64) -> TableRow {
     let text = key(one.key.as_deref(), &one.id);
     let tone = if list.mode == "shadow" { Tone::Shadow } else { Tone::Refused };
     let refused_share = one.refused as f64 / list.refused.max(1) as f64;
-    let banned = one.banned_until.map(|until| format!("banned until {}", moment(until, now)));
+    let is_idle = one.ban_in_shadow == Some(true);
+    let verb = if is_idle { "shadow: would be banned" } else { "banned" };
+    let banned = one.banned_until.map(|until| format!("{verb} until {}", moment(until, now)));
     let tier = one.tier.as_ref().map(|tier| format!("tier {}", plain(tier)));
     let state: Vec<_> = banned.iter().cloned().chain(tier).collect();
     TableRow {
@@ -149,10 +151,10 @@ fn key_row(one: &KeyReport, list: &KeyList, now: f64) -> TableRow {
                 number: one.units.map(|units| units as f64),
                 tone: Tone::Plain,
             },
-            TableCell::text(state.join(", ")).toned(if banned.is_some() {
-                Tone::Refused
-            } else {
-                Tone::Quiet
+            TableCell::text(state.join(", ")).toned(match banned {
+                Some(_) if is_idle => Tone::Shadow,
+                Some(_) => Tone::Refused,
+                None => Tone::Quiet,
             }),
         ],
     }
@@ -295,8 +297,8 @@ fn bans(snapshot: &GatewaySnapshot) -> DataTable {
     let row = |ban: &BanReport| ban_row(ban, snapshot.status.time);
     DataTable {
         title: "Bans".to_owned(),
-        columns: &["Key", "Limit", "Ends in", "Ends", "Cause"],
-        numeric: (2, 3),
+        columns: &["Key", "Limit", "State", "Ends in", "Ends", "Cause"],
+        numeric: (3, 4),
         rows: snapshot.bans.bans.iter().map(row).collect(),
         note,
     }
@@ -305,12 +307,15 @@ fn bans(snapshot: &GatewaySnapshot) -> DataTable {
 fn ban_row(ban: &BanReport, now: f64) -> TableRow {
     let text = key(ban.key.as_deref(), &ban.id);
     let left = (ban.banned_until - now).max(0.0);
+    let (state, tone) =
+        if ban.in_shadow { ("shadow: not refused", Tone::Shadow) } else { ("in force", Tone::Refused) };
     TableRow {
         id: format!("{}/{}", ban.limit, ban.id),
         key: Some(KeyTarget { limit: ban.limit.clone(), path: ban.id.clone(), text: text.clone() }),
         cells: vec![
-            TableCell::text(text).toned(Tone::Refused),
+            TableCell::text(text).toned(tone),
             TableCell::text(plain(&ban.limit)),
+            TableCell::text(state).toned(tone),
             TableCell::number(left, span(left)),
             TableCell::text(clock(ban.banned_until)),
             TableCell::text(plain(&ban.cause)).toned(Tone::Quiet),

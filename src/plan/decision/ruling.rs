@@ -76,7 +76,7 @@ impl<'p> RequestCharges<'p> {
             return false;
         }
         let owner = self.owner(used);
-        owner.is_some_and(|owner| known.bans.until(used.limit.banned(owner), known.now).is_some())
+        owner.is_some_and(|owner| known.bans.until(used.limit.banned_in_shadow(owner), known.now).is_some())
     }
 
     /// What is ruled by the store's decision.

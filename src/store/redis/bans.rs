@@ -51,6 +51,15 @@ impl RedisClient {
         }
     }
 
+    /// Takes an automatic ban off the list.
+    ///
+    /// # Errors
+    ///
+    /// It may be listed still.
+    pub(in crate::store) async fn end_automatic_ban(&self, banned: Banned) -> Result<(), Unreachable> {
+        self.script.announce(banned, Micros(0)).await.map_err(|_| Unreachable)
+    }
+
     /// Reads the bans of this cause, if they have changed since this client read them last.
     ///
     /// # Errors

@@ -67,20 +67,30 @@ fn shares(page: &mut Exposition, plan: &Plan, store: &Store) {
 fn bans(page: &mut Exposition, plan: &Plan, store: &Store, now: Timestamp) {
     let bans = store.bans();
     let counts = bans.counts(now);
-    let count = |limit: &Limit| counts.get(&limit.identity()).copied().unwrap_or_default();
-    let listed = || plan.limits.iter().filter(|limit| limit.ban.is_some() || count(limit) > 0);
+    let count = |limit: &Limit| limit.ban_counts(&counts);
+    let listed = || plan.limits.iter().filter(|limit| limit.ban.is_some() || count(limit) != (0, 0));
     if listed().next().is_none() {
         return;
     }
     let active = "tollgate_bans";
     page.family(active, Kind::Gauge, "Keys of a limit that are banned now.");
     for limit in listed() {
-        page.sample(active, &[("limit", &limit.name)], count(limit));
+        page.sample(active, &[("limit", &limit.name)], count(limit).0);
+    }
+    let idle = "tollgate_shadow_bans";
+    page.family(
+        idle,
+        Kind::Gauge,
+        "Keys that a limit in shadow would have banned now: they are not refused.",
+    );
+    for limit in listed() {
+        page.sample(idle, &[("limit", &limit.name)], count(limit).1);
     }
     let begun = "tollgate_bans_begun_total";
     page.family(begun, Kind::Counter, "Automatic bans that a limit began in this process.");
     for limit in listed() {
-        page.sample(begun, &[("limit", &limit.name)], bans.begun(limit.identity()));
+        let of_both = bans.begun(limit.identity()) + bans.begun(limit.shadow_identity());
+        page.sample(begun, &[("limit", &limit.name)], of_both);
     }
     let evicted = "Automatic bans dropped before their end because there were too many.";
     page.single("tollgate_bans_evicted_total", Kind::Counter, evicted, bans.evictions());

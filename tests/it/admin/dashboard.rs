@@ -68,6 +68,7 @@ page![
     rows_are_whole,
     a_phone_of_360_pixels,
     bans_are_listed_and_lifted,
+    a_ban_in_shadow_is_marked_and_not_to_be_lifted,
     tiers_stand_with_limits_and_keys,
     routes_are_listed,
     what_cannot_be_taken_back_asks_first,

@@ -85,7 +85,10 @@ fn a_reload_is_waited_for_and_tells_its_faults() {
     let gateway = Gateway::start(FILE);
     let first = status(&gateway)["config"]["version"].clone();
     let same = post(&gateway, "/api/v1/reload", &json!({})).expect(200).json();
-    assert_eq!(same, json!({ "result": "success", "version": first, "changed": false, "warnings": [] }));
+    assert_eq!(
+        same,
+        json!({ "result": "success", "version": first, "changed": false, "warnings": [], "ended_bans": [] })
+    );
 
     gateway.write_config(&FILE.replace(
         "burst = 3",

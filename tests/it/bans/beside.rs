@@ -1,5 +1,7 @@
 //! Bans beside other features: shadow limits, bans by hand, concurrency limits, wrong keys and reloads.
 
+use serde_json::{Value, json};
+
 use super::{Met, TWO, bans, is_ban, meet, start};
 use crate::harness::api::{api, good};
 use crate::harness::in_flight::{begin, fits, held, limited};
@@ -167,4 +169,94 @@ fn a_ban_outlives_a_reload_and_is_not_shown_without_its_limit() {
     assert_eq!(meet(&gateway, "a"), Met::Admitted);
     gateway.reload(&with, "reload");
     assert!(is_ban(meet(&gateway, "a")));
+}
+
+/// The number of bans of a limit that refuse and of those in shadow, in each view of the gateway.
+#[track_caller]
+fn assert_bans(gateway: &Gateway, in_force: u64, in_shadow: u64) {
+    let numbers = [in_force, in_shadow];
+    let fields = |told: &Value| [&told["bans"], &told["shadow_bans"]].map(|count| count.as_u64().unwrap());
+    assert_eq!(fields(&api(gateway, "status")), numbers);
+    assert_eq!(fields(&api(gateway, "limits")["limits"][0]), numbers);
+    let listed = api(gateway, "bans");
+    let marks = listed["bans"].as_array().unwrap().iter().map(|ban| ban["in_shadow"].as_bool().unwrap());
+    let marked = marks.filter(|mark| *mark).count() as u64;
+    assert_eq!((&listed["total"], marked), (&(in_force + in_shadow).into(), in_shadow), "{listed}");
+    let metric = |name| gateway.metric(name, &["limit=\"x\""]).round();
+    assert_eq!([metric("tollgate_bans"), metric("tollgate_shadow_bans")], numbers.map(|count| count as f64));
+}
+
+/// Writes the file, and reloads it by the API. Returns the bans that the reload has ended.
+fn reload(gateway: &Gateway, file: &str) -> Value {
+    gateway.write_config(file);
+    good(gateway, "POST reload", "")["ended_bans"].clone()
+}
+
+#[test]
+fn a_ban_in_shadow_is_marked_and_never_becomes_real() {
+    let gateway = start(&format!("{TWO}mode = \"shadow\"\n"), THREE);
+    (0..5).for_each(|_| assert_eq!(meet(&gateway, "a"), Met::Admitted));
+    assert_bans(&gateway, 0, 1);
+    for key in [api(&gateway, "limits/x/keys")["keys"][0].clone(), api(&gateway, "limits/x/keys/a")] {
+        assert_eq!((key["banned_until"].is_f64(), &key["ban_in_shadow"]), (true, &true.into()), "{key}");
+    }
+    let file = std::fs::read_to_string(gateway.config_path()).expect("it can be read");
+    let enforced = file.replace("shadow", "enforce");
+    let ended = json!([{ "limit": "x", "bans": 1, "in_shadow": true }]);
+    assert_eq!(reload(&gateway, &enforced), ended);
+    gateway.wait_for_log("limit `x`: 1 ban has ended, begun in shadow: the limit is enforced now");
+    assert_bans(&gateway, 0, 0);
+    assert_eq!(meet(&gateway, "a"), Met::Refused, "by the limit, whose counter stays");
+    good(&gateway, "DELETE limits/x/keys/a", "");
+    assert_eq!([meet(&gateway, "a"), meet(&gateway, "a")], [Met::Admitted; 2]);
+    // One refusal counted above, none in shadow: this is the second, and the next begins a ban.
+    assert_eq!(meet(&gateway, "a"), Met::Refused);
+    assert!(is_ban(meet(&gateway, "a")));
+    assert_bans(&gateway, 1, 0);
+    // In shadow again, the limit has no ban in force, and none that comes back.
+    let ended = json!([{ "limit": "x", "bans": 1, "in_shadow": false }]);
+    assert_eq!(reload(&gateway, &file), ended);
+    gateway.wait_for_log("limit `x`: 1 ban has ended, in force before: the limit is in shadow now");
+    assert_bans(&gateway, 0, 0);
+    assert_eq!(meet(&gateway, "a"), Met::Admitted);
+    assert_eq!((reload(&gateway, &enforced), meet(&gateway, "a")), (json!([]), Met::Refused));
+}
+
+#[test]
+fn a_ban_by_hand_stays_whatever_the_mode_becomes() {
+    let gateway = start(&format!("{TWO}mode = \"shadow\"\n"), THREE);
+    good(&gateway, "POST limits/x/keys/a/ban", "{\"for\": \"1h\"}");
+    assert_bans(&gateway, 1, 0);
+    let file = std::fs::read_to_string(gateway.config_path()).expect("it can be read");
+    for file in [file.replace("shadow", "enforce"), file] {
+        assert_eq!(reload(&gateway, &file), json!([]));
+        assert!(is_ban(meet(&gateway, "a")));
+        assert_bans(&gateway, 1, 0);
+    }
+}
+
+/// A trial has both kinds of keys. `a` is in shadow while the trial is small.
+#[test]
+fn a_key_that_comes_into_a_trial_leaves_its_ban_in_shadow_behind() {
+    let gateway = start(&format!("{TWO}trial = 0.0001\n"), THREE);
+    (0..5).for_each(|_| assert_eq!(meet(&gateway, "a"), Met::Admitted));
+    assert_bans(&gateway, 0, 1);
+    let file = std::fs::read_to_string(gateway.config_path()).expect("it can be read");
+    assert_eq!(reload(&gateway, &file.replace("0.0001", "0.00001")), json!([]), "a smaller share ends none");
+    assert_bans(&gateway, 0, 1);
+    let ended = json!([{ "limit": "x", "bans": 1, "in_shadow": true }]);
+    assert_eq!(reload(&gateway, &file.replace("0.0001", "1.0")), ended);
+    assert_bans(&gateway, 0, 0);
+    assert_eq!(meet(&gateway, "a"), Met::Refused, "by the limit");
+}
+
+#[test]
+fn a_ban_in_shadow_can_be_lifted() {
+    let gateway = start(&format!("{TWO}mode = \"shadow\"\n"), THREE);
+    (0..5).for_each(|_| assert_eq!(meet(&gateway, "a"), Met::Admitted));
+    let lifted = good(&gateway, "DELETE limits/x/keys/a/ban", "");
+    assert_eq!((&lifted["changed"], &lifted["banned_until"]), (&true.into(), &Value::Null), "{lifted}");
+    assert_bans(&gateway, 0, 0);
+    (0..2).for_each(|_| assert_eq!(meet(&gateway, "a"), Met::Admitted));
+    assert_bans(&gateway, 0, 0);
 }

@@ -150,3 +150,44 @@ fn a_ban_outlives_its_gateway() {
     assert!(is_ban(&crate::harness::get_with(next.addr(), "/", &client("a"))));
     assert_eq!(backend.count(), 1);
 }
+
+/// A gateway that enforces a limit knows nothing of the bans that gateways with the same limit in shadow have begun.
+#[test]
+fn a_ban_in_shadow_becomes_real_at_no_gateway() {
+    let (backend, redis) = (Backend::ok(), Redis::start());
+    let ban = "ban = { after = 3, within = \"10min\", for = \"1h\" }";
+    let fleet = fleet(&backend, &redis, &format!("{ONE}{ban}\nmode = \"shadow\""));
+    let [one, other] = &fleet.gateways;
+    (0..10).for_each(|number| _ = fleet.get_with(number % 2, "/", &client("a")).expect(200));
+    let marks = |gateway| {
+        let listed = api(gateway, "bans")["bans"].as_array().expect("a list").clone();
+        listed.iter().map(|ban| ban["in_shadow"].as_bool().expect("a mark")).collect::<Vec<_>>()
+    };
+    for gateway in [one, other] {
+        eventually("the ban on the list", || (bans(gateway) == 1).then_some(()));
+        assert_eq!(marks(gateway), [true]);
+    }
+    let file = std::fs::read_to_string(one.config_path()).expect("it can be read");
+    let enforced = file.replace("shadow", "enforce");
+    one.write_config(&enforced);
+    let ended = &good(one, "POST reload", "")["ended_bans"];
+    assert_eq!(ended, &serde_json::json!([{ "limit": "x", "bans": 1, "in_shadow": true }]));
+    let refused = fleet.get_with(0, "/", &client("a")).expect(429);
+    assert!(!is_ban(&refused), "by the limit alone: {}", refused.head);
+    // The fleet's list has it no more, and a gateway in shadow counts anew.
+    eventually("its end at the other gateway", || (bans(other) == 0).then_some(()));
+    // A ban that the other gateway begins in shadow meanwhile is none here.
+    (0..20).for_each(|_| _ = fleet.get_with(1, "/", &client("a")).expect(200));
+    eventually("the next ban in shadow", || (marks(other) == [true]).then_some(()));
+    let refused = fleet.get_with(0, "/", &client("a")).expect(429);
+    assert!(!is_ban(&refused) && bans(one) == 0, "by the limit alone: {}", refused.head);
+    // Real refusals begin a real one, which is idle where the limit is in shadow.
+    eventually("a ban", || is_ban(&fleet.get_with(0, "/", &client("a"))).then_some(()));
+    assert_eq!(marks(one), [false]);
+    fleet.get_with(1, "/", &client("a")).expect(200);
+    eventually("both at the other gateway", || (marks(other) == [true, true]).then_some(()));
+    other.write_config(&enforced);
+    good(other, "POST reload", "");
+    assert!(is_ban(&fleet.get_with(1, "/", &client("a"))), "the one that began where the limit was enforced");
+    eventually("one ban", || (marks(other) == [false]).then_some(()));
+}

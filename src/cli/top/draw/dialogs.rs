@@ -118,7 +118,8 @@ fn key_state(seen: &KeyState, now: f64, palette: Palette) -> Text<'static> {
 
 fn banned(seen: &KeyState, now: f64) -> String {
     let cause = seen.ban_cause.as_ref().map(|cause| format!(" ({})", plain(cause))).unwrap_or_default();
-    let until = |until| format!(", banned until {} UTC{cause}", moment(until, now));
+    let verb = if seen.ban_in_shadow == Some(true) { "would be banned" } else { "banned" };
+    let until = |until| format!(", {verb} until {} UTC{cause}", moment(until, now));
     seen.banned_until.map(until).unwrap_or_default()
 }
 
