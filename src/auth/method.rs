@@ -20,6 +20,18 @@ pub enum AuthMethod {
     Forward(Arc<ForwardSettings>),
 }
 
+impl AuthMethod {
+    /// What its `failures` counts, in words.
+    pub fn failures(&self) -> &'static str {
+        match self {
+            Self::ApiKeys(_) => "wrong API keys",
+            Self::Tokens(_) => "wrong tokens",
+            Self::Passwords(_) => "wrong passwords",
+            Self::Forward(_) => "wrong credentials",
+        }
+    }
+}
+
 /// API keys of a file.
 #[derive(Clone, Debug)]
 pub struct ApiKeys {

@@ -290,6 +290,29 @@ impl Plan {
         Some(RequestCharges::of_failure(self.limit(limit), route, request, secret))
     }
 
+    /// The limits on wrong credentials of a route's auths, each once.
+    pub fn failure_limits(&self, route: &Route) -> impl Iterator<Item = LimitIndex> {
+        let auths = route.auth.iter().flat_map(|auth| &auth.auths);
+        let mut limits: SmallVec<[LimitIndex; 2]> = SmallVec::new();
+        for limit in auths.filter_map(|auth| self.auth(*auth).failures) {
+            if !limits.contains(&limit) {
+                limits.push(limit);
+            }
+        }
+        limits.into_iter()
+    }
+
+    /// What a limit counts that is for wrong credentials alone: `wrong API keys`. `None`: it counts requests.
+    pub fn failures_of(&self, limit: LimitIndex) -> Option<&'static str> {
+        let mut auths = self.auths.iter().filter(|auth| auth.failures == Some(limit));
+        let first = auths.next()?.method.failures();
+        let counts_requests = |route: &Route| route.limits.iter().any(|used| used.limit == limit);
+        if self.routes.iter().any(counts_requests) {
+            return None;
+        }
+        Some(if auths.all(|auth| auth.method.failures() == first) { first } else { "wrong credentials" })
+    }
+
     /// The `www-authenticate` header lines of a refusal.
     pub fn challenges(&self, route: &RouteAuth, failure: AuthFailure) -> String {
         let mut lines = String::new();

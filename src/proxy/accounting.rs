@@ -39,7 +39,7 @@ impl Drop for RequestContext {
         self.plan.metrics.request(self.route, self.status, duration, self.delay);
         self.plan.metrics.bodies(self.route, self.received, self.sent);
         self.plan.metrics.outcome(self.route, fate);
-        if matches!(fate, RequestOutcome::Refused | RequestOutcome::Failed) {
+        if !matches!(fate, RequestOutcome::Admitted | RequestOutcome::Delayed) {
             self.record_refusal(fate);
         }
         if let Some(mut record) = self.record.take() {
@@ -122,12 +122,14 @@ impl RequestContext {
     /// Counts a wrong credential. `refusal`: the limit on such requests refuses it.
     pub(crate) fn credential_refused(
         &mut self,
+        routed: &RoutedRequest<'_, '_>,
         failure: AuthFailure,
         refusal: Option<(&Refusal<'_>, Option<&BindingLimit<'_>>)>,
     ) {
         let result = if refusal.is_some() { AuthResult::Limited } else { AuthResult::Invalid };
         self.plan.metrics.auth(failure.auth, result);
         let Some((refusal, tightest)) = refusal else { return };
+        self.sample_refused_credential(routed, failure, refusal, tightest);
         self.fate = RequestOutcome::Refused;
         self.note(tightest);
         if let (Some(record), None) = (&mut self.record, tightest) {
@@ -139,16 +141,27 @@ impl RequestContext {
     /// The limit on wrong credentials has ruled.
     #[cold]
     fn failure_ruled(&mut self, failure: AuthFailure, ruled: &Ruled<'_, '_, '_>) {
-        let admits = |admission: &Admission<'_>| matches!(admission.sentence, AdmissionDecision::Admit(_));
-        let refused = match ruled.ruling {
-            Ruling::Unavailable => return,
-            Ruling::Decided(admission) if admits(admission) => false,
-            Ruling::Decided(_) | Ruling::Banned { .. } | Ruling::Unkeyed(_) => {
-                self.list(ruled);
-                true
+        if !ruled.ruling.admits() {
+            self.list(ruled);
+        }
+        let &Ruled { request, outcome, ruling, known, .. } = ruled;
+        for (_, used, label) in DecisionLabel::of_limits(&request.charges, outcome, ruling, known) {
+            self.plan.metrics.failure_decision(request.index, used.limit, label);
+            if label == DecisionLabel::ShadowLimited {
+                self.note_shadow(used.limit);
             }
-        };
-        self.count_failure(failure, &ruled.request.charges, &ruled.request.request(), refused);
+            let refused = match label {
+                DecisionLabel::Allowed | DecisionLabel::Delayed => false,
+                DecisionLabel::Limited | DecisionLabel::ShadowLimited => true,
+                DecisionLabel::Exempt => continue,
+                DecisionLabel::StoreError => {
+                    let Some(verdict) = unasked_word(used, outcome, ruling.admits()) else { continue };
+                    self.plan.metrics.failure_decided_locally(request.index, used.limit, verdict);
+                    matches!(verdict, LimitVerdict::Refused | LimitVerdict::RefusedInShadow)
+                }
+            };
+            self.count_failure(failure, &request.charges, &request.request(), refused);
+        }
     }
 
     /// Keeps the rate-limit numbers of the response, and the text of a key that the request has banned.
@@ -369,7 +382,7 @@ impl RequestContext {
     fn fate(&self) -> RequestOutcome {
         let failed = self.error.is_some() || self.status.is_server_error();
         match self.fate {
-            RequestOutcome::Admitted | RequestOutcome::Delayed if failed => RequestOutcome::Failed,
+            RequestOutcome::Admitted | RequestOutcome::Delayed if failed => self.rejection(),
             fate => fate,
         }
     }
@@ -394,8 +407,7 @@ impl<'p> DecisionObserver<'p> for RequestContext {
         }
     }
 
-    fn unauthenticated(&mut self, request: &RoutedRequest<'p, '_>, failure: AuthFailure) {
-        self.sample_rejection(request.head(), request.request().host);
+    fn unauthenticated(&mut self, _: &RoutedRequest<'p, '_>, failure: AuthFailure) {
         self.credential_unfit(failure);
     }
 

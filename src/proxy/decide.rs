@@ -54,7 +54,7 @@ impl<'p, 'r> RequestAction<'p, 'r> {
         let (request, refusal) = (decision.request(), refusal.spread(|most| fastrand::u64(0..=most)));
         match decision.phase() {
             LimitPhase::Failures(failure, _) => {
-                ctx.credential_refused(failure, Some((&refusal, tightest.as_ref())));
+                ctx.credential_refused(request, failure, Some((&refusal, tightest.as_ref())));
             }
             LimitPhase::BeforeAuth | LimitPhase::Route => ctx.refused(request, &refusal, tightest.as_ref()),
         }
@@ -81,7 +81,7 @@ impl<'p, 'r> RequestAction<'p, 'r> {
         if let EarlyResponse::Unauthenticated(failure) = &response
             && failure.fault == CredentialFault::Invalid
         {
-            ctx.credential_refused(*failure, None);
+            ctx.credential_refused(request, *failure, None);
         }
         Self::Early(response)
     }
@@ -93,9 +93,11 @@ impl<'p, 'r> RequestAction<'p, 'r> {
         decision: &RequestDecision<'p, 'r>,
         answer: Option<Arc<ServiceAnswer>>,
     ) -> Self {
+        let request = decision.request();
+        ctx.sample_rejection(request.head(), request.request().host);
         // Other answers refuse no credential.
         if let LimitPhase::Failures(failure, FailureKind::Answered) = decision.phase() {
-            ctx.credential_refused(failure, None);
+            ctx.credential_refused(request, failure, None);
         }
         answer.map_or_else(|| Self::Early(RejectReason::unverified().into()), Self::Relay)
     }

@@ -8,7 +8,9 @@ use crate::http1::request::RequestHead;
 use crate::limit::display::ShortDisplay;
 use crate::limit::units::{Fingerprint, Timestamp};
 use crate::limit::wall_clock;
+use crate::plan::LimitIndex;
 use crate::plan::admission::{BindingLimit, LimitCheck, Refusal, RefusalCause};
+use crate::plan::auth::AuthFailure;
 use crate::plan::resolve::RoutedRequest;
 use crate::telemetry::metrics::RequestOutcome;
 use crate::telemetry::refusal_samples::{self, RefusingLimit};
@@ -27,7 +29,31 @@ impl RequestContext {
         let uses = routed.route.limits.iter().zip(&routed.charges.checks);
         let refuses = |(_, used): &(_, &LimitCheck<'_>)| std::ptr::eq(used.limit, refusal.limit);
         let Some((limit, used)) = uses.into_iter().find(refuses) else { return };
-        if self.keeps(Some(limit.limit.0)) {
+        self.sample_of(routed, (limit.limit, used), refusal, tightest);
+    }
+
+    /// Samples a request whose credential the limit on wrong ones refuses.
+    #[cold]
+    pub(crate) fn sample_refused_credential(
+        &mut self,
+        routed: &RoutedRequest<'_, '_>,
+        failure: AuthFailure,
+        refusal: &Refusal<'_>,
+        tightest: Option<&BindingLimit<'_>>,
+    ) {
+        let limit = self.plan.auth(failure.auth).failures.zip(routed.charges.checks.first());
+        let Some(limit) = limit else { return };
+        self.sample_of(routed, limit, refusal, tightest);
+    }
+
+    fn sample_of(
+        &mut self,
+        routed: &RoutedRequest<'_, '_>,
+        (limit, used): (LimitIndex, &LimitCheck<'_>),
+        refusal: &Refusal<'_>,
+        tightest: Option<&BindingLimit<'_>>,
+    ) {
+        if self.keeps(Some(limit.0)) {
             let mut kept = self.look(routed.head(), routed.request().host);
             let label = |owner: Fingerprint| {
                 let mut label = String::new();
@@ -96,7 +122,7 @@ impl RequestContext {
             RefusalSample::Undecided => return,
         };
         kept.status = self.status;
-        if fate == RequestOutcome::Failed {
+        if fate != RequestOutcome::Refused {
             // Without an error of the gateway's own, it is the backend's 5xx.
             kept.reason = Cow::Borrowed(self.error.unwrap_or("answer of the backend"));
         }

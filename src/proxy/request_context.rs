@@ -19,8 +19,10 @@ use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
 use crate::limit::units::{Micros, Timestamp};
 use crate::plan::RequestIds;
+use crate::plan::auth::CredentialFault;
 use crate::plan::template::TemplateValues;
 use crate::route::RouteIndex;
+use crate::route::client::AddressRefusal;
 use crate::store::Places;
 use crate::telemetry::access_log::Record;
 use crate::telemetry::metrics::RequestOutcome;
@@ -165,6 +167,30 @@ impl RequestContext {
     pub(crate) fn answered(&mut self, status: StatusCode, error: Option<&'static str>) {
         self.status = status;
         self.error = error;
+    }
+
+    /// The refusal that is of no limit, by the gateway's own error; or else a failure.
+    #[cold]
+    pub(super) fn rejection(&self) -> RequestOutcome {
+        let credential = [CredentialFault::Missing, CredentialFault::Invalid].map(CredentialFault::error);
+        let address = [AddressRefusal::Denied, AddressRefusal::NotAllowed].map(AddressRefusal::error);
+        let service = CredentialFault::Answered.error();
+        match self.error {
+            Some(error) if error == service && self.status == StatusCode::FORBIDDEN => {
+                RequestOutcome::Forbidden
+            }
+            // A service that fails is no refusal.
+            Some(error) if error == service && !self.status.is_server_error() => {
+                RequestOutcome::Unauthenticated
+            }
+            Some(error) if credential.contains(&error) => RequestOutcome::Unauthenticated,
+            Some(error) if address.contains(&error) => RequestOutcome::Forbidden,
+            // Where the response of the backend had begun, its status stands.
+            Some("body_too_large") if self.status == StatusCode::PAYLOAD_TOO_LARGE => {
+                RequestOutcome::TooLarge
+            }
+            _ => RequestOutcome::Failed,
+        }
     }
 }
 

@@ -121,13 +121,39 @@ pub enum RequestOutcome {
     Delayed,
     /// Refused by a limit.
     Refused,
-    /// Answered with a 5xx by the backend, answered with an error of the gateway's own, or truncated.
+    /// Answered with a 5xx by the backend, answered with another error of the gateway's own, or truncated.
     Failed,
+    /// Refused by the gateway or a service, since it has no valid credential: 401.
+    Unauthenticated,
+    /// Refused by the gateway or a service as not allowed: 403.
+    Forbidden,
+    /// Refused by the gateway, since its body is too large: 413.
+    TooLarge,
 }
 
 impl RequestOutcome {
     /// All of them, in the order of their declaration.
-    pub const ALL: [Self; 4] = [Self::Admitted, Self::Delayed, Self::Refused, Self::Failed];
+    pub const ALL: [Self; 7] = [
+        Self::Admitted,
+        Self::Delayed,
+        Self::Refused,
+        Self::Failed,
+        Self::Unauthenticated,
+        Self::Forbidden,
+        Self::TooLarge,
+    ];
+    /// The refusals that are of no limit.
+    pub const REJECTIONS: [Self; 3] = [Self::Unauthenticated, Self::Forbidden, Self::TooLarge];
+
+    /// The `decision` of a refusal that is of no limit.
+    pub fn rejection(self) -> Option<&'static str> {
+        match self {
+            Self::Admitted | Self::Delayed | Self::Refused | Self::Failed => None,
+            Self::Unauthenticated => Some("unauthenticated"),
+            Self::Forbidden => Some("forbidden"),
+            Self::TooLarge => Some("too_large"),
+        }
+    }
 }
 
 labels! {

@@ -63,7 +63,7 @@ class Gateway:
     def __init__(self, redis):
         self.started, self.seq, self.redis = time.time() - 3600, 3300, redis
         self.version, self.loaded, self.reload, self.life = "3f9c2a10", self.started, None, "serving"
-        self.lock, self.outage = threading.Lock(), None
+        self.lock, self.outage, self.rejected = threading.Lock(), None, {}
         self.drained = set()
         self.columns, self.refusals, self.refusal_seq = [], [], 0
         self.limits = [
@@ -113,9 +113,11 @@ class Gateway:
         search = {"admitted": admitted, "delayed": int(random.random() < 0.2), "refused": refused, "failed": 0, "p50_ms": 2.4 * wave, "p99_ms": 19 * wave + random.random() * 6}
         shops = {"admitted": shop, "delayed": 0, "refused": tally["per-plan"][1], "failed": failed, "p50_ms": 4.1 * wave, "p99_ms": (90 if ill else 31) * wave + random.random() * 9}
         none = {"delay_p50_ms": None, "delay_p99_ms": None}
-        search, shops = search | none, shops | none
-        exports = {"admitted": 1, "delayed": 2, "refused": 0, "failed": 1, "p50_ms": 3.1 * wave, "p99_ms": 12 * wave, "delay_p50_ms": 480.0 * wave, "delay_p99_ms": 960.0 * wave}
-        everything = {name: search[name] + shops[name] + exports[name] for name in ["admitted", "delayed", "refused", "failed"]}
+        others = {name: self.rejected.get(name, 0) for name in ["unauthenticated", "forbidden", "too_large"]}
+        search["refused"] += sum(others.values())
+        search, shops = search | none | others, shops | none | dict.fromkeys(others, 0)
+        exports = dict.fromkeys(others, 0) | {"admitted": 1, "delayed": 2, "refused": 0, "failed": 1, "p50_ms": 3.1 * wave, "p99_ms": 12 * wave, "delay_p50_ms": 480.0 * wave, "delay_p99_ms": 960.0 * wave}
+        everything = {name: search[name] + shops[name] + exports[name] for name in ["admitted", "delayed", "refused", "failed", *others]}
         everything |= {"p50_ms": search["p50_ms"] + 0.4, "p99_ms": shops["p99_ms"] * 0.9, "delay_p50_ms": exports["delay_p50_ms"], "delay_p99_ms": exports["delay_p99_ms"]}
         classes = lambda good, bad=0: {"1xx": 0, "2xx": good, "3xx": 0, "4xx": 0, "5xx": bad}
         self.columns.append({
@@ -187,7 +189,7 @@ class Gateway:
             hour = [column["tally"][name] for column in self.columns]
             told.append({field: limit[field] for field in ["name", "mode", "algorithm", "key", "policies", "routes"]} | {
                 span: {"admitted": sum(one[0] for one in tally), "delayed": 0, "refused": sum(one[1] for one in tally), "in_shadow": self.in_shadow(limit, sum(one[1] for one in tally)), "refused_keys": max(one[2] for one in tally)}
-                for span, tally in [("minute", minute), ("hour", hour)]} | {"trial": limit.get("trial"), "keys": None, "max_keys": None, "tiers": limit.get("tiers", []), "bans": sum(key.banned(time.time()) and not key.ban_in_shadow for key in self.keys[name]), "shadow_bans": sum(key.banned(time.time()) and key.ban_in_shadow for key in self.keys[name]), "ban": None, "settles": limit.get("settles", False), "in_flight": None})
+                for span, tally in [("minute", minute), ("hour", hour)]} | {"trial": limit.get("trial"), "keys": None, "max_keys": None, "tiers": limit.get("tiers", []), "failures": limit.get("failures"), "bans": sum(key.banned(time.time()) and not key.ban_in_shadow for key in self.keys[name]), "shadow_bans": sum(key.banned(time.time()) and key.ban_in_shadow for key in self.keys[name]), "ban": None, "settles": limit.get("settles", False), "in_flight": None})
         return {"time": time.time(), "keys_error": 0.065, "limits": told}
 
     def limit(self, name):

@@ -90,6 +90,26 @@ class Page(unittest.TestCase):
         self.assertEqual([url for url in browser.requests if not url.startswith(self.url) and not url.startswith("about:")], [], "no foreign requests")
         self.assertEqual(browser.complaints, [], "nothing is wrong, and the policy holds")
 
+    def test_an_attack_with_wrong_keys_is_the_headline(self):
+        gateway = self.server.gateway
+        with gateway.lock:
+            gateway.limits[0]["failures"] = "wrong API keys"
+            gateway.keys["per-client"] = gateway.keys["per-client"][:1]
+        browser = self.opened()
+        verdict = browser.until("document.querySelector('#verdict').innerText.includes('refused: wrong API keys, all from 203.0.113.7') && document.querySelector('#verdict').innerText", "the attack")
+        self.assertRegex(verdict, r"\d+/s refused: wrong API keys, all from 203.0.113.7\.")
+        self.assertTrue(browser.run("document.querySelector('#verdict').classList.contains('bad')"))
+        self.assertIn("of wrong API keys for each ip", browser.text("#limits"))
+
+    def test_refusals_of_no_limit_are_no_failures(self):
+        gateway = self.server.gateway
+        with gateway.lock:
+            gateway.rejected = {"unauthenticated": 900, "too_large": 1}
+        browser = self.opened()
+        browser.until("/[\\d,]+\\/s refused: no valid credential \\(401\\)/.test(document.querySelector('#verdict').innerText)", "the headline")
+        browser.until("document.querySelector('#concerns').innerText.includes('/s refused: body too large (413)')", "the other")
+        browser.until("/\\(401: [\\d,]+, 413: \\d+\\)/.test(document.querySelector('#routes').innerText)", "the route's row")
+
     def test_an_outage_is_the_headline(self):
         self.server.gateway.outage = "`shop` fails: 96 of 96 requests a second end in 5xx"
         browser = self.opened()

@@ -145,9 +145,15 @@ fn numbers<T>(list: &[T], number: impl Fn(&T) -> u64) -> Vec<u64> {
 
 fn requests(list: &[Requests]) -> Value {
     let fate = |fate: RequestOutcome| numbers(list, |requests| requests.fates[fate as usize]);
+    let mut refused = fate(RequestOutcome::Refused);
+    for kind in RequestOutcome::REJECTIONS {
+        refused.iter_mut().zip(fate(kind)).for_each(|(all, one)| *all += one);
+    }
     json!({
         "admitted": fate(RequestOutcome::Admitted), "delayed": fate(RequestOutcome::Delayed),
-        "refused": fate(RequestOutcome::Refused), "failed": fate(RequestOutcome::Failed),
+        "refused": refused, "failed": fate(RequestOutcome::Failed),
+        "unauthenticated": fate(RequestOutcome::Unauthenticated), "forbidden": fate(RequestOutcome::Forbidden),
+        "too_large": fate(RequestOutcome::TooLarge),
         "p50_ms": times(list, |one| one.times, |times| times.p50),
         "p99_ms": times(list, |one| one.times, |times| times.p99),
         "delay_p50_ms": times(list, |one| one.delays, |times| times.p50),

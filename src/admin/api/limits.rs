@@ -24,7 +24,7 @@ pub(super) async fn tell(shared: &Shared) -> Value {
     let used = users(&plan);
     let bans = shared.store.bans().counts(shared.clock.now());
     let usages = shared.store.in_flight();
-    let limits = plan.limits.iter().zip(used).map(|(limit, routes)| {
+    let limits = plan.limits.iter().zip(used).enumerate().map(|(index, (limit, routes))| {
         let (in_force, in_shadow) = limit.ban_counts(&bans);
         let [minute, hour] =
             refused.get(&limit.name).map_or([0, 0], |both| both.each_ref().map(HyperLogLogUnion::count));
@@ -32,6 +32,7 @@ pub(super) async fn tell(shared: &Shared) -> Value {
             "name": &*limit.name, "mode": limit.mode.as_str(), "trial": limit.trial.map(|trial| trial.share()), "algorithm": algorithm(limit),
             "key": limit.key.parts.iter().map(Part::to_string).collect::<Vec<_>>(),
             "policies": policies(&limit.policies), "tiers": tiers(limit), "routes": routes,
+            "failures": plan.failures_of(LimitIndex(index)),
             "minute": said(samples.minute(&limit.name), minute),
             "hour": said(samples.hour(&limit.name), hour),
             "bans": in_force, "shadow_bans": in_shadow,
@@ -63,12 +64,13 @@ fn in_flight(usage: Option<&PlaceUsage>) -> Value {
     json!({ "held": held, "waiting": waiting })
 }
 
-/// Of each limit, the routes that use it.
+/// Of each limit, the routes that use it, also for wrong credentials.
 fn users(plan: &Plan) -> Vec<Vec<&str>> {
     let mut users = vec![Vec::new(); plan.limits.len()];
     for route in &plan.routes {
-        for used in &route.limits {
-            let LimitIndex(index) = used.limit;
+        let own = route.limits.iter().map(|used| used.limit);
+        let others = plan.failure_limits(route).filter(|limit| own.clone().all(|own| own != *limit));
+        for LimitIndex(index) in own.clone().chain(others) {
             users[index].push(&*route.name);
         }
     }

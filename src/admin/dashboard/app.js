@@ -345,21 +345,54 @@ function headlines() {
   return (outage.length ? outage : problems).slice(0, 2);
 }
 
+/** Refusals that are of no limit: the list of samples, words, and the status. */
+const REJECTIONS = [["unauthenticated", "no valid credential (401)", 401], ["forbidden", "not allowed (403)", 403], ["too_large", "body too large (413)", 413]];
+
+/** Those of the last minute, the most first. */
+function rejections() {
+  const found = REJECTIONS.map(([list, words, status]) => {
+    const rate = lately(past.all[list]);
+    return { words, now: rate, minute: sum((past.all[list] ?? []).slice(-MINUTE)), client: sampledClient(status, rate ? FRESH : MINUTE) };
+  });
+  return found.filter((one) => one.minute).sort((a, b) => b.now - a.now || b.minute - a.minute);
+}
+
+/** `, all from 192.0.2.7`, by the samples of refusals with this status in the last seconds, if they are of one client. */
+function sampledClient(status, seconds) {
+  const clients = new Set(refusals.list.filter((one) => one.limit === null && one.status === status && one.time >= now.status.time - seconds).map((one) => one.client));
+  return clients.size === 1 ? `, ${refusals.skipped ? "nearly all" : "all"} from ${[...clients][0]}` : "";
+}
+
+/** The refusals that are of no limit, or of a limit on wrong credentials, if these are the most: now, else in the last minute. */
+function worstRejection(limit, suspect) {
+  const ofLimit = limit && { words: limit.failures, now: refusesNow(limit.name), minute: enforced(limit.minute), client: "", suspect };
+  const first = rejections()[0];
+  if (first && (!limit || first.now > ofLimit.now || first.now === ofLimit.now && first.minute > ofLimit.minute)) return first;
+  if (!ofLimit?.words) return null;
+  if (suspect) ofLimit.client = `, ${suspect.refused === now.suspects.refused ? "all" : share(suspect.refused, now.suspects.refused)} from ${keyText(suspect)}`;
+  return ofLimit;
+}
+
 let suspected = ""; // the limit and key that the sentence and its buttons are about
 function drawVerdict() {
   const limit = worst();
-  const suspect = limit && now.suspects?.limit === limit.name && now.suspects.keys[0]?.refused ? now.suspects.keys[0] : null;
+  const found = limit && now.suspects?.limit === limit.name && now.suspects.keys[0]?.refused ? now.suspects.keys[0] : null;
+  const rejected = worstRejection(limit, found);
+  const suspect = rejected ? rejected.suspect ?? null : found;
   const all = sum(["admitted", "delayed", "refused", "failed"].map((name) => lately(past.all[name])));
   const outage = headlines()[0]?.severity === "bad";
   const failed = lately(past.all.failed);
-  const refusing = !limit ? "" : refusesNow(limit.name) ? "bad" : "warn";
+  const refusing = rejected ? (rejected.now && rejected.now * 20 >= all ? "bad" : "warn") : !limit ? "" : refusesNow(limit.name) ? "bad" : "warn";
   const mood = outage || refusing === "bad" ? "bad" : headlines().length ? "warn" : refusing;
-  const parts = refusing === "bad" ? [strong(limit.name), " refuses ", strong(rate(refusesNow(limit.name)) + "/s"), ` of ${rate(all)}/s requests: over ${limit.policies.join(", ")}, on ${limit.routes.join(", ")}. `]
+  const parts = rejected?.now ? [strong(rate(rejected.now) + "/s"), ` refused: ${rejected.words}${rejected.client}. `]
+    : rejected && !outage ? ["No request is refused now. ", `In the last minute ${count(rejected.minute)} refused: ${rejected.words}${rejected.client}. `]
+    : refusing === "bad" ? [strong(limit.name), " refuses ", strong(rate(refusesNow(limit.name)) + "/s"), ` of ${rate(all)}/s requests: over ${limit.policies.join(", ")}, on ${limit.routes.join(", ")}. `]
     : refusing && !outage ? ["No request is refused now. In the last minute ", strong(limit.name), ` refused ${count(enforced(limit.minute))}. `]
     : [outage ? "" : "No request is refused. ", strong(rate(all) + "/s"), " requests, ", ...failed ? [strong(rate(failed) + "/s"), " fail, "] : [], `p99 ${milliseconds(last(past.all.p99_ms) ?? 0)}.`];
   // An outage comes first: it affects all clients of the backend.
   parts.unshift(...headlines().flatMap((problem) => prose(problem.text + ". ")));
-  if (suspect) parts.push(strong(keyText(suspect)), ` has ${share(suspect.refused, now.suspects.refused)} of its refusals`, suspect.banned_until && !suspect.ban_in_shadow ? `, and is banned until ${when(suspect.banned_until)}.` : ".");
+  if (suspect && rejected && suspect.banned_until && !suspect.ban_in_shadow) parts.push(`It is banned until ${when(suspect.banned_until)}.`);
+  if (suspect && !rejected) parts.push(strong(keyText(suspect)), ` has ${share(suspect.refused, now.suspects.refused)} of its refusals`, suspect.banned_until && !suspect.ban_in_shadow ? `, and is banned until ${when(suspect.banned_until)}.` : ".");
   $("verdict").className = "verdict " + mood;
   $("sentence").replaceChildren(...parts);
   // Buttons are replaced only when the key changes: a button that is being pressed or has the focus stays.
@@ -377,6 +410,8 @@ function drawConcerns() {
   if (status.life === "draining") bad("Draining: this gateway exits when its requests are done.");
   if (status.last_reload?.result === "failure") bad("The last reload failed; the configuration did not change. " + status.last_reload.detail);
   for (const problem of status.problems) if (!headlines().includes(problem)) (problem.severity === "bad" ? bad : warn)(problem.text);
+  const headline = worstRejection(worst(), null);
+  for (const one of rejections()) if (one.now && one.words !== headline?.words) warn(`${rate(one.now)}/s refused: ${one.words}${one.client}`);
   if (lately(past.all.failed)) bad(`${rate(lately(past.all.failed))}/s requests fail: answered with a 5xx by the backend or with an error by the gateway, or broken off`);
   if (!status.store.up) bad("The shared store is unreachable; on_error decides.");
   if (lately(past.store.evictions)) warn(`Counters are full: ${rate(lately(past.store.evictions))}/s evicted. Raise max_keys.`);
@@ -397,7 +432,7 @@ function drawLimits() {
     const shown = limit.name === shownLimit();
     row.className = `${limit.mode} ${limit.minute.refused ? "hot" : ""} ${shown ? "chosen" : ""}`;
     row.querySelector("button").ariaPressed = String(shown);
-    write(row.querySelector(".sub"), `${limit.policies.join(", ")} for each ${limit.key.join(" and ")}` + limit.tiers.map((tier) => ` · ${tier.name}: ${tier.policies.join(", ")}`).join("") + unitRates(limit) + (limit.in_flight ? ` · ${count(limit.in_flight.held)} in flight, ${count(limit.in_flight.waiting)} waiting` : "") + (limit.ban ? ` · ${limit.ban}` : "") + (limit.bans ? ` · ${limit.bans} banned` : "") + (limit.shadow_bans ? ` · ${limit.shadow_bans} would be banned` : "") + (limit.max_keys ? ` · ${count(limit.keys)} of at most ${count(limit.max_keys)} keys` : "") + (limit.mode === "enforce" && limit.minute.in_shadow ? ` · ${count(limit.minute.in_shadow)} of these refusals only counted` : ""));
+    write(row.querySelector(".sub"), `${limit.policies.join(", ")}${limit.failures ? ` of ${limit.failures}` : ""} for each ${limit.key.join(" and ")}` + limit.tiers.map((tier) => ` · ${tier.name}: ${tier.policies.join(", ")}`).join("") + unitRates(limit) + (limit.in_flight ? ` · ${count(limit.in_flight.held)} in flight, ${count(limit.in_flight.waiting)} waiting` : "") + (limit.ban ? ` · ${limit.ban}` : "") + (limit.bans ? ` · ${limit.bans} banned` : "") + (limit.shadow_bans ? ` · ${limit.shadow_bans} would be banned` : "") + (limit.max_keys ? ` · ${count(limit.keys)} of at most ${count(limit.max_keys)} keys` : "") + (limit.mode === "enforce" && limit.minute.in_shadow ? ` · ${count(limit.minute.in_shadow)} of these refusals only counted` : ""));
     const { minute, hour } = limit;
     cells(row, [null, ...[minute.refused, minute.refused_keys, minute.admitted + minute.delayed, hour.refused, hour.refused_keys].map(count)]);
   });
@@ -503,9 +538,10 @@ function drawRoutes() {
     const of = past.routes[name] ?? {};
     const minute = (list) => sum((of[list] ?? []).slice(-MINUTE));
     const [refused, failed] = [minute("refused"), minute("failed")];
+    const kinds = REJECTIONS.map(([list, , status]) => [status, minute(list)]).filter(([, number]) => number).map(([status, number]) => `${status}: ${count(number)}`);
     row.cells[4].className = refused ? "n lost" : "n";
     row.cells[5].className = failed ? "n lost" : "n";
-    cells(row, [null, null, null, count(minute("admitted") + minute("delayed") + refused + failed), count(refused), count(failed), rate(last((of.p99_ms ?? []).filter((ms) => ms !== null)))]);
+    cells(row, [null, null, null, count(minute("admitted") + minute("delayed") + refused + failed), count(refused) + (kinds.length ? ` (${kinds.join(", ")})` : ""), count(failed), rate(last((of.p99_ms ?? []).filter((ms) => ms !== null)))]);
   });
   write($("routes-note"), "Latency is without delays by limits.");
 }

@@ -1,7 +1,7 @@
 //! The state of the gateway in sentences: what refuses, what fails, and what needs attention.
 
 use super::display::{count, key, plain, plural, rate, share, wait, whole};
-use super::snapshot::GatewaySnapshot;
+use super::snapshot::{GatewaySnapshot, Rejection};
 use super::table::Tone;
 
 /// A sentence with its severity.
@@ -25,6 +25,9 @@ fn refusing(snapshot: &GatewaySnapshot) -> Finding {
     let all = &snapshot.samples.all;
     let requests: f64 =
         ["admitted", "delayed", "refused", "failed"].iter().map(|name| all.lately(name)).sum();
+    if let Some(rejection) = snapshot.worst_rejection() {
+        return rejected(&rejection, requests);
+    }
     match snapshot.worst_limit() {
         Some(limit) if snapshot.refused_lately(&limit.name) > 0.0 => {
             let refused = rate(snapshot.refused_lately(&limit.name));
@@ -50,8 +53,22 @@ fn refusing(snapshot: &GatewaySnapshot) -> Finding {
     }
 }
 
+/// What is refused, and the client of these requests. A few among many are no attack.
+fn rejected(rejection: &Rejection, requests: f64) -> Finding {
+    let Rejection { words, now, minute, client } = rejection;
+    if *now > 0.0 {
+        let tone = if *now * 20.0 >= requests { Tone::Refused } else { Tone::Shadow };
+        return (tone, plain(&format!("{}/s refused: {words}{client}", rate(*now))));
+    }
+    let refused = format!("In the last minute {} refused: {words}{client}", count(*minute));
+    (Tone::Shadow, plain(&format!("No request is refused now. {refused}")))
+}
+
 /// The key with most refusals of the limit that refuses most.
 fn suspect(snapshot: &GatewaySnapshot) -> Option<Finding> {
+    if snapshot.worst_rejection().is_some() {
+        return None;
+    }
     let worst = snapshot.worst_limit()?;
     let keys = snapshot.keys.as_ref().filter(|keys| keys.limit == worst.name)?;
     let first = keys.keys.iter().max_by_key(|one| one.refused).filter(|one| one.refused > 0)?;
@@ -76,6 +93,13 @@ fn concerns(snapshot: &GatewaySnapshot) -> Vec<Finding> {
             Tone::Refused,
             plain(&format!("The last reload failed; the configuration did not change. {detail}")),
         ));
+    }
+    let headline = snapshot.worst_rejection();
+    for other in snapshot.rejections() {
+        if other.now > 0.0 && headline.as_ref().is_none_or(|first| first.words != other.words) {
+            let text = format!("{}/s refused: {}{}", rate(other.now), other.words, other.client);
+            found.push((Tone::Shadow, text));
+        }
     }
     let failed = samples.all.lately("failed");
     if failed > 0.0 {
@@ -124,6 +148,42 @@ mod tests {
 
     fn texts(snapshot: &GatewaySnapshot) -> Vec<String> {
         findings(snapshot).into_iter().map(|(_, text)| text).collect()
+    }
+
+    #[test]
+    fn refusals_of_no_limit_are_told_by_kind_and_client() {
+        let mut snapshot = GatewaySnapshot::default();
+        snapshot.status.store.up = true;
+        snapshot.status.time = 1_000.0;
+        snapshot.samples.add(&json!({
+            "started": 1.0, "config": "a", "seq": 10, "count": 1,
+            "all": { "admitted": [1], "refused": [22], "failed": [0], "unauthenticated": [4], "forbidden": [0], "too_large": [2] },
+            "limits": { "wrong": { "refused": [16] } },
+        }));
+        let refusal = |seq: u64, status: u64, client: &str| json!({ "seq": seq, "time": 999.0, "status": status, "client": client });
+        let list = [refusal(1, 401, "192.0.2.7"), refusal(2, 413, "192.0.2.8"), refusal(3, 413, "192.0.2.9")];
+        snapshot
+            .refusals
+            .add(serde_json::from_value(json!({ "started": 1.0, "seq": 3, "refusals": list })).unwrap());
+        let of_kinds = [
+            "4/s refused: no valid credential (401), all from 192.0.2.7",
+            "2/s refused: body too large (413)",
+        ];
+        assert_eq!(texts(&snapshot), of_kinds);
+        snapshot.limits = serde_json::from_value(json!([
+            { "name": "wrong", "mode": "enforce", "policies": ["3/day"], "failures": "wrong API keys", "minute": { "refused": 16 } },
+        ]))
+        .unwrap();
+        let keys = |refused: u64| {
+            serde_json::from_value(json!({
+                "limit": "wrong", "refused": 16, "keys": [{ "id": "id:1", "key": ["192.0.2.7"], "refused": refused }]
+            }))
+        };
+        for (refused, words) in [(16, "all"), (12, "75 %")] {
+            snapshot.keys = keys(refused).unwrap();
+            let attack = format!("16/s refused: wrong API keys, {words} from 192.0.2.7");
+            assert_eq!(texts(&snapshot), [attack.as_str(), of_kinds[0], of_kinds[1]]);
+        }
     }
 
     #[test]

@@ -72,6 +72,8 @@ pub(super) struct LimitReport {
     pub(super) policies: Vec<String>,
     pub(super) minute: DecisionCounts,
     pub(super) hour: DecisionCounts,
+    /// What it counts in place of requests.
+    pub(super) failures: Option<String>,
     pub(super) bans: u64,
     pub(super) settles: bool,
     pub(super) in_flight: Option<PlacesInUse>,

@@ -9,7 +9,7 @@ use super::reports::ServerReport;
 /// The number of seconds that are kept.
 pub(super) const KEPT: usize = 300;
 /// The number of seconds that "now" stands for.
-const FRESH: usize = 10;
+pub(super) const FRESH: usize = 10;
 
 /// The lists of one route, limit or upstream by name, for example `admitted`. Each has a value for a second.
 #[derive(Clone, Debug, Default)]

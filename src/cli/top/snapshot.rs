@@ -1,12 +1,35 @@
 //! What the gateway reported last, as one value.
 
+use super::display::{key, plain, share, whole};
 use super::reports::{
     BanList, KeyList, KeyState, LimitReport, RefusalList, RefusalReport, RouteReport, StatusReport,
 };
-use super::samples::SampleHistory;
+use super::samples::{FRESH, SampleHistory};
 
 /// The number of refusals that are kept.
 const MAX_REFUSALS: usize = 200;
+
+/// Refusals that are of no limit: the list of samples, words, and the status.
+pub(super) const REJECTIONS: [(&str, &str, u64); 3] = [
+    ("unauthenticated", "no valid credential (401)", 401),
+    ("forbidden", "not allowed (403)", 403),
+    ("too_large", "body too large (413)", 413),
+];
+/// The seconds of a minute.
+const MINUTE: usize = 60;
+
+/// Refusals that no limit on requests made.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Rejection {
+    /// Why.
+    pub(super) words: String,
+    /// Refusals a second, of late.
+    pub(super) now: f64,
+    /// Refusals in the last minute.
+    pub(super) minute: u64,
+    /// Their client, if it is one: `, all from 192.0.2.7`.
+    pub(super) client: String,
+}
 
 /// All responses of a round of requests. The default is that of a gateway that has not responded yet.
 #[derive(Clone, Debug, Default)]
@@ -74,6 +97,63 @@ impl GatewaySnapshot {
             one.0.total_cmp(&other.0).then(one.1.cmp(&other.1))
         };
         self.limits.iter().filter(refusing).max_by(order)
+    }
+
+    /// The refusals that are of no limit, or of a limit on wrong credentials, if these are the most: now, else in the last
+    /// minute. None: those of another limit are.
+    pub(super) fn worst_rejection(&self) -> Option<Rejection> {
+        let limit = self.worst_limit();
+        let of_limit =
+            limit.map_or((0.0, 0), |limit| (self.refused_lately(&limit.name), limit.minute.enforced()));
+        let first = self.rejections().into_iter().next().filter(|one| (one.now, one.minute) > of_limit);
+        first.or_else(|| {
+            let words = limit?.failures.clone()?;
+            let client = self.suspect_words(limit?);
+            Some(Rejection { words, now: of_limit.0, minute: of_limit.1, client })
+        })
+    }
+
+    /// The refusals of each kind that are of no limit; those of the last minute, the most first.
+    pub(super) fn rejections(&self) -> Vec<Rejection> {
+        let all = &self.samples.all;
+        let one = |&(list, words, status): &(&str, &str, u64)| {
+            let now = all.lately(list);
+            let client = self.sampled_client(status, if now > 0.0 { FRESH } else { MINUTE });
+            Rejection { words: words.to_owned(), now, minute: whole(all.sum(list, MINUTE)), client }
+        };
+        let mut found: Vec<_> = REJECTIONS.iter().map(one).filter(|one| one.minute > 0).collect();
+        found.sort_by(|one, other| other.now.total_cmp(&one.now).then(other.minute.cmp(&one.minute)));
+        found
+    }
+
+    /// `, all from 192.0.2.7`: by the key with most refusals of the limit.
+    fn suspect_words(&self, limit: &LimitReport) -> String {
+        let keys = self.keys.as_ref().filter(|keys| keys.limit == limit.name);
+        let first = keys.and_then(|keys| Some((keys, keys.keys.iter().max_by_key(|one| one.refused)?)));
+        match first {
+            Some((keys, one)) if one.refused > 0 && one.refused == keys.refused => {
+                format!(", all from {}", key(one.key.as_deref(), &one.id))
+            }
+            Some((keys, one)) if one.refused > 0 => {
+                let part = share(one.refused, keys.refused);
+                format!(", {part} from {}", key(one.key.as_deref(), &one.id))
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// The same by the samples of refusals with this status in the last seconds.
+    fn sampled_client(&self, status: u64, seconds: usize) -> String {
+        let since = self.status.time - seconds as f64;
+        let is_it = |one: &&RefusalReport| one.limit.is_none() && one.status == status && one.time >= since;
+        let mut clients = self.refusals.list.iter().filter(is_it).map(|one| one.client.as_str());
+        match clients.next() {
+            Some(first) if clients.all(|client| client == first) => {
+                let all = if self.refusals.skipped == 0 { "all" } else { "nearly all" };
+                format!(", {all} from {}", plain(first))
+            }
+            _ => String::new(),
+        }
     }
 
     /// Limits that refused requests first; among equals, enforced limits first, since only these affect clients.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::display::{clock, count, key, maybe, moment, plain, share, span};
+use super::display::{clock, count, key, maybe, moment, plain, rate, share, span};
 use super::reports::{BanReport, KeyList, KeyReport, LimitReport, RefusalReport, RouteReport, ServerReport};
 use super::samples::SampleLists;
-use super::snapshot::GatewaySnapshot;
+use super::snapshot::{GatewaySnapshot, REJECTIONS};
 use super::table::{DataTable, KeyTarget, TableCell, TableRow, Tone};
 use crate::labels::labels;
 
@@ -81,7 +81,8 @@ fn limit_row(limit: &LimitReport) -> TableRow {
         waiting => format!("{} (+{} waiting)", count(places.held), count(waiting)),
     });
     let refused_share = minute.refused as f64 / all.max(1) as f64;
-    let policies = format!("{} for each {}", limit.policies.join(", "), limit.key.join(" and "));
+    let failures = limit.failures.as_ref().map(|words| format!(" of {words}")).unwrap_or_default();
+    let policies = format!("{}{failures} for each {}", limit.policies.join(", "), limit.key.join(" and "));
     TableRow {
         id: limit.name.clone(),
         cells: vec![
@@ -346,6 +347,15 @@ fn route_row(route: &RouteReport, lists: Option<&SampleLists>) -> TableRow {
     let lists = lists.unwrap_or(&nothing);
     let minute = |name| lists.sum(name, MINUTE);
     let requests: f64 = ["admitted", "delayed", "refused", "failed"].iter().map(|name| minute(name)).sum();
+    let of_kind = |&(list, _, status): &(&str, &str, u64)| match lists.sum(list, MINUTE) {
+        number if number > 0.0 => Some(format!("{status}: {}", rate(number))),
+        _ => None,
+    };
+    let kinds: Vec<_> = REJECTIONS.iter().filter_map(of_kind).collect();
+    let mut refused = TableCell::rate(minute("refused"), Tone::Refused);
+    if !kinds.is_empty() {
+        refused.text += &format!(" ({})", kinds.join(", "));
+    }
     let hosts = route.hosts.join(", ");
     let conditions = [route.methods.join(", "), hosts, route.path.clone()];
     let conditions: Vec<_> = conditions.into_iter().filter(|part| !part.is_empty()).collect();
@@ -361,7 +371,7 @@ fn route_row(route: &RouteReport, lists: Option<&SampleLists>) -> TableRow {
         cells: vec![
             TableCell::text(plain(&route.name)),
             TableCell::rate(requests, Tone::Plain),
-            TableCell::rate(minute("refused"), Tone::Refused),
+            refused,
             TableCell::rate(minute("failed"), Tone::Refused),
             latency(lists),
             TableCell::text(plain(&conditions.join(" "))),

@@ -326,6 +326,7 @@ struct UpstreamSeen {
 struct RouteSeen {
     answers: Last<Answered>,
     limits: Vec<Last<Decided>>,
+    failures: Vec<Last<Decided>>,
 }
 
 impl Metrics {
@@ -354,7 +355,8 @@ impl Seen {
         draw(&series.unrouted, unrouted, name, &mut news.routes);
         for (route, seen) in series.routes.iter().zip(routes) {
             draw(&route.answers, &mut seen.answers, name, &mut news.routes);
-            for (limit, seen) in route.limits.iter().zip(&mut seen.limits) {
+            let limits = route.limits.iter().zip(&mut seen.limits);
+            for (limit, seen) in limits.chain(route.failures.iter().zip(&mut seen.failures)) {
                 draw(limit, seen, name, &mut news.limits);
             }
         }
@@ -376,10 +378,15 @@ impl Seen {
         let mut routes: HashMap<&str, (&RouteSeries, RouteSeen)> =
             self.series.routes.iter().zip(self.routes).map(|pair| (&*pair.0.answers.name, pair)).collect();
         let routes = series.routes.iter().map(|route| match routes.remove(&*route.answers.name) {
-            None => RouteSeen { answers: None, limits: route.limits.iter().map(|_| None).collect() },
+            None => RouteSeen {
+                answers: None,
+                limits: route.limits.iter().map(|_| None).collect(),
+                failures: route.failures.iter().map(|_| None).collect(),
+            },
             Some((old, seen)) => RouteSeen {
                 answers: seen.answers.filter(|_| old.answers.is_same(&route.answers)),
                 limits: carry(&old.limits, seen.limits, &route.limits),
+                failures: carry(&old.failures, seen.failures, &route.failures),
             },
         });
         let mut upstreams: HashMap<&str, (&UpstreamSeries, UpstreamSeen)> = self

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::counters::RouteCounters;
 use super::exposition::{Exposition, Kind};
 use super::series::Series;
-use super::{AuthResult, ConnectionRejectReason, DecisionLabel, Metrics, ProcessCounts};
+use super::{AuthResult, ConnectionRejectReason, DecisionLabel, Metrics, ProcessCounts, RequestOutcome};
 use super::{limits, process, store, upstreams};
 use crate::counter::{HistogramTotal, RequestTime};
 use crate::limit::units::Timestamp;
@@ -160,7 +160,7 @@ fn bodies(page: &mut Exposition, totals: &BTreeMap<&str, AnswersTotal>) {
 fn decisions(page: &mut Exposition, workers: &[Arc<Series>]) {
     let mut totals: BTreeMap<(&str, &str), [u64; DecisionLabel::ALL.len()]> = BTreeMap::new();
     for route in workers.iter().flat_map(|series| &series.routes) {
-        for limit in &route.limits {
+        for limit in route.limits.iter().chain(&route.failures) {
             if let Some(decisions) = limit.used() {
                 let total = totals.entry((&route.answers.name, &limit.name)).or_default();
                 for (total, label) in total.iter_mut().zip(DecisionLabel::ALL) {
@@ -170,13 +170,36 @@ fn decisions(page: &mut Exposition, workers: &[Arc<Series>]) {
         }
     }
     let name = "tollgate_decisions_total";
-    page.family(name, Kind::Counter, "Decisions of each limit on the requests of a route.");
+    let help =
+        "Decisions of each limit on the requests of a route; refusals of no limit, with an empty `limit`.";
+    page.family(name, Kind::Counter, help);
     for ((route, limit), total) in &totals {
         for (count, label) in total.iter().zip(DecisionLabel::ALL) {
             let labels = [("route", *route), ("limit", *limit), ("decision", label.as_str())];
             page.sample(name, &labels, count);
         }
     }
+    for ((route, decision), count) in &rejections(workers) {
+        page.sample(name, &[("route", *route), ("limit", ""), ("decision", *decision)], count);
+    }
+}
+
+/// By route and decision, the refusals that are of no limit. All of a route, once there is one.
+fn rejections(workers: &[Arc<Series>]) -> BTreeMap<(&str, &'static str), u64> {
+    let mut totals = BTreeMap::new();
+    for series in workers {
+        let routes = series.routes.iter().map(|route| &route.answers);
+        for named in routes.chain([&series.unrouted]) {
+            let Some(answers) = named.used() else { continue };
+            let counts = RequestOutcome::REJECTIONS.map(|kind| (kind.rejection(), answers.fate(kind).get()));
+            if counts.iter().any(|(_, count)| *count > 0) {
+                for (decision, count) in counts {
+                    *totals.entry((&*named.name, decision.unwrap_or_default())).or_default() += count;
+                }
+            }
+        }
+    }
+    totals
 }
 
 fn tier_decisions(page: &mut Exposition, workers: &[Arc<Series>]) {

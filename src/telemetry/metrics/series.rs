@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use super::NO_ROUTE;
 use super::counters::{
     AuthCounters, ConnectionCounters, DecisionCounters, RouteCounters, ServerCounters, SettlementCounters,
     UpstreamCounters,
 };
+use super::{DecisionLabel, LimitVerdict, NO_ROUTE, WorkerMetrics};
 use crate::plan::{Limit, Plan, Route, Upstream};
+use crate::route::RouteIndex;
 
 /// A worker's series; each list is in the order of the plan's.
 #[derive(Debug, Default)]
@@ -30,6 +31,8 @@ pub(super) struct RouteSeries {
     pub(super) answers: Named<RouteCounters>,
     /// In the order of the route's limits.
     pub(super) limits: Vec<Named<DecisionCounters>>,
+    /// The limits on wrong credentials of the route's auths, each once.
+    pub(super) failures: Vec<Named<DecisionCounters>>,
 }
 
 /// The series of a limit's tiers.
@@ -62,7 +65,8 @@ impl Series {
             self.routes.iter().map(|route| (&*route.answers.name, route)).collect();
         let mut series_of = |route: &Route| {
             let limits = route.limits.iter().map(|used| Arc::clone(&plan.limit(used.limit).name));
-            RouteSeries::new(Arc::clone(&route.name), limits, routes.remove(&*route.name))
+            let failures = plan.failure_limits(route).map(|limit| Arc::clone(&plan.limit(limit).name));
+            RouteSeries::new(Arc::clone(&route.name), limits, failures, routes.remove(&*route.name))
         };
         let mut upstreams: HashMap<&str, &UpstreamSeries> =
             self.upstreams.iter().map(|upstream| (&*upstream.exchanges.name, upstream)).collect();
@@ -99,10 +103,22 @@ impl Series {
 }
 
 impl RouteSeries {
-    fn new(name: Arc<str>, limits: impl Iterator<Item = Arc<str>>, last: Option<&Self>) -> Self {
+    fn new(
+        name: Arc<str>,
+        limits: impl Iterator<Item = Arc<str>>,
+        failures: impl Iterator<Item = Arc<str>>,
+        last: Option<&Self>,
+    ) -> Self {
         let cells = last.map(|last| Arc::clone(&last.answers.cells)).unwrap_or_default();
-        let last = last.map(|last| last.limits.as_slice()).unwrap_or_default();
-        Self { answers: Named { name, cells }, limits: Named::after(last, limits) }
+        let [last_limits, last_failures] = match last {
+            Some(last) => [last.limits.as_slice(), last.failures.as_slice()],
+            None => [&[][..]; 2],
+        };
+        Self {
+            answers: Named { name, cells },
+            limits: Named::after(last_limits, limits),
+            failures: Named::after(last_failures, failures),
+        }
     }
 }
 
@@ -115,6 +131,29 @@ impl UpstreamSeries {
             exchanges: Named { name: Arc::clone(&upstream.name), cells },
             servers: Named::after(last, servers),
         }
+    }
+}
+
+impl WorkerMetrics {
+    /// Counts the decision of a limit on wrong credentials.
+    #[cold]
+    pub fn failure_decision(&self, route: RouteIndex, limit: &Limit, decision: DecisionLabel) {
+        if let Some(counters) = self.failures(route, limit) {
+            counters.of(decision).add(1);
+        }
+    }
+
+    /// Counts the verdict of a limit on wrong credentials where the store could not be asked.
+    #[cold]
+    pub fn failure_decided_locally(&self, route: RouteIndex, limit: &Limit, verdict: LimitVerdict) {
+        if let Some(counters) = self.failures(route, limit) {
+            counters.unasked(verdict).add(1);
+        }
+    }
+
+    fn failures(&self, route: RouteIndex, limit: &Limit) -> Option<&DecisionCounters> {
+        let route = self.series.routes.get(route.0)?;
+        route.failures.iter().find(|named| *named.name == *limit.name).map(Named::cells)
     }
 }
 

@@ -50,6 +50,8 @@ macro_rules! page {
 
 page![
     the_night_story,
+    an_attack_with_wrong_keys_is_the_headline,
+    refusals_of_no_limit_are_no_failures,
     an_outage_is_the_headline,
     a_server_is_drained_and_undrained,
     what_clients_send_is_text,

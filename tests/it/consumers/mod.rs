@@ -7,6 +7,7 @@ mod keys;
 mod networks;
 mod secrets;
 mod story;
+mod views;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

@@ -167,7 +167,11 @@ fn a_denied_client_is_refused_before_anything_else_and_charged_nothing() {
         get_with(gateway.addr(), "/tls", admitted).expect(308);
     }
     let zero = |name: &str, labels: &[&str]| assert!(gateway.metric(name, labels) < 0.5, "{name} {labels:?}");
-    zero("tollgate_decisions_total", &[]);
+    for limit in ["limit=\"all\"", "limit=\"wrong\""] {
+        zero("tollgate_decisions_total", &[limit]);
+    }
+    let forbidden = gateway.metric("tollgate_decisions_total", &["limit=\"\"", "decision=\"forbidden\""]);
+    assert!((forbidden - 15.0).abs() < 0.5, "{forbidden}");
     zero("tollgate_auth_total", &[]);
     assert_eq!(backend.count(), 0);
     let status = |fields: &str| get_with(gateway.addr(), "/", &format!("{admitted}{fields}")).status;

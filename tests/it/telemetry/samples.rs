@@ -82,9 +82,9 @@ fn a_second_is_what_was_counted_in_it() {
     }
     assert_eq!((world.samples.seq(), world.samples.time()), (6, START + 4));
     for (second, column) in (0..).zip(world.samples.since(Some(1))) {
-        assert_eq!(column.all.fates, [2 * second, 0, 1, 0]);
+        assert_eq!(column.all.fates, [2 * second, 0, 1, 0, 0, 0, 0]);
         let (route, limit, upstream) = (&column.routes()[0], &column.limits()[0], &column.upstreams()[0]);
-        assert_eq!((&*route.0, route.1.fates), ("a", [2 * second, 0, 1, 0]));
+        assert_eq!((&*route.0, route.1.fates), ("a", [2 * second, 0, 1, 0, 0, 0, 0]));
         assert_eq!((&*limit.0, limit.1.words), ("few", [2 * second, 0, 1, 0]));
         let told = (upstream.1.answers, upstream.1.failed, upstream.1.up);
         assert_eq!((&*upstream.0, told), ("api", (2 * second + 1, 3, 2)));
