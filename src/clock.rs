@@ -19,7 +19,7 @@ const MIN_STEP: i64 = 1_000;
 /// How often the clocks are read again where the process was interrupted between readings.
 const READINGS: usize = 5;
 /// The least that the machine is suspended for, in µs: shorter differences come from the readings.
-const MIN_SUSPEND: u64 = 10_000;
+const MIN_SUSPEND: u64 = 100_000;
 
 /// A source of [`Timestamp`]s and of [`WallTime`].
 #[derive(Debug)]
@@ -32,8 +32,8 @@ pub enum Clock {
         at_start: Timestamp,
         /// How long the machine was suspended since then, in µs: the monotonic clock stands meanwhile.
         suspended: AtomicU64,
-        /// The time that the machine had been suspended at start.
-        suspended_before: Micros,
+        /// How long the machine had been up at start, suspends included.
+        up_at_start: Micros,
     },
     /// A clock that tests set by hand: both times are the same.
     Manual(AtomicU64),
@@ -47,7 +47,7 @@ impl Clock {
             at_start: Timestamp(system_time().0),
             started: Instant::now(),
             suspended: AtomicU64::new(0),
-            suspended_before: suspended(),
+            up_at_start: uptime().unwrap_or_default(),
         }
     }
 
@@ -91,10 +91,13 @@ impl Clock {
     /// Counts the time that the machine was suspended, and notes in `wall_clock` where the wall clock stands now. Returns
     /// by how many µs it was stepped, if it was.
     pub fn follow(&self, wall_clock: &SystemWallClock) -> Option<i64> {
-        let Self::System { suspended: counted, suspended_before, .. } = self else { return None };
-        let all = suspended().0.saturating_sub(suspended_before.0);
-        if all >= counted.load(Ordering::Relaxed) + MIN_SUSPEND {
-            counted.store(all, Ordering::Relaxed);
+        let Self::System { started, suspended, up_at_start, .. } = self else { return None };
+        if let Some(up) = uptime() {
+            let awake = micros(started.elapsed());
+            let all = up.0.saturating_sub(up_at_start.0).saturating_sub(awake.0);
+            if all >= suspended.load(Ordering::Relaxed) + MIN_SUSPEND {
+                suspended.store(all, Ordering::Relaxed);
+            }
         }
         let (at, offset) = self.offset();
         let step = offset - wall_clock.offset();
@@ -129,15 +132,13 @@ fn system_time() -> WallTime {
     WallTime(micros(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()).0)
 }
 
-/// How long the machine has been suspended since it started: CLOCK_BOOTTIME, which runs meanwhile, less CLOCK_MONOTONIC.
-fn suspended() -> Micros {
-    let read = |id| micros(Duration::try_from(clock_gettime(id)).unwrap_or_default());
-    let apart = |_| {
-        let (monotonic, boot) = (read(ClockId::Monotonic), read(ClockId::Boottime));
-        boot.0.saturating_sub(monotonic.0)
-    };
-    // An interruption between the readings makes them differ more.
-    Micros((0..READINGS).map(apart).min().unwrap_or(0))
+/// How long the machine has been up, by CLOCK_BOOTTIME, which runs while it is suspended; in hundredths of a second. `None`:
+/// the system does not tell.
+fn uptime() -> Option<Micros> {
+    let text = std::fs::read_to_string("/proc/uptime").ok()?;
+    let (seconds, hundredths) = text.split_whitespace().next()?.split_once('.')?;
+    let whole = seconds.parse::<u64>().ok()?.checked_mul(100)?.checked_add(hundredths.parse().ok()?)?;
+    Some(Micros(whole.checked_mul(10_000)?))
 }
 
 /// The kernel's monotonic clock, as service managers compare it: since the machine's start.

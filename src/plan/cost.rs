@@ -233,16 +233,16 @@ impl SettledCost {
         let mut text = self.sources().join(" + ");
         match &self.settle {
             // Writing to a string cannot fail.
-            Settle::Values { scale, ends, .. } => {
-                _ = write!(text, "{scale}");
-                if !ends.more().is_empty() {
-                    _ = write!(text, ", or at {}", ends.more().join(", "));
-                }
-            }
+            Settle::Values { scale, .. } => _ = write!(text, "{scale}"),
             Settle::Status(costs) => _ = write!(text, " ({costs})"),
         }
         if let Some(missing) = self.missing.filter(|missing| self.reserve != Reserve::Fixed(*missing)) {
             _ = write!(text, ", or {missing} where it is missing");
+        }
+        if let Settle::Values { ends, .. } = &self.settle
+            && !ends.more().is_empty()
+        {
+            _ = write!(text, "; a stream also ends at `{}`", ends.more().join("`, `"));
         }
         text
     }

@@ -116,7 +116,7 @@ def is_shown(error, response):
     """The library shows the text of the refusal, and would not ask again by itself."""
     wait = response.headers["retry-after"]
     words = f"Too few tokens are left; try again in {wait} s."
-    assert "Error code: 429 - {" in str(error) and words in str(error), str(error)
+    assert str(error).startswith("Error code: 429 - ") and words in str(error), str(error)
     assert response.headers["x-should-retry"] == "false"
 
 
