@@ -105,24 +105,26 @@ pub(super) fn run(file: &Path, arguments: &ReplayArguments) -> ExitCode {
         replay.request(request, &mut watch);
     }
     replay.finish(&mut watch);
-    match replay.unknown_consumers() {
-        0 => {}
-        count => notes.push(format!(
-            "{} requests count as anonymous: no `[auth]` has a consumer of the name in the log",
-            Grouped(count)
-        )),
-    }
-    match replay.wrong_keys() {
-        0 => {}
-        count => notes.push(format!(
-            "{} requests get 401: no consumer of their route has the key in the log",
-            Grouped(count)
-        )),
-    }
+    notes.extend(notes_on_consumers(&replay));
     let summary = logs::summary(&reader, &options, notes);
     drop(reader);
     let peaks = peaks.map(|peaks| limit_peaks(&plan, peaks)).unwrap_or_default();
     conclude(arguments, &replay, &summary, &peaks)
+}
+
+/// What the consumers in the log have come to.
+fn notes_on_consumers(replay: &Replay<'_>) -> impl Iterator<Item = String> + use<> {
+    let notes = [
+        (
+            replay.unknown_consumers(),
+            "requests count as anonymous: no `[auth]` has a consumer of the name in the log",
+        ),
+        (replay.wrong_keys(), "requests get 401: no consumer of their route has the key in the log"),
+    ];
+    notes
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, note)| format!("{} {note}", Grouped(count)))
 }
 
 /// The plan of the file, and that of the file that it is compared with.

@@ -98,7 +98,7 @@ impl ConfigValue<'_> {
         if !self.is_text() {
             let seconds = self.whole_text().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
             let seconds =
-                seconds.filter(|text| text.trim_matches('0') != "" && text.len() <= 9).unwrap_or("10");
+                seconds.filter(|text| !text.trim_matches('0').is_empty() && text.len() <= 9).unwrap_or("10");
             return self.mismatch("a duration", format!("write it in quotes, with a unit: `\"{seconds}s\"`"));
         }
         self.text()?.parse("a duration", duration)

@@ -50,36 +50,59 @@ impl Separated {
     fn of(keys: &[KeySummary], judged: usize) -> Self {
         let is_named = |key: &KeySummary| key.is_denied && u64::from(key.units) >= MIN_NAMED;
         let denied = keys.iter().filter(|key| is_named(key)).count();
-        let is_apart = |key: &KeySummary| denied <= keys.len() / 2 && is_named(key);
-        let rest: Vec<usize> = (0..keys.len()).filter(|at| !keys.get(*at).is_some_and(is_apart)).collect();
-        let others: Vec<KeySummary> = rest.iter().filter_map(|at| keys.get(*at)).copied().collect();
-        let (mut separation, shared) = shared_address::separate(&others, judged);
-        let has_steady = steady::add_outliers(&others, judged, &mut separation);
-        let crowd = if separation.gaps.is_empty() { outliers::crowd(&others, judged) } else { None };
+        if denied == 0 || denied > keys.len() / 2 {
+            return Self::by_peaks(keys, judged);
+        }
+        let (apart, rest): (Vec<usize>, Vec<usize>) =
+            (0..keys.len()).partition(|at| keys.get(*at).is_some_and(is_named));
+        let of = |indices: &[usize]| -> Vec<KeySummary> {
+            indices.iter().filter_map(|at| keys.get(*at)).copied().collect()
+        };
+        let (others, denied) = (of(&rest), of(&apart));
+        let found = Self::by_peaks(&others, judged);
         let of_all = |indices: Vec<usize>| -> Vec<usize> {
             indices.into_iter().filter_map(|at| rest.get(at).copied()).collect()
         };
+        let flagged = others.iter().zip(&found.is_outlier).filter(|(_, is_outlier)| !**is_outlier);
+        let ordinary: Vec<_> = flagged.map(|(key, _)| *key).collect();
+        let peaks = OrdinaryPeaks::new(&ordinary, 1.0);
+        let is_beyond = |key: &KeySummary| {
+            let (window, ratio) = peaks.ratio(key, judged);
+            key.peak(window) >= MIN_PEAK && ratio >= MIN_RATIO
+        };
+        let beyond: Vec<_> = denied.iter().map(|key| !ordinary.is_empty() && is_beyond(key)).collect();
         let mut is_outlier = vec![false; keys.len()];
-        let mut ordinary = Vec::new();
-        for ((at, key), found) in rest.iter().zip(&others).zip(&separation.is_outlier) {
-            is_outlier.get_mut(*at).into_iter().for_each(|flag| *flag = *found);
-            ordinary.extend((!found).then_some(*key));
+        let flags = rest.iter().zip(&found.is_outlier).chain(apart.iter().zip(&beyond));
+        for (at, flag) in flags {
+            is_outlier.get_mut(*at).into_iter().for_each(|own| *own = *flag);
         }
-        if denied > 0 && !ordinary.is_empty() {
-            let peaks = OrdinaryPeaks::new(&ordinary, 1.0);
-            for (key, flag) in keys.iter().zip(&mut is_outlier).filter(|(key, _)| is_apart(key)) {
-                let (window, ratio) = peaks.ratio(key, judged);
-                *flag = key.peak(window) >= MIN_PEAK && ratio >= MIN_RATIO;
-            }
-        }
+        let denied: Vec<_> =
+            denied.iter().zip(&beyond).filter(|(_, is_beyond)| **is_beyond).map(|(key, _)| *key).collect();
         Self {
             is_outlier,
-            gaps: separation.gaps,
-            shared: of_all(shared),
-            has_steady,
-            crowd: crowd.map(|(gap, keys)| (gap, of_all(keys))),
+            gaps: gap_below(&denied, &peaks, judged).into_iter().chain(found.gaps).collect(),
+            shared: of_all(found.shared),
+            has_steady: found.has_steady,
+            crowd: found.crowd.map(|(gap, keys)| (gap, of_all(keys))),
         }
     }
+
+    fn by_peaks(keys: &[KeySummary], judged: usize) -> Self {
+        let (mut separation, shared) = shared_address::separate(keys, judged);
+        let has_steady = steady::add_outliers(keys, judged, &mut separation);
+        let crowd = if separation.gaps.is_empty() { outliers::crowd(keys, judged) } else { None };
+        Self { is_outlier: separation.is_outlier, gaps: separation.gaps, shared, has_steady, crowd }
+    }
+}
+
+/// The window in which all of these keys are furthest above ordinary ones, if they are in any.
+fn gap_below(keys: &[KeySummary], ordinary: &OrdinaryPeaks, judged: usize) -> Option<Gap> {
+    let gaps = (0..judged).filter_map(|window| {
+        let above = keys.iter().map(|key| key.peak(window)).min()?;
+        Some(Gap { window, below: ordinary.max(window), above, keys: keys.len() })
+    });
+    let gaps = gaps.filter(|gap| gap.above >= MIN_PEAK && gap.ratio() >= MIN_RATIO);
+    gaps.max_by(|one, other| one.ratio().total_cmp(&other.ratio()))
 }
 
 impl GroupStudy {

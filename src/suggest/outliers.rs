@@ -200,8 +200,8 @@ mod tests {
 
     #[test]
     fn a_crowd_is_more_than_a_tenth_and_at_most_half() {
-        let crowd = |above: usize| {
-            let peaks = (0..200).map(|at| if at < above { 1_000 } else { 10 + at as u32 % 7 });
+        let crowd = |above: u32| {
+            let peaks = (0..200_u32).map(|at| if at < above { 1_000 } else { 10 + at % 7 });
             let keys: Vec<_> = peaks
                 .map(|peak| KeySummary { key: 0, units: 0, is_denied: false, peaks: [peak; WINDOW_COUNT] })
                 .collect();

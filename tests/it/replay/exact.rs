@@ -1,13 +1,14 @@
 //! A log of the gateway, replayed with the same file, gives the same decisions.
 
-use std::io::Write as _;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::harness::Gateway;
 use crate::harness::replayed::{numbers, replay};
+use crate::harness::{Gateway, eventually};
 
 /// Every algorithm, several keys, costs from the request, tiers, bans, shadow limits, several limits and rates on a route.
 /// Each limit refuses and admits many times, whether the machine serves a thousand requests a second or fifty thousand.
@@ -191,14 +192,31 @@ fn batch(number: u32, settles: bool) -> String {
     text
 }
 
-fn send(address: SocketAddr, batches: impl Iterator<Item = u32>, settles: bool) {
-    for number in batches {
-        let mut stream = TcpStream::connect(address).unwrap();
-        let mut reader = stream.try_clone().unwrap();
-        let writer =
-            std::thread::spawn(move || stream.write_all(batch(number, settles).as_bytes()).map(|()| stream));
-        std::io::copy(&mut reader, &mut std::io::sink()).unwrap();
-        writer.join().unwrap().unwrap();
+fn send(address: SocketAddr, number: u32, settles: bool) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let mut reader = stream.try_clone().unwrap();
+    let writer =
+        std::thread::spawn(move || stream.write_all(batch(number, settles).as_bytes()).map(|()| stream));
+    std::io::copy(&mut reader, &mut std::io::sink()).unwrap();
+    writer.join().unwrap().unwrap();
+}
+
+/// The log, as far as it was read.
+struct Log {
+    file: File,
+    lines: usize,
+}
+
+impl Log {
+    /// Waits until it has this many lines. The gateway drops lines if its log is far behind, as on a busy machine.
+    fn wait_for(&mut self, lines: usize) {
+        let mut text = Vec::new();
+        eventually("the log to be written", || {
+            text.clear();
+            self.file.read_to_end(&mut text).expect("it can be read");
+            self.lines += memchr::memchr_iter(b'\n', &text).count();
+            (self.lines >= lines).then_some(())
+        });
     }
 }
 
@@ -213,13 +231,15 @@ fn record(workers: u32, batches: u32, settles: bool) -> (Value, String) {
     std::fs::write(folder.path().join("gateway.toml"), &toml).unwrap();
     let mut gateway = Gateway::start(&toml);
     let address = gateway.addr();
-    std::thread::scope(|scope| {
-        for connection in 0..CONNECTIONS {
-            let batches = (0..batches).map(move |batch| batch * CONNECTIONS + connection);
-            scope.spawn(move || send(address, batches, settles));
-        }
-    });
-    // The log is whole when the gateway has ended.
+    let mut log = Log { file: File::open(folder.path().join("access.log")).unwrap(), lines: 0 };
+    for batch in 0..batches {
+        std::thread::scope(|scope| {
+            for connection in 0..CONNECTIONS {
+                scope.spawn(move || send(address, batch * CONNECTIONS + connection, settles));
+            }
+        });
+        log.wait_for(((batch + 1) * CONNECTIONS * BATCH) as usize);
+    }
     gateway.signal(Signal::TERM);
     assert!(gateway.wait_for_exit().success());
     let log = std::fs::read_to_string(folder.path().join("access.log")).unwrap();
