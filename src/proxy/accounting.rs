@@ -130,12 +130,7 @@ impl RequestContext {
         self.plan.metrics.auth(failure.auth, result);
         let Some((refusal, tightest)) = refusal else { return };
         self.sample_refused_credential(routed, failure, refusal, tightest);
-        self.fate = RequestOutcome::Refused;
-        self.note(tightest);
-        if let (Some(record), None) = (&mut self.record, tightest) {
-            (*refusal.limit.name).clone_into(&mut record.limit);
-            record.decision = Some(DecisionLabel::Limited);
-        }
+        self.note_refusal(refusal, tightest);
     }
 
     /// The limit on wrong credentials has ruled.
@@ -152,7 +147,7 @@ impl RequestContext {
             }
             let refused = match label {
                 DecisionLabel::Allowed | DecisionLabel::Delayed => false,
-                DecisionLabel::Limited | DecisionLabel::ShadowLimited => true,
+                DecisionLabel::Limited | DecisionLabel::Banned | DecisionLabel::ShadowLimited => true,
                 DecisionLabel::Exempt => continue,
                 DecisionLabel::StoreError => {
                     let Some(verdict) = unasked_word(used, outcome, ruling.admits()) else { continue };
@@ -265,7 +260,7 @@ impl RequestContext {
             self.count_tier(request, index, used, label);
             let refused = match label {
                 DecisionLabel::Allowed | DecisionLabel::Delayed => false,
-                DecisionLabel::Limited => true,
+                DecisionLabel::Limited | DecisionLabel::Banned => true,
                 DecisionLabel::ShadowLimited => {
                     self.note_shadow(used.limit);
                     true
@@ -351,12 +346,7 @@ impl RequestContext {
         refusal: &Refusal<'_>,
         tightest: Option<&BindingLimit<'_>>,
     ) {
-        self.fate = RequestOutcome::Refused;
-        self.note(tightest);
-        if let (Some(record), None) = (&mut self.record, tightest) {
-            (*refusal.limit.name).clone_into(&mut record.limit);
-            record.decision = Some(DecisionLabel::Limited);
-        }
+        self.note_refusal(refusal, tightest);
         // Otherwise there is no key.
         if !matches!(
             refusal.why,
@@ -365,6 +355,20 @@ impl RequestContext {
             self.note_key(routed, tightest.map_or(refusal.limit, |tightest| tightest.limit));
         }
         self.sample_refusal(routed, refusal, tightest);
+    }
+
+    /// Notes the outcome, and the refusing limit for the access log.
+    fn note_refusal(&mut self, refusal: &Refusal<'_>, tightest: Option<&BindingLimit<'_>>) {
+        self.fate = RequestOutcome::Refused;
+        self.note(tightest);
+        let Some(record) = &mut self.record else { return };
+        if tightest.is_none() {
+            (*refusal.limit.name).clone_into(&mut record.limit);
+            record.decision = Some(DecisionLabel::Limited);
+        }
+        if matches!(refusal.why, RefusalCause::Banned { .. }) {
+            record.decision = Some(DecisionLabel::Banned);
+        }
     }
 
     /// Notes the binding limit for the access log.

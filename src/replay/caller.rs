@@ -188,7 +188,8 @@ impl<'p> ConsumerNames<'p> {
             return Some((fault, counted.map(|(index, _)| AuthIndex(index))));
         }
         // Refused with 429 by the limit of wrong credentials.
-        if own.decision != DecisionLabel::Limited.as_str() {
+        let refusals = [DecisionLabel::Limited, DecisionLabel::Banned].map(DecisionLabel::as_str);
+        if !refusals.contains(&own.decision.as_str()) {
             return None;
         }
         let limit = self.plan.limit_named(&own.limit)?;

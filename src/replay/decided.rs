@@ -95,7 +95,9 @@ impl<'p> LoggedLabel<'p> {
     /// The label of what the limits of a phase rule.
     fn of_ruling(ruling: &Ruling<'p>) -> Option<Self> {
         match ruling {
-            Ruling::Banned { ban, .. } => Some(Self::of(&ban.tightest)),
+            Ruling::Banned { ban, .. } => {
+                Some(Self { decision: DecisionLabel::Banned, ..Self::of(&ban.tightest) })
+            }
             Ruling::Unkeyed(refusal) => {
                 let decision = DecisionLabel::Limited;
                 Some(Self { limit: &refusal.limit.name, decision, remaining: None, cost: None })
@@ -237,7 +239,11 @@ impl OwnDecisions {
             None => ("", "", None),
         };
         let is_same_number = own.remaining.is_none() || own.remaining == remaining;
-        if (own.limit.as_str(), own.decision.as_str()) == (limit, decision) && is_same_number {
+        // Earlier versions logged a refusal by a ban as one by the limit.
+        let is_same_decision = own.decision == decision
+            || (own.decision.as_str(), decision)
+                == (DecisionLabel::Limited.as_str(), DecisionLabel::Banned.as_str());
+        if own.limit == limit && is_same_decision && is_same_number {
             self.same += 1;
             return;
         }

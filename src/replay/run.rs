@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::caller::LoggedConsumers;
-use super::decided::{ReplaySink, ReplayVerdict, ReplayedRequest};
+use super::decided::{LimitResult, ReplaySink, ReplayVerdict, ReplayedRequest};
 use super::statistics::ReplayStatistics;
 use super::virtual_gateway::VirtualGateway;
 use crate::log_reader::request::LoggedRequest;
@@ -210,7 +210,10 @@ impl ReplaySink for Recorder<'_> {
         self.statistics.decided(request, replayed, key);
         if self.compared {
             let refused = replayed.verdict == ReplayVerdict::Refused;
-            let by = || replayed.limits.iter().find(|result| result.label == DecisionLabel::Limited);
+            let refuses = |result: &&LimitResult| {
+                matches!(result.label, DecisionLabel::Limited | DecisionLabel::Banned)
+            };
+            let by = || replayed.limits.iter().find(refuses);
             let limit = refused.then(|| by().map_or(LimitIndex(usize::MAX), |result| result.limit));
             self.decided.push((replayed.number, limit));
         }

@@ -116,7 +116,7 @@ impl<'p> ReplayStatistics<'p> {
                 limit.delay_max = limit.delay_max.max(result.delay);
                 false
             }
-            DecisionLabel::Limited | DecisionLabel::ShadowLimited => true,
+            DecisionLabel::Limited | DecisionLabel::Banned | DecisionLabel::ShadowLimited => true,
         };
         limit.requests += 1;
         limit.refused += u64::from(refuses);

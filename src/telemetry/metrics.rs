@@ -85,6 +85,8 @@ labels! {
         Delayed = "delayed",
         /// This limit refused the request.
         Limited = "limited",
+        /// A ban of this limit refused the request.
+        Banned = "banned",
         /// A shadow limit would have refused it.
         ShadowLimited = "shadow_limited",
         /// An exemption held.
@@ -454,15 +456,16 @@ impl DecisionLabel {
         known: Known<'c>,
     ) -> impl Iterator<Item = (usize, &'c LimitCheck<'p>, Self)> {
         let banned = match ruling {
-            Ruling::Banned { ban, begun: false } => Some(ban.index),
+            Ruling::Banned { ban, begun } => Some((ban.index, *begun)),
             _ => None,
         };
         let admitted = ruling.admits();
         let label = move |place: usize, used: &LimitCheck<'p>| match (banned, used.applicability) {
-            (Some(_), Applicability::Exempt) => Some(Self::Exempt),
-            (Some(banned), _) => (place == banned).then_some(Self::Limited),
-            (None, _) if charges.is_banned_in_shadow(used, known) => Some(Self::ShadowLimited),
-            (None, _) => Self::of_check(used, outcome, admitted),
+            (Some((banned, _)), _) if place == banned => Some(Self::Banned),
+            (Some((_, false)), Applicability::Exempt) => Some(Self::Exempt),
+            (Some((_, false)), _) => None,
+            _ if charges.is_banned_in_shadow(used, known) => Some(Self::ShadowLimited),
+            _ => Self::of_check(used, outcome, admitted),
         };
         let checks = charges.checks.iter().enumerate();
         checks.filter_map(move |(place, used)| Some((place, used, label(place, used)?)))

@@ -202,6 +202,7 @@ impl Total for Decided {
             DecisionLabel::ShadowLimited,
         ];
         let mut words = labels.map(|label| cells.of(label).get());
+        words[LimitVerdict::Refused as usize] += cells.of(DecisionLabel::Banned).get();
         add(&mut words, &LimitVerdict::ALL.map(|word| cells.unasked(word).get()));
         Self { words }
     }

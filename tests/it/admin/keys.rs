@@ -137,12 +137,12 @@ fn a_ban_refuses_everywhere_and_ends() {
     // Nothing was charged.
     assert_eq!(good(&gateway, "GET limits/one/keys/a", "")["policies"][0]["remaining"], 100);
     assert_eq!(good(&gateway, "GET limits/watched/keys/a", "")["policies"][0]["remaining"], 2);
-    let limited = gateway.metric("tollgate_decisions_total", &["limit=\"watched\"", "decision=\"limited\""]);
-    assert!((limited - 6.0).abs() < 0.1, "{limited}");
+    let banned = gateway.metric("tollgate_decisions_total", &["limit=\"watched\"", "decision=\"banned\""]);
+    assert!((banned - 6.0).abs() < 0.1, "{banned}");
     let log = gateway.access_log(6);
     assert_eq!(
         (&log[0]["limit"], &log[0]["decision"], &log[0]["error"]),
-        (&json!("watched"), &json!("limited"), &Value::Null)
+        (&json!("watched"), &json!("banned"), &Value::Null)
     );
 
     // A reset leaves it, another replaces it, and the rest of that one is told.

@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use super::{Met, TWO, ask, bans, is_ban, meet, start};
-use crate::harness::api::{api, good};
-use crate::harness::{Load, eventually};
+use crate::harness::api::{api, good, samples_with, sum};
+use crate::harness::replayed::replay;
+use crate::harness::{Gateway, Load, eventually};
 
 /// Refuses this client this number of times by the limit, of which it has used all.
 #[track_caller]
-fn refuse(gateway: &crate::harness::Gateway, client: &str, times: usize) {
+fn refuse(gateway: &Gateway, client: &str, times: usize) {
     for number in 0..times {
         assert_eq!(meet(gateway, client), Met::Refused, "refusal {number}");
     }
@@ -28,6 +29,44 @@ fn a_ban_begins_with_exactly_the_refusal_that_the_file_names() {
     assert_eq!(key["verdict"], "banned", "{key}");
     assert!(key["ban_cause"].as_str().is_some_and(|cause| cause.contains("5 refusals")), "{key}");
     assert_eq!([meet(&gateway, "b"), meet(&gateway, "b")], [Met::Admitted; 2], "each key counts for itself");
+}
+
+/// The refusal that begins a ban says that the client is banned, and counts as one by the ban.
+#[test]
+fn a_refusal_by_a_ban_is_told_as_one_in_the_log_in_metrics_and_by_replay() {
+    let toml = format!(
+        "[upstreams]\napi = \"builtin:echo\"\n[admin]\nlisten = \"127.0.0.1:0\"\n[[routes]]\nname = \"all\"\npath = \"/*\"\n\
+         upstream = \"api\"\nlimits = [\"x\"]\n[limits.x]\nkey = \"ip\"\n{TWO}\n\
+         ban = {{ after = 3, within = \"10min\", for = \"1h\" }}\n"
+    );
+    let mut gateway = Gateway::start(&toml);
+    (0..8).for_each(|_| drop(gateway.get("/")));
+    let lines = gateway.access_log(8);
+    let decisions: Vec<_> = lines.iter().map(|line| line["decision"].as_str().expect("one")).collect();
+    let expected = ["allowed", "allowed", "limited", "limited", "banned", "banned", "banned", "banned"];
+    assert_eq!(decisions, expected);
+    assert!(lines.iter().all(|line| line["limit"] == "x" && line["error"].is_null()), "{lines:?}");
+    let count = |decision: &str| {
+        let labels = ["limit=\"x\"", &format!("decision=\"{decision}\"")];
+        gateway.metric("tollgate_decisions_total", &labels)
+    };
+    assert_eq!(["allowed", "limited", "banned"].map(count), [2.0, 2.0, 4.0]);
+    let samples = samples_with(&gateway, 8);
+    assert_eq!((sum(&samples["all"]["refused"]), sum(&samples["limits"]["x"]["refused"])), (6, 6));
+    assert_eq!(api(&gateway, "limits")["limits"][0]["minute"]["refused"], 6);
+    gateway.signal(rustix::process::Signal::TERM);
+    assert!(gateway.wait_for_exit().success());
+    let log = gateway.stdout_lines().join("\n");
+    // Logs of earlier versions say `limited`.
+    for log in [log.replace("\"banned\"", "\"limited\""), log] {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("access.log"), log).expect("it can be written");
+        std::fs::write(folder.path().join("gateway.toml"), &toml).expect("it can be written");
+        let replayed = replay(folder.path(), &[]);
+        let own = &replayed["log_decisions"];
+        assert_eq!((&own["same"], &own["different"]), (&8.into(), &0.into()), "{replayed:#}");
+        assert_eq!(replayed["refused"], 6);
+    }
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn a_banned_address_meets_its_ban_whatever_its_credential_is() {
             assert!(response.banned_for().is_some(), "{path} {fields}: {}", response.text());
         }
     }
-    let refused = gateway.metric("tollgate_decisions_total", &["limit=\"address\"", "decision=\"limited\""]);
+    let refused = gateway.metric("tollgate_decisions_total", &["limit=\"address\"", "decision=\"banned\""]);
     assert!((refused - 10.0).abs() < 0.5, "{refused}");
     good(&gateway, "DELETE limits/address/keys/127.0.0.1/ban", "");
     // No password was checked meanwhile: one failure of two was counted.

@@ -325,10 +325,10 @@ fn agrees_with_log(explained: &Value, line: &Value) -> bool {
     let binding = limits.iter().find(|limit| limit["name"] == line["limit"]);
     match (verdict, binding) {
         ("refused", _) if line["error"] == "repeated_key" => true,
-        ("refused" | "banned", _) => {
-            let is_it = line["limit"] == explained["limit"] || may_ban(explained, line["limit"].as_str());
-            is_it && line["decision"] == "limited"
-        }
+        ("banned", _) => line["limit"] == explained["limit"] && line["decision"] == "banned",
+        // The refusal may begin a ban.
+        ("refused", _) if line["decision"] == "banned" => may_ban(explained, line["limit"].as_str()),
+        ("refused", _) => line["limit"] == explained["limit"] && line["decision"] == "limited",
         ("admitted" | "delayed", Some(binding)) => {
             let cost = binding["cost"].as_u64().expect("a cost");
             let mut policies = binding["policies"].as_array().expect("policies").iter();
@@ -389,7 +389,8 @@ fn compare(seed: u32) {
     let replayed = replay(folder.path(), &[("TOKEN_SECRET", SECRET)]);
     let decisions = &replayed["log_decisions"];
     assert_eq!(decisions["different"], 0, "{decisions:#}\n{toml}");
-    let refused = lines.iter().filter(|line| line["decision"] == "limited").count();
+    let is_refused = |line: &&Value| line["decision"] == "limited" || line["decision"] == "banned";
+    let refused = lines.iter().filter(is_refused).count();
     assert_eq!(replayed["refused"], refused, "{toml}");
     assert!(refused > REQUESTS / 50, "the limits are tried: {refused}\n{toml}");
 }
