@@ -36,7 +36,9 @@ impl Drop for RequestContext {
         self.worker.last_answer.set(now);
         let duration = now.since(self.started);
         let fate = self.fate();
-        self.plan.metrics.request(self.route, self.status, duration, self.delay);
+        let passed = matches!(fate, RequestOutcome::Admitted | RequestOutcome::Delayed);
+        let admitted = passed || self.admitted;
+        self.plan.metrics.request(self.route, self.status, duration, self.delay, admitted);
         self.plan.metrics.bodies(self.route, self.received, self.sent);
         self.plan.metrics.outcome(self.route, fate);
         if !matches!(fate, RequestOutcome::Admitted | RequestOutcome::Delayed) {

@@ -48,6 +48,8 @@ pub(crate) struct RequestContext {
     pub(crate) error: Option<&'static str>,
     /// The limits' decision on the request.
     pub(crate) fate: RequestOutcome,
+    /// All limits have admitted the request, and any delay is over.
+    pub(crate) admitted: bool,
     /// How long the request waits for a place and in a leaky bucket.
     pub(crate) delay: Micros,
     /// Values of its head that templates of the file may name; `None`: there are no templates.
@@ -105,6 +107,7 @@ impl RequestContext {
             sent: 0,
             error: Some("client_gone"),
             fate: RequestOutcome::Admitted,
+            admitted: false,
             delay: Micros(0),
             refusal_sample: RefusalSample::Undecided,
             client: None,

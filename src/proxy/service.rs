@@ -267,6 +267,7 @@ async fn act<'p, 'r>(
         delay if wait(ctx, delay, reader).await => ctx.worker.shared.clock.now(),
         _ => return RequestAction::GiveUp,
     };
+    ctx.admitted = true;
     let route = routed.route;
     let form = match &route.action {
         RouteAction::Redirect(redirect) => {

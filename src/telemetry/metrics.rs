@@ -300,11 +300,19 @@ impl WorkerMetrics {
     }
 
     /// Counts a response; `route` is `None` if no route matched or none was looked up. `delay` is the part of
-    /// `duration` that a leaky bucket delayed the request.
-    pub fn request(&self, route: Option<RouteIndex>, status: StatusCode, duration: Micros, delay: Micros) {
+    /// `duration` that a leaky bucket delayed the request. `admitted`: the gateway refused it in no way, so that its
+    /// duration is one of those that percentiles are told of.
+    pub fn request(
+        &self,
+        route: Option<RouteIndex>,
+        status: StatusCode,
+        duration: Micros,
+        delay: Micros,
+        admitted: bool,
+    ) {
         let answers = self.answers(route);
         answers.codes.count(status);
-        answers.record(duration, delay);
+        answers.record(duration, delay, admitted);
     }
 
     /// Counts the body bytes received and sent with a request; see [`Self::request`].

@@ -15,7 +15,7 @@ use super::settings::RedisSettings;
 use super::slot::HashSlot;
 use super::{fallback, key};
 use crate::clock::micros;
-use crate::counter::{CallTime, Counter, Histogram};
+use crate::counter::{CallTime, Counter, FineHistogram};
 use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use crate::limit::wall_clock::{self, WallTime};
 use crate::limit::{Algorithm, Decision};
@@ -299,5 +299,5 @@ pub struct RedisCounts {
     /// Units of costs that were corrected, but whose correction the servers may not know of.
     pub unsettled: Counter,
     /// The duration of the calls that were answered.
-    pub duration: Histogram<CallTime>,
+    pub duration: FineHistogram<CallTime>,
 }

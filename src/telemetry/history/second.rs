@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::counter::{CallTime, HistogramTotal, Scale};
+use crate::counter::{CallTime, FineTotal, Scale};
 use crate::store::Store;
 use crate::store::redis::SharedStore;
 use crate::telemetry::metrics::{
@@ -33,7 +33,7 @@ pub struct SecondSample {
 pub struct Requests {
     /// In the order of [`RequestOutcome::ALL`].
     pub fates: [u64; RequestOutcome::ALL.len()],
-    /// Their durations, without delays by leaky buckets; `None`: there were no requests.
+    /// The durations of admitted ones, without delays by leaky buckets; `None`: none was admitted.
     pub times: Option<Times>,
     /// The delays of the delayed ones; `None`: there were none.
     pub delays: Option<Times>,
@@ -176,7 +176,7 @@ fn busiest<K: Ord, T>(items: impl Iterator<Item = (K, T)>, weight: impl Fn(&T) -
 }
 
 impl Times {
-    fn of<S: Scale>(durations: &HistogramTotal<S>) -> Option<Self> {
+    fn of<S: Scale>(durations: &FineTotal<S>) -> Option<Self> {
         let quantile = |thousandths| {
             durations.quantile(thousandths).map(|span| u32::try_from(span.0).unwrap_or(u32::MAX))
         };
@@ -212,13 +212,13 @@ impl From<ServerAttempts> for ServerSecond {
 pub(super) struct StoreTotal {
     evictions: u64,
     errors: u64,
-    duration: HistogramTotal<CallTime>,
+    duration: FineTotal<CallTime>,
 }
 
 impl StoreTotal {
     fn of(store: &Store) -> Self {
         let counts = store.shared().as_deref().map(SharedStore::counts).unwrap_or_default();
-        let mut duration = HistogramTotal::default();
+        let mut duration = FineTotal::default();
         counts.iter().for_each(|counts| duration.add(&counts.duration));
         let errors = counts.iter().map(|counts| counts.errors.get()).sum();
         Self { evictions: store.evictions(), errors, duration }

@@ -10,7 +10,7 @@ use super::{
     AuthResult, ConnectionRejectReason, DecisionLabel, LimitVerdict, RequestOutcome, SettlementResult,
     StatusClass,
 };
-use crate::counter::{Counter, Histogram, RequestTime};
+use crate::counter::{Counter, FineHistogram, FineTotal, Histogram, HistogramTotal, RequestTime};
 use crate::limit::units::Micros;
 use crate::upstream::{Failure, RetryReason};
 
@@ -21,8 +21,10 @@ pub(super) struct RouteCounters {
     /// Requests that matched the route, in flight or not.
     pub(super) begun: Counter,
     pub(super) codes: StatusCounters,
-    /// Durations of requests without a delay by a leaky bucket. Those of the others are in `delayed`.
-    pub(super) duration: Histogram<RequestTime>,
+    /// Durations of admitted requests without a delay by a leaky bucket. Those of the others are in `delayed`.
+    latency: FineHistogram<RequestTime>,
+    /// Durations of requests that were not admitted.
+    rejected: Histogram<RequestTime>,
     /// Created by the first delayed request: most routes have none.
     delayed: OnceLock<Box<DelayCounters>>,
     /// Bytes of request bodies.
@@ -32,34 +34,52 @@ pub(super) struct RouteCounters {
     fates: [Counter; RequestOutcome::ALL.len()],
 }
 
-/// Durations of requests delayed by a leaky bucket.
+/// Durations of admitted requests delayed by a leaky bucket.
 #[derive(Debug, Default)]
 pub(super) struct DelayCounters {
     /// The whole duration, with the delay.
-    pub(super) duration: Histogram<RequestTime>,
+    duration: Histogram<RequestTime>,
     /// The duration without the delay.
-    pub(super) latency: Histogram<RequestTime>,
+    latency: FineHistogram<RequestTime>,
     /// The delay.
-    pub(super) delay: Histogram<RequestTime>,
+    delay: FineHistogram<RequestTime>,
 }
 
 impl RouteCounters {
     /// Only one thread may call this; see [`Counter::add`]. `delay` is the part of `duration` that a leaky bucket
     /// delayed the request.
-    pub(super) fn record(&self, duration: Micros, delay: Micros) {
-        if delay == Micros(0) {
-            return self.duration.record(duration);
+    pub(super) fn record(&self, duration: Micros, delay: Micros, admitted: bool) {
+        match delay {
+            _ if !admitted => self.rejected.record(duration),
+            Micros(0) => self.latency.record(duration),
+            delay => {
+                let delayed = self.delayed.get_or_init(Box::default);
+                let delay = delay.min(duration);
+                delayed.duration.record(duration);
+                delayed.latency.record(Micros(duration.0 - delay.0));
+                delayed.delay.record(delay);
+            }
         }
-        let delayed = self.delayed.get_or_init(Box::default);
-        let delay = delay.min(duration);
-        delayed.duration.record(duration);
-        delayed.latency.record(Micros(duration.0 - delay.0));
-        delayed.delay.record(delay);
     }
 
-    /// The counters of delayed requests, if there were any.
-    pub(super) fn delayed(&self) -> Option<&DelayCounters> {
-        self.delayed.get().map(Box::as_ref)
+    /// Adds the durations of all requests, with their delays.
+    pub(super) fn add_durations(&self, total: &mut HistogramTotal<RequestTime>) {
+        total.add_fine(&self.latency);
+        total.add(&self.rejected);
+        if let Some(delayed) = self.delayed.get() {
+            total.add(&delayed.duration);
+        }
+    }
+
+    /// The durations of admitted requests without delays, and the delays.
+    pub(super) fn latencies(&self) -> (FineTotal<RequestTime>, FineTotal<RequestTime>) {
+        let (mut latency, mut delay) = (FineTotal::default(), FineTotal::default());
+        latency.add(&self.latency);
+        if let Some(delayed) = self.delayed.get() {
+            latency.add(&delayed.latency);
+            delay.add(&delayed.delay);
+        }
+        (latency, delay)
     }
 
     /// Requests in flight.
@@ -79,7 +99,7 @@ impl RouteCounters {
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct UpstreamCounters {
-    pub(super) duration: Histogram<RequestTime>,
+    pub(super) duration: FineHistogram<RequestTime>,
     failed: [Counter; Failure::ALL.len()],
     /// Failed attempts, including those that were retried.
     pub(super) failed_attempts: Counter,
@@ -97,7 +117,7 @@ impl UpstreamCounters {
 #[repr(align(64))]
 pub(super) struct ServerCounters {
     /// Times until the response head.
-    pub(super) duration: Histogram<RequestTime>,
+    pub(super) duration: FineHistogram<RequestTime>,
     classes: [Counter; StatusClass::ALL.len()],
     retried: [Counter; RetryReason::COUNT],
 }

@@ -9,7 +9,7 @@ use super::counters::{
 };
 use super::series::{Named, RouteSeries, Series, UpstreamSeries};
 use super::{DecisionLabel, LimitVerdict, Metrics, RequestOutcome, SettlementResult, StatusClass};
-use crate::counter::{Counter, HistogramTotal, RequestTime};
+use crate::counter::{Counter, FineTotal, RequestTime};
 use crate::upstream::RetryReason;
 
 /// The values at the last read.
@@ -41,10 +41,10 @@ pub type ServerName = (Arc<str>, Arc<str>);
 pub struct Answered {
     /// In the order of [`RequestOutcome::ALL`].
     pub fates: [u64; RequestOutcome::ALL.len()],
-    /// Their durations, without delays by leaky buckets.
-    pub latency: HistogramTotal<RequestTime>,
+    /// The durations of those that were admitted, without delays by leaky buckets.
+    pub latency: FineTotal<RequestTime>,
     /// The delays of delayed requests.
-    pub delay: HistogramTotal<RequestTime>,
+    pub delay: FineTotal<RequestTime>,
 }
 
 /// The verdicts of a limit, without requests that are exempt, or that another limit refused.
@@ -67,7 +67,7 @@ pub struct SettledCounts {
 #[derive(Clone, Debug, Default)]
 pub struct Attempts {
     /// The answered ones: times until the response head.
-    pub duration: HistogramTotal<RequestTime>,
+    pub duration: FineTotal<RequestTime>,
     /// The number of failed ones.
     pub failed: u64,
 }
@@ -78,7 +78,7 @@ pub struct ServerAttempts {
     /// Responses and retries.
     pub counts: ServerCounts,
     /// Times until the response head.
-    pub duration: HistogramTotal<RequestTime>,
+    pub duration: FineTotal<RequestTime>,
 }
 
 /// The responses of one server.
@@ -156,12 +156,7 @@ impl Total for Answered {
     type Cells = RouteCounters;
 
     fn of(cells: &RouteCounters) -> Self {
-        let (mut latency, mut delay) = (HistogramTotal::default(), HistogramTotal::default());
-        latency.add(&cells.duration);
-        if let Some(delayed) = cells.delayed() {
-            latency.add(&delayed.latency);
-            delay.add(&delayed.delay);
-        }
+        let (latency, delay) = cells.latencies();
         Self { fates: RequestOutcome::ALL.map(|fate| cells.fate(fate).get()), latency, delay }
     }
 
@@ -251,7 +246,7 @@ impl Total for Attempts {
     type Cells = UpstreamCounters;
 
     fn of(cells: &UpstreamCounters) -> Self {
-        let mut duration = HistogramTotal::default();
+        let mut duration = FineTotal::default();
         duration.add(&cells.duration);
         Self { duration, failed: cells.failed_attempts.get() }
     }
@@ -277,7 +272,7 @@ impl Total for ServerAttempts {
     type Cells = ServerCounters;
 
     fn of(cells: &ServerCounters) -> Self {
-        let mut duration = HistogramTotal::default();
+        let mut duration = FineTotal::default();
         duration.add(&cells.duration);
         let counts = ServerCounts {
             classes: StatusClass::ALL.map(|class| cells.class(class).get()),

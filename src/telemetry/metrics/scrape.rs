@@ -107,10 +107,7 @@ fn answers(page: &mut Exposition, workers: &[Arc<Series>]) {
             if let Some(answers) = named.used() {
                 let total = totals.entry(&named.name).or_default();
                 answers.codes.add_to(&mut total.codes);
-                total.duration.add(&answers.duration);
-                if let Some(delayed) = answers.delayed() {
-                    total.duration.add(&delayed.duration);
-                }
+                answers.add_durations(&mut total.duration);
                 total.received += answers.received.get();
                 total.sent += answers.sent.get();
             }

@@ -36,7 +36,7 @@ pub(super) fn store(page: &mut Exposition, store: &Store) {
         page.sample(up, &[("server", server.name())], u8::from(server.is_up()));
     }
     let mut duration = HistogramTotal::<CallTime>::default();
-    counts.iter().for_each(|counts| duration.add(&counts.duration));
+    counts.iter().for_each(|counts| duration.add_fine(&counts.duration));
     let name = "tollgate_store_duration_seconds";
     page.family(name, Kind::Histogram, "Duration of calls to the shared store.");
     page.histogram(name, None, &duration);

@@ -18,7 +18,7 @@ pub(super) fn upstreams(page: &mut Exposition, workers: &[Arc<Series>]) {
     let mut totals: BTreeMap<&str, HistogramTotal<RequestTime>> = BTreeMap::new();
     for upstream in workers.iter().flat_map(|series| &series.upstreams) {
         if let Some(exchanges) = upstream.exchanges.used() {
-            totals.entry(&upstream.exchanges.name).or_default().add(&exchanges.duration);
+            totals.entry(&upstream.exchanges.name).or_default().add_fine(&exchanges.duration);
         }
     }
     let name = "tollgate_upstream_duration_seconds";

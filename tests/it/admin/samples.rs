@@ -1,9 +1,11 @@
 //! What the admin API tells second by second: no request is lost or told twice, whatever the second it falls into.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::harness::api::{FATES, api, samples_with, sum};
-use crate::harness::{Backend, Gateway, Load, eventually, everything_to};
+use crate::harness::{Backend, Gateway, Load, Next, eventually, everything_to, send};
 
 const ADMIN: &str = "\n[admin]\nlisten = \"127.0.0.1:0\"\n";
 
@@ -108,7 +110,7 @@ fn what_the_gateway_answers_itself_has_failed_and_attempts_count() {
     gateway.get("/good").expect(200);
     gateway.get("/gone").expect(502);
     gateway.get("/nothing").expect(404);
-    crate::harness::send(gateway.addr(), "GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n").expect(400);
+    send(gateway.addr(), "GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n").expect(400);
     let samples = samples_with(&gateway, 4);
     assert_eq!((sum(&samples["all"]["admitted"]), sum(&samples["all"]["failed"])), (1, 3));
     assert_eq!(sum(&samples["routes"]["gone"]["failed"]), 1);
@@ -168,6 +170,58 @@ fn waits_in_a_leaky_bucket_are_told_apart_from_latency() {
     assert!(all > 1.0, "{all}");
     let count = gateway.metric("tollgate_request_duration_seconds_count", &["route=\"all\""]);
     assert!((count - 3.0).abs() < 0.1, "{count}");
+}
+
+/// A flood of refusals does not hide how long admitted requests take, and no bound of a bucket is told as a duration.
+#[test]
+fn latencies_are_those_of_admitted_requests_within_a_twentieth() {
+    let backend = Backend::start(|exchange| {
+        std::thread::sleep(Duration::from_millis(137));
+        exchange.write("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+        Next::KeepAlive
+    });
+    let gateway = Gateway::start(&limited(&backend, ""));
+    let mut admitted = 0;
+    let (samples, at) = eventually("a second with one admitted request and refusals", || {
+        let key = admitted;
+        admitted += 1;
+        (0..6).for_each(|_| drop(send(gateway.addr(), keyed(key, 1_000))));
+        (0..50).for_each(|_| drop(send(gateway.addr(), keyed(key, 1_000)).expect(429)));
+        let samples = samples_with(&gateway, 56 * admitted as u64);
+        let all = &samples["all"];
+        let count = |name: &str, second: usize| all[name][second].as_u64().unwrap();
+        let seconds = all["admitted"].as_array().unwrap().len();
+        let found =
+            (0..seconds).find(|second| count("admitted", *second) > 0 && count("refused", *second) > 9);
+        found.map(|second| (samples.clone(), second))
+    });
+    let lines = gateway.access_log(56);
+    let slowest = |name: &str| {
+        let times =
+            lines.iter().filter(|line| line["status"] == 200).map(|line| line[name].as_f64().unwrap());
+        times.fold((f64::MAX, 0.0), |(least, most): (f64, f64), time| (least.min(time), most.max(time)))
+    };
+    for (section, name) in [
+        (&samples["all"], "duration_ms"),
+        (&samples["routes"]["all"], "duration_ms"),
+        (&samples["upstreams"]["api"], "upstream_ms"),
+    ] {
+        let (least, most) = slowest(name);
+        for quantile in ["p50_ms", "p99_ms"] {
+            let told = section[quantile][at].as_f64().unwrap();
+            assert!(
+                (least * 0.95..=most * 1.05).contains(&told),
+                "{name} {least} to {most}, {quantile} {told}"
+            );
+        }
+    }
+    // What the gateway itself answers has no latency, the metric counts all.
+    let metric = gateway.metric("tollgate_request_duration_seconds_count", &["route=\"all\""]);
+    assert_eq!(metric, (56 * admitted) as f64);
+    let refused = Gateway::start(&limited(&backend, ""));
+    send(refused.addr(), "GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n").expect(400);
+    let samples = samples_with(&refused, 1);
+    assert!(samples["all"]["p99_ms"].as_array().unwrap().iter().all(Value::is_null), "{samples}");
 }
 
 #[test]

@@ -47,8 +47,8 @@ fn scrape(metrics: &Metrics, plan: &Plan) -> Page {
 }
 
 fn count(worker: &WorkerMetrics) {
-    worker.request(Some(RouteIndex(0)), StatusCode::OK, Micros(1_500), Micros(0));
-    worker.request(None, StatusCode::NOT_FOUND, Micros(10), Micros(0));
+    worker.request(Some(RouteIndex(0)), StatusCode::OK, Micros(1_500), Micros(0), true);
+    worker.request(None, StatusCode::NOT_FOUND, Micros(10), Micros(0), false);
     worker.decision(RouteIndex(0), 0, DecisionLabel::Limited);
     worker.response(UpstreamIndex(0), 1, StatusCode::BAD_GATEWAY, Micros(20_000));
     worker.connection_opened(1);
@@ -228,9 +228,9 @@ fn names_that_stay_keep_their_counters_wherever_they_move() {
     count(&before);
     let second = plan(&["c", "a"]);
     let after = metrics.worker(0, &second);
-    after.request(Some(RouteIndex(1)), StatusCode::OK, Micros(1), Micros(0));
+    after.request(Some(RouteIndex(1)), StatusCode::OK, Micros(1), Micros(0), true);
     // A request in flight still counts under the plan that it began with.
-    before.request(Some(RouteIndex(0)), StatusCode::OK, Micros(1), Micros(0));
+    before.request(Some(RouteIndex(0)), StatusCode::OK, Micros(1), Micros(0), true);
     before.connection_closed(1);
     let page = scrape(&metrics, &second);
     assert_eq!(page.get("tollgate_requests_total", &[("route", "a"), ("code", "200")]), Some(3.0));
@@ -273,25 +273,31 @@ fn a_route_that_bears_the_name_for_none_shares_its_series() {
 fn a_delay_by_a_limit_is_part_of_the_duration() {
     let (metrics, plan) = (Metrics::new(1), plan(&["a"]));
     let worker = metrics.worker(0, &plan);
-    worker.request(Some(RouteIndex(0)), StatusCode::OK, Micros(1_500), Micros(0));
-    worker.request(Some(RouteIndex(0)), StatusCode::OK, Micros(2_000_000), Micros(1_999_000));
+    worker.request(Some(RouteIndex(0)), StatusCode::OK, Micros(1_500), Micros(0), true);
+    worker.request(Some(RouteIndex(0)), StatusCode::OK, Micros(2_000_000), Micros(1_999_000), true);
     // The client left before its turn.
-    worker.request(Some(RouteIndex(0)), StatusCode::OK, Micros(500_000), Micros(9_000_000));
+    worker.request(Some(RouteIndex(0)), StatusCode::OK, Micros(500_000), Micros(9_000_000), true);
     let page = scrape(&metrics, &plan);
     let count = page.get("tollgate_request_duration_seconds_count", &[("route", "a")]);
     let sum = page.get("tollgate_request_duration_seconds_sum", &[("route", "a")]);
     assert_eq!((count, sum), (Some(3.0), Some(2.5015)));
     let news = metrics.draw(&mut tollgate::telemetry::metrics::DeltaReader::default());
     let route = &news.routes["a"];
-    assert_eq!((route.latency.count(), route.latency.sum()), (3, Micros(2_500)));
-    assert_eq!((route.delay.count(), route.delay.sum()), (2, Micros(2_499_000)));
+    let near = |shown: Option<Micros>, expected: u64| {
+        assert!(shown.is_some_and(|shown| shown.0.abs_diff(expected) * 20 <= expected), "{shown:?}");
+    };
+    assert_eq!(route.latency.count(), 3);
+    near(route.latency.quantile(1_000), 1_500);
+    assert_eq!(route.delay.count(), 2);
+    near(route.delay.quantile(500), 500_000);
+    near(route.delay.quantile(1_000), 1_999_000);
 }
 
 #[test]
 fn places_that_no_plan_has_are_ignored() {
     let (metrics, plan) = (Metrics::new(1), plan(&["a"]));
     let worker = metrics.worker(9, &plan);
-    worker.request(Some(RouteIndex(7)), StatusCode::OK, Micros(u64::MAX), Micros(0));
+    worker.request(Some(RouteIndex(7)), StatusCode::OK, Micros(u64::MAX), Micros(0), true);
     worker.decision(RouteIndex(0), 7, DecisionLabel::Allowed);
     worker.response(UpstreamIndex(7), 0, StatusCode::OK, Micros(1));
     worker.response(UpstreamIndex(0), 7, StatusCode::OK, Micros(1));
@@ -313,7 +319,7 @@ proptest! {
             plan
         };
         let metrics = Metrics::new(1);
-        metrics.worker(0, &plan).request(Some(RouteIndex(0)), StatusCode::OK, Micros(1), Micros(0));
+        metrics.worker(0, &plan).request(Some(RouteIndex(0)), StatusCode::OK, Micros(1), Micros(0), true);
         let page = scrape(&metrics, &plan);
         prop_assert_eq!(page.get("tollgate_requests_total", &[("route", &name), ("code", "200")]), Some(1.0));
     }
