@@ -132,9 +132,18 @@ pub struct UpstreamClient {
     choice: RefCell<Balancer>,
     budget: RefCell<RetryBudget>,
     /// Failed attempts not reported yet.
-    failed_attempts: Cell<u32>,
+    failed_attempts: Cell<FailedAttempts>,
     /// Retries not reported yet: the index of the server that failed, and the reason.
     retries: RefCell<Vec<(usize, RetryReason)>>,
+}
+
+/// Attempts that failed since they were counted last.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FailedAttempts {
+    /// Their number.
+    pub count: u32,
+    /// The attempts, those with a response too, that were not retried since the retry budget is used up.
+    pub over_budget: u32,
 }
 
 impl UpstreamClient {
@@ -152,7 +161,7 @@ impl UpstreamClient {
             peers,
             choice: RefCell::new(Balancer::new(&upstream.balance, endpoints)),
             budget: RefCell::new(RetryBudget::new(upstream.retry.budget_permille, workers)),
-            failed_attempts: Cell::new(0),
+            failed_attempts: Cell::default(),
             retries: RefCell::default(),
             upstream,
         }
@@ -160,7 +169,7 @@ impl UpstreamClient {
 
     /// The failed attempts since the last call. Excluded are attempts on a kept connection that had been closed in the
     /// meantime, and failures caused by the client.
-    pub fn take_failed_attempts(&self) -> u32 {
+    pub fn take_failed_attempts(&self) -> FailedAttempts {
         self.failed_attempts.take()
     }
 
@@ -337,7 +346,8 @@ impl UpstreamClient {
         now: Instant,
         permit: &Option<BreakerPermit>,
     ) {
-        self.failed_attempts.set(self.failed_attempts.get() + 1);
+        let FailedAttempts { count, over_budget } = self.failed_attempts.get();
+        self.failed_attempts.set(FailedAttempts { count: count + 1, over_budget });
         let cause = Cause::of(failure, self.pools[index].connect_error());
         let attempt = FailedAttempt { begun, ended: now, cause, status: None };
         self.peers.failed(index, attempt, self.upstream.down_after(), self.upstream.eject);
@@ -449,7 +459,12 @@ impl UpstreamClient {
             return None;
         }
         let other = self.choose(affinity, tried, now)?;
-        self.budget.borrow_mut().spend(now).then_some(other)
+        let may_retry = self.budget.borrow_mut().spend(now);
+        if !may_retry {
+            let FailedAttempts { count, over_budget } = self.failed_attempts.get();
+            self.failed_attempts.set(FailedAttempts { count, over_budget: over_budget + 1 });
+        }
+        may_retry.then_some(other)
     }
 }
 

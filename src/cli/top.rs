@@ -284,8 +284,8 @@ fn snapshot_text(address: &str, snapshot: &GatewaySnapshot) -> String {
         rate(all.lately("delayed")),
         rate(all.lately("refused")),
         rate(all.lately("failed")),
-        maybe(all.last_known("p50_ms")),
-        maybe(all.last_known("p99_ms"))
+        maybe(all.fresh("p50_ms")),
+        maybe(all.fresh("p99_ms"))
     ));
     lines.push(totals(snapshot));
     let views = TopView::ALL.into_iter().filter(|view| *view != TopView::Overview);

@@ -30,7 +30,7 @@ use crate::http1::trailers::Trailers;
 use crate::plan::{Backend, Protocol, UpstreamIndex};
 use crate::upstream::exchange::{Exchange, UpstreamRequest};
 use crate::upstream::private::OwnConnections;
-use crate::upstream::{Failed, Failure};
+use crate::upstream::{Failed, FailedAttempts, Failure};
 
 /// Forwards the request with the head in the message buffer, and relays the response.
 pub(crate) async fn forward(
@@ -110,7 +110,9 @@ pub(crate) async fn forward(
 /// Counts the attempts that were not answered, and those that were followed by a retry.
 fn count_attempts(plan: &WorkerPlan, upstream: UpstreamIndex) {
     let client = &plan.upstream_clients[upstream.0];
-    plan.metrics.failed_attempts(upstream, client.take_failed_attempts());
+    let FailedAttempts { count, over_budget } = client.take_failed_attempts();
+    plan.metrics.failed_attempts(upstream, count);
+    plan.metrics.over_budget(upstream, over_budget);
     for (server, reason) in client.take_retries() {
         plan.metrics.retry(upstream, server, reason);
     }

@@ -117,8 +117,13 @@ impl History {
 
     /// Each server's responses in the last 60 whole seconds; servers without responses are left out.
     pub fn servers_minute(&self) -> HashMap<&ServerName, ServerSecond> {
+        self.servers_recent(MINUTE)
+    }
+
+    /// The same in the last whole seconds, of this number.
+    pub fn servers_recent(&self, seconds: usize) -> HashMap<&ServerName, ServerSecond> {
         let mut sums: HashMap<&ServerName, ServerSecond> = HashMap::new();
-        let last = self.columns.len().saturating_sub(MINUTE);
+        let last = self.columns.len().saturating_sub(seconds);
         for (name, second) in self.columns.range(last..).flat_map(SecondSample::servers) {
             sums.entry(name).or_default().add(second);
         }
@@ -133,6 +138,7 @@ impl History {
             let sum = sums.entry(Arc::clone(name)).or_default();
             sum.answers += second.answers;
             sum.failed += second.failed;
+            sum.over_budget += second.over_budget;
             sum.counts.add(&second.counts);
         }
         sums

@@ -412,6 +412,13 @@ impl WorkerMetrics {
         }
     }
 
+    /// Counts attempts at an upstream that its retry budget did not let be retried.
+    pub fn over_budget(&self, upstream: UpstreamIndex, count: u32) {
+        if let Some(upstream) = self.series.upstreams.get(upstream.0).filter(|_| count > 0) {
+            upstream.exchanges.cells().over_budget.add(count.into());
+        }
+    }
+
     /// Counts a connection to the listener at this index of `server.listen`.
     pub fn connection_opened(&self, listener: usize) {
         if let Some(listener) = self.series.listeners.get(listener) {

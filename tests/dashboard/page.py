@@ -123,6 +123,22 @@ class Page(unittest.TestCase):
         self.assertIn("2 up", told)
         self.assertEqual(browser.run("[...document.querySelectorAll('#servers th.n')].map(cell => cell.innerText).join(' ')").split(" ")[:4], ["2xx/s", "3xx/s", "4xx/s", "5xx/s"])
 
+    def test_silence_and_failures_are_no_good_news(self):
+        browser = self.opened()
+        browser.until("past.time.length > 250", "history")
+        verdict = "document.querySelector('#verdict')"
+        # Rates of the last 10 seconds, as the page has them; the mock goes on with others.
+        browser.run("clearTimeout(timer); busy = true; now.limits = []; now.status.problems = []")
+        told = lambda lists: browser.run(f"(lists => {{ for (const [name, value] of Object.entries(lists)) past.all[name] = Array(past.time.length).fill(value); drawVerdict(); return [{verdict}.innerText.trim(), {verdict}.className]; }})({lists})")
+        self.assertEqual(told("{ admitted: 0, delayed: 0, refused: 0, failed: 0, p99_ms: null }"), ["No requests come.", "verdict idle"])
+        self.assertEqual(told("{ admitted: 20, p99_ms: 0.44 }"), ["No request is refused. 20/s requests, p99 0.4 ms.", "verdict "])
+        self.assertEqual(told("{ admitted: 20, p99_ms: 1234.5 }"), ["No request is refused. 20/s requests, p99 1.2 s.", "verdict "])
+        self.assertEqual(told("{ admitted: 10, failed: 10 }"), ["No request is refused. 20/s requests, 10/s fail, p99 1.2 s.", "verdict bad"])
+        self.assertEqual(told("{ admitted: 1000, failed: 1 }")[1], "verdict warn")
+        # The latency of now is one of the last 10 seconds.
+        old = "past.all.p99_ms = past.all.p99_ms.map((ms, at, all) => all.length - at > 10 ? ms : null)"
+        self.assertEqual(browser.run(f"{old}; drawVerdict(); {verdict}.innerText.trim()"), "No request is refused. 1,001/s requests, 1/s fail.")
+
     def test_a_server_is_drained_and_undrained(self):
         browser = self.opened()
         row = "[...document.querySelectorAll('#each-server tbody tr')].find(row => row.innerText.includes('10.0.0.1:9000'))"

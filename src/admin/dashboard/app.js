@@ -6,6 +6,7 @@ const PERIOD = 1000; // ms between two rounds
 const TIMEOUT = 4000; // ms for one response
 const KEPT = 300; // seconds of history
 const FRESH = 10; // seconds: the span of "now" in sentences
+const OUTAGE = 0.05; // the share of failing requests that is an outage, as in the status for backends
 const REST = 2500; // ms for which rows keep their order after the pointer moved over them, so that a click hits the right row
 const SHOWN_ROWS = 8, MAX_ROWS = 200; // rows of a table before and after "Show all"
 const SHOWN_CURVES = 5, SHOWN_UNITS = 2, MAX_REFUSALS = 40, MINUTE = 60;
@@ -49,6 +50,8 @@ const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : 
 const keyText = (one) => one.key === null ? one.id : one.key.join(" · ") || "everyone"; // as in the API: the only key of a limit with `key = "global"`
 const sum = (numbers) => numbers.reduce((all, number) => all + (number ?? 0), 0);
 const last = (list) => list?.length ? list[list.length - 1] : null;
+/** The newest value of the last `FRESH` seconds that is not null; else null. */
+const fresh = (list) => last((list ?? []).slice(-FRESH).filter((value) => value !== null));
 /** The mean over the last `FRESH` seconds. */
 const lately = (list) => list?.length ? sum(list.slice(-FRESH)) / Math.min(FRESH, list.length) : 0;
 
@@ -59,6 +62,7 @@ function span(seconds) {
   return Math.max(0, Math.round(seconds)) + " s";
 }
 
+const latency = (ms) => ms < 1000 ? rate(ms) + " ms" : milliseconds(ms);
 const milliseconds = (ms) => ms === null ? "never" : ms === 0 ? "now" : ms < 1000 ? Math.round(ms) + " ms" : ms < 60000 ? (ms / 1000).toFixed(1) + " s" : span(ms / 1000);
 
 // ---- API calls ----
@@ -383,12 +387,15 @@ function drawVerdict() {
   const outage = headlines()[0]?.severity === "bad";
   const failed = lately(past.all.failed);
   const refusing = rejected ? (rejected.now && rejected.now * 20 >= all ? "bad" : "warn") : !limit ? "" : refusesNow(limit.name) ? "bad" : "warn";
-  const mood = outage || refusing === "bad" ? "bad" : headlines().length ? "warn" : refusing;
+  const failing = failed ? failed / all >= OUTAGE ? "bad" : "warn" : "";
+  const mood = outage || refusing === "bad" || failing === "bad" ? "bad" : headlines().length || failing ? "warn" : refusing || (all ? "" : "idle");
+  const p99 = fresh(past.all.p99_ms);
   const parts = rejected?.now ? [strong(rate(rejected.now) + "/s"), ` refused: ${rejected.words}${rejected.client}. `]
     : rejected && !outage ? ["No request is refused now. ", `In the last minute ${count(rejected.minute)} refused: ${rejected.words}${rejected.client}. `]
     : refusing === "bad" ? [strong(limit.name), " refuses ", strong(rate(refusesNow(limit.name)) + "/s"), ` of ${rate(all)}/s requests: over ${limit.policies.join(", ")}, on ${limit.routes.join(", ")}. `]
     : refusing && !outage ? ["No request is refused now. In the last minute ", strong(limit.name), ` refused ${count(enforced(limit.minute))}. `]
-    : [outage ? "" : "No request is refused. ", strong(rate(all) + "/s"), " requests, ", ...failed ? [strong(rate(failed) + "/s"), " fail, "] : [], `p99 ${milliseconds(last(past.all.p99_ms) ?? 0)}.`];
+    : !all ? ["No requests come."]
+    : [outage ? "" : "No request is refused. ", strong(rate(all) + "/s"), " requests", ...failed ? [", ", strong(rate(failed) + "/s"), " fail"] : [], p99 === null ? "." : `, p99 ${latency(p99)}.`];
   // An outage comes first: it affects all clients of the backend.
   parts.unshift(...headlines().flatMap((problem) => prose(problem.text + ". ")));
   if (suspect && rejected && suspect.banned_until && !suspect.ban_in_shadow) parts.push(`It is banned until ${when(suspect.banned_until)}.`);

@@ -29,7 +29,8 @@ pub(super) fn rate(number: f64) -> String {
     let whole = whole(number.round());
     match number {
         ..=0.0 => "0".to_owned(),
-        ..9.95 => format!("{number:.1}").trim_end_matches(".0").to_owned(),
+        // As the dashboard's page rounds: a half goes up.
+        ..9.95 => format!("{:.1}", (number * 10.0).round() / 10.0).trim_end_matches(".0").to_owned(),
         _ => count(whole),
     }
 }
@@ -72,6 +73,14 @@ pub(super) fn wait(milliseconds: Option<u64>) -> String {
     }
 }
 
+/// A latency in milliseconds: `0.4 ms`, `84 ms`, `5.0 s`.
+pub(super) fn latency(milliseconds: f64) -> String {
+    match milliseconds {
+        ..1_000.0 => format!("{} ms", rate(milliseconds)),
+        _ => wait(Some(whole(milliseconds.round()))),
+    }
+}
+
 /// The time of day of a Unix time in seconds, UTC.
 pub(super) fn clock(time: f64) -> String {
     let second = whole(time) % 86_400;
@@ -106,7 +115,15 @@ mod tests {
         for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (12_345_678, "12,345,678")] {
             assert_eq!(count(number), text);
         }
-        let rates = [(-1.0, "0"), (0.0, "0"), (0.44, "0.4"), (3.0, "3"), (9.96, "10"), (1234.4, "1,234")];
+        let rates = [
+            (-1.0, "0"),
+            (0.0, "0"),
+            (0.25, "0.3"),
+            (0.44, "0.4"),
+            (3.0, "3"),
+            (9.96, "10"),
+            (1234.4, "1,234"),
+        ];
         for (number, text) in rates {
             assert_eq!(rate(number), text);
         }
@@ -125,6 +142,10 @@ mod tests {
         let waits = [(None, "never"), (Some(0), "now"), (Some(84), "84 ms"), (Some(4_984), "5.0 s")];
         for (milliseconds, text) in waits {
             assert_eq!(wait(milliseconds), text);
+        }
+        let latencies = [(0.44, "0.4 ms"), (84.4, "84 ms"), (1_234.5, "1.2 s"), (61_000.0, "1 min")];
+        for (milliseconds, text) in latencies {
+            assert_eq!(latency(milliseconds), text);
         }
         assert_eq!(clock(1_763_737_200.9), "15:00:00");
         assert_eq!(moment(100.0 + DAY, 100.0), "00:01:40 (in 1 d)");

@@ -1,8 +1,11 @@
 //! The state of the gateway in sentences: what refuses, what fails, and what needs attention.
 
-use super::display::{count, key, plain, plural, rate, share, wait, whole};
+use super::display::{count, key, latency, plain, plural, rate, share};
 use super::snapshot::{GatewaySnapshot, Rejection};
 use super::table::Tone;
+
+/// From this share of failing requests on, the sentence is as severe as a refusal: as for backends in the status.
+const OUTAGE_SHARE: f64 = 0.05;
 
 /// A sentence with its severity.
 pub(super) type Finding = (Tone, String);
@@ -45,10 +48,18 @@ fn refusing(snapshot: &GatewaySnapshot) -> Finding {
                 format!("No request is refused now. In the last minute {} refused {refused}", limit.name);
             (Tone::Shadow, plain(&text))
         }
+        None if requests <= 0.0 => (Tone::Plain, "No requests come".to_owned()),
         None => {
-            let slowest = all.last_known("p99_ms").map(|time| wait(Some(whole(time.ceil()))));
+            let slowest = all.fresh("p99_ms").map(latency);
             let latency = slowest.map(|time| format!(", p99 {time}")).unwrap_or_default();
-            (Tone::Plain, format!("No request is refused. {}/s requests{latency}", rate(requests)))
+            let failed = all.lately("failed");
+            let fail = if failed > 0.0 { format!(", {}/s fail", rate(failed)) } else { String::new() };
+            let tone = match failed / requests {
+                ..=0.0 => Tone::Plain,
+                ..OUTAGE_SHARE => Tone::Shadow,
+                _ => Tone::Refused,
+            };
+            (tone, format!("No request is refused. {}/s requests{fail}{latency}", rate(requests)))
         }
     }
 }
@@ -190,7 +201,7 @@ mod tests {
     fn problems_come_before_refusals_and_concerns_after_them() {
         let mut snapshot = GatewaySnapshot::default();
         snapshot.status.store.up = true;
-        assert_eq!(texts(&snapshot), ["No request is refused. 0/s requests"]);
+        assert_eq!(texts(&snapshot), ["No requests come"]);
         snapshot.status = serde_json::from_value(json!({
             "life": "draining", "store": { "up": false }, "bans": 1,
             "last_reload": { "result": "failure", "detail": "a.toml:1:1: \u{1b}" },
@@ -221,5 +232,27 @@ mod tests {
                 "Banned: 1 key",
             ]
         );
+    }
+
+    #[test]
+    fn the_latency_is_one_of_now_and_failing_requests_are_no_good_news() {
+        let first = |failed: f64, p99: &serde_json::Value| {
+            let mut snapshot = GatewaySnapshot::default();
+            snapshot.status.store.up = true;
+            let rest = 20.0 - failed;
+            snapshot.samples.add(&json!({
+                "started": 1.0, "config": "a", "seq": 12, "count": 12,
+                "all": { "admitted": vec![rest; 12], "failed": vec![failed; 12], "p99_ms": p99 },
+            }));
+            findings(&snapshot).remove(0)
+        };
+        let old = json!([7.5, 7.5, null, null, null, null, null, null, null, null, null, null]);
+        let new = json!([7.5, 7.5, null, null, null, null, null, null, null, null, 1_234.5, null]);
+        let plain = |text: &str| (Tone::Plain, text.to_owned());
+        assert_eq!(first(0.0, &old), plain("No request is refused. 20/s requests"));
+        assert_eq!(first(0.0, &new), plain("No request is refused. 20/s requests, p99 1.2 s"));
+        let half = (Tone::Refused, "No request is refused. 20/s requests, 10/s fail".to_owned());
+        assert_eq!(first(10.0, &old), half);
+        assert_eq!(first(0.5, &old).0, Tone::Shadow);
     }
 }

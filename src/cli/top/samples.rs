@@ -52,6 +52,11 @@ impl SampleLists {
         self.values(name).iter().rev().copied().flatten().next()
     }
 
+    /// The newest value of the last 10 seconds that is not `null`.
+    pub(super) fn fresh(&self, name: &str) -> Option<f64> {
+        self.values(name).iter().rev().take(FRESH).copied().flatten().next()
+    }
+
     /// The mean of the last 10 seconds; 0 without values.
     pub(super) fn lately(&self, name: &str) -> f64 {
         let values = self.values(name);

@@ -55,6 +55,8 @@ pub struct UpstreamSecond {
     pub answers: u64,
     /// Attempts that were not.
     pub failed: u64,
+    /// Attempts that were not retried since the retry budget was used up.
+    pub over_budget: u64,
     /// The times until the response head.
     pub times: Option<Times>,
     /// Responses by class, and retries, of all servers together.
@@ -196,8 +198,14 @@ impl From<&Answered> for Requests {
 
 impl From<Attempts> for UpstreamSecond {
     fn from(attempts: Attempts) -> Self {
-        let Attempts { duration, failed } = attempts;
-        Self { answers: duration.count(), failed, times: Times::of(&duration), ..Self::default() }
+        let Attempts { duration, failed, over_budget } = attempts;
+        Self {
+            answers: duration.count(),
+            failed,
+            over_budget,
+            times: Times::of(&duration),
+            ..Self::default()
+        }
     }
 }
 

@@ -103,6 +103,8 @@ pub(super) struct UpstreamCounters {
     failed: [Counter; Failure::ALL.len()],
     /// Failed attempts, including those that were retried.
     pub(super) failed_attempts: Counter,
+    /// Attempts that were not retried since the retry budget was used up.
+    pub(super) over_budget: Counter,
 }
 
 impl UpstreamCounters {

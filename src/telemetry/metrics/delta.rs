@@ -70,6 +70,8 @@ pub struct Attempts {
     pub duration: FineTotal<RequestTime>,
     /// The number of failed ones.
     pub failed: u64,
+    /// Those that were not retried since the retry budget was used up.
+    pub over_budget: u64,
 }
 
 /// Attempts at one server.
@@ -248,23 +250,25 @@ impl Total for Attempts {
     fn of(cells: &UpstreamCounters) -> Self {
         let mut duration = FineTotal::default();
         duration.add(&cells.duration);
-        Self { duration, failed: cells.failed_attempts.get() }
+        Self { duration, failed: cells.failed_attempts.get(), over_budget: cells.over_budget.get() }
     }
 
     fn since(&self, earlier: &Self) -> Self {
         Self {
             duration: self.duration.since(&earlier.duration),
             failed: self.failed.saturating_sub(earlier.failed),
+            over_budget: self.over_budget.saturating_sub(earlier.over_budget),
         }
     }
 
     fn merge(&mut self, other: &Self) {
         self.duration.merge(&other.duration);
         self.failed += other.failed;
+        self.over_budget += other.over_budget;
     }
 
     fn is_nothing(&self) -> bool {
-        self.failed == 0 && self.duration.count() == 0
+        self.failed == 0 && self.over_budget == 0 && self.duration.count() == 0
     }
 }
 

@@ -53,6 +53,7 @@ page![
     an_attack_with_wrong_keys_is_the_headline,
     refusals_of_no_limit_are_no_failures,
     an_outage_is_the_headline,
+    silence_and_failures_are_no_good_news,
     a_server_is_drained_and_undrained,
     what_clients_send_is_text,
     numbers_beside_the_curves_are_the_newest,

@@ -83,6 +83,16 @@ fn a_url_needs_no_file_and_no_good_one() {
 }
 
 #[test]
+fn the_sentence_says_that_no_requests_come_and_is_about_now() {
+    let gateway = Gateway::start(&format!("{LIMIT}[admin]\nlisten = \"127.0.0.1:0\"\n"));
+    let file = format!("[admin]\nlisten = \"{}\"\n", gateway.admin_addr());
+    let (_, text, _) = top(&file, &["--once"], &[]);
+    let sentence = text.lines().nth(1).expect("a sentence");
+    assert_eq!(sentence, "  No requests come", "{text}");
+    assert!(text.contains("p50 – ms, p99 – ms"), "{text}");
+}
+
+#[test]
 fn a_fault_of_usage_is_2_and_names_the_remedy() {
     let gateway = start("");
     let url = format!("http://{}", gateway.admin_addr());

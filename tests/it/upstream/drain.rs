@@ -50,6 +50,24 @@ fn it_gets_no_new_requests_until_it_is_undrained() {
 }
 
 #[test]
+fn the_status_tells_of_drained_servers() {
+    let (one, other) = (Backend::ok(), Backend::ok());
+    let gateway = Gateway::start(&over(&[&one, &other], ""));
+    let told = || {
+        let problem = api(&gateway, "status")["problems"][0].clone();
+        [problem["severity"].clone(), problem["kind"].clone(), problem["text"].clone()]
+    };
+    assert_eq!(told(), [Value::Null, Value::Null, Value::Null]);
+    call(&gateway, &format!("POST {}", path(&one)), "{}");
+    let text = format!("Backend `api`: 1 of 2 servers is drained: {}", one.addr());
+    assert_eq!(told(), ["warn".into(), "drained".into(), Value::from(text)]);
+    call(&gateway, &format!("POST {}", path(&other)), "{}");
+    let names = format!("{}, {}", one.addr(), other.addr());
+    let text = format!("Backend `api` gets no requests, all its servers are drained: {names}");
+    assert_eq!(told(), ["bad".into(), "drained".into(), Value::from(text)]);
+}
+
+#[test]
 fn the_only_server_may_be_drained_too() {
     let server = Backend::ok();
     let gateway = Gateway::start(&over(&[&server], ""));

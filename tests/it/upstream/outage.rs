@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::harness::api::{api, samples_with, sum};
 use crate::harness::exposition::{Page, Series};
 use crate::harness::servers::{failing, is_up, over};
-use crate::harness::{Backend, Gateway, Next, eventually, promtool};
+use crate::harness::{Backend, Client, Gateway, Next, eventually, promtool};
 
 /// Scrapes that are taken, a minute apart as far as Prometheus knows.
 const SCRAPES: usize = 25;
@@ -328,6 +328,62 @@ fn a_server_that_hangs_beside_others_is_one_of_them() {
     });
     let reason = "no response within the route's `timeout`";
     assert_eq!(text.1, format!("Backend `api`: 1 of 2 servers is down: {} ({reason})", bad.addr()));
+}
+
+/// Sends this number of requests on one connection, so that one worker chooses the servers in turn.
+fn ask_in_turn(gateway: &Gateway, requests: usize) -> Vec<u16> {
+    let mut client = Client::connect(gateway.addr());
+    (0..requests).map(|_| client.get("/", "").status).collect()
+}
+
+#[test]
+fn the_server_that_fails_is_named_beside_those_that_do_not() {
+    let (bad, good) = (status(500), Backend::ok());
+    let gateway = Gateway::start(&over(&[&bad, &good], "eject = { failures = 0 }"));
+    let failed = ask_in_turn(&gateway, 22).into_iter().filter(|status| *status == 500).count();
+    assert_eq!(failed, 11);
+    let text = format!("`api`: {} fails 11 of 11 requests in 10 s (5xx)", bad.addr());
+    assert_eq!(problems(&gateway, 1), [problem("bad", text)]);
+    // Without an answer, too: its failures are retried at the other.
+    let (away, _held) = Backend::refusing();
+    let lines = "eject = { failures = 0 }\nretry = { attempts = 2, budget = 1 }";
+    let servers = over(&[&good], lines).replace("servers = [", &format!("servers = [\"http://{away}\", "));
+    let gateway = Gateway::start(&servers);
+    assert_eq!(ask_in_turn(&gateway, 8), [200; 8]);
+    let text = format!("`api`: {away} fails 4 of 4 attempts in 10 s (no answer)");
+    assert_eq!(problems(&gateway, 1), [problem("bad", text)]);
+}
+
+#[test]
+fn a_retry_budget_that_is_used_up_is_told_of() {
+    let (away, _held) = Backend::refusing();
+    let good = Backend::ok();
+    let lines = "eject = { failures = 0 }\nretry = { attempts = 2, budget = 0 }";
+    let servers = over(&[&good], lines).replace("servers = [", &format!("servers = [\"http://{away}\", "));
+    let gateway = Gateway::start(&format!("[server]\nworkers = 1\n{servers}"));
+    let find = |gateway: &Gateway| {
+        let texts = problems_now(gateway).into_iter();
+        texts.filter(|(_, text)| text.contains("retry `budget`")).collect::<Vec<_>>()
+    };
+    assert_eq!(ask_in_turn(&gateway, 20), [200; 20]);
+    samples_with(&gateway, 20);
+    assert_eq!(find(&gateway), [], "some retries are always allowed");
+    // Without a share of the requests, 100 in 10 s may be retried.
+    let refused = eventually("502", || Some(ask_in_turn(&gateway, 100)).filter(|told| told.contains(&502)));
+    assert!(refused.contains(&200));
+    let told = eventually("the problem", || Some(find(&gateway)).filter(|told| !told.is_empty()));
+    assert_eq!(told[0].0, "warn");
+    let start = "Backend `api`: the retry `budget` is used up, ";
+    assert!(told[0].1.starts_with(start) && told[0].1.ends_with(" not retried in 10 s"), "{told:?}");
+}
+
+#[test]
+fn a_backend_that_rejects_half_of_its_requests_is_told_of() {
+    let (rejecting, good) = (status(401), Backend::ok());
+    let gateway = Gateway::start(&over(&[&rejecting, &good], ""));
+    assert_eq!(ask_in_turn(&gateway, 20).into_iter().filter(|status| *status == 401).count(), 10);
+    let text = "Backend `api`: 10 of 20 requests in 10 s end in 4xx";
+    assert_eq!(problems(&gateway, 1), [problem("warn", text)]);
 }
 
 fn problems_now(gateway: &Gateway) -> Vec<(String, String)> {
