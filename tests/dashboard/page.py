@@ -184,7 +184,7 @@ class Page(unittest.TestCase):
         browser.press("Escape", 27)
         browser.until("!document.querySelector('#look').open", "the key is closed")
 
-    def test_explain_reload_and_drain(self):
+    def test_explain_reload_and_stop(self):
         browser = self.opened()
         browser.until("document.querySelector('#facts').innerText.includes('3f9c2a10')", "the configuration's version")
         browser.click("#explain-open")
@@ -200,12 +200,21 @@ class Page(unittest.TestCase):
         browser.click("#reload")
         browser.answer_sure("Reload the file?")
         browser.until("document.querySelector('#concerns').innerText.includes('did you mean')", "the fault of the second")
+        # What ends the gateway is in a menu, has another name than the button of a server, and says what starts it again.
+        self.assertFalse(browser.run("document.querySelector('#drain').checkVisibility({ contentVisibilityAuto: true })"), "it is not among the buttons")
+        self.assertNotIn("Drain", browser.text("header"))
+        browser.click("#more summary")
+        self.assertEqual(browser.text("#drain"), "Stop…")
         browser.click("#drain")
-        browser.until("document.querySelector('#sure-text').innerText.includes('cannot be undone')", "what it means")
-        browser.answer_sure("Drain this gateway?", yes=False)
+        for words in ["exits", "cannot be undone", "systemctl start tollgate", "Kubernetes"]:
+            browser.until(f"document.querySelector('#sure-text').innerText.includes({words!r})", "what it means")
+        browser.answer_sure("Stop this gateway?", yes=False)
         self.assertEqual(self.asked("POST /api/v1/drain"), [], "it asks first")
+        browser.press("Escape", 27)
+        browser.until("!document.querySelector('#more').open && document.activeElement.tagName === 'SUMMARY'", "the menu is closed")
+        browser.click("#more summary")
         browser.click("#drain")
-        browser.answer_sure("Drain this gateway?")
+        browser.answer_sure("Stop this gateway?")
         browser.until("document.querySelector('#concerns').innerText.includes('Draining')", "draining")
         self.assertEqual(browser.questions, [], "by dialogs of the page's own")
 
@@ -510,9 +519,11 @@ class Page(unittest.TestCase):
         browser = self.opened()
         browser.until("document.querySelectorAll('#keys tbody button').length > 3", "keys")
         changes = lambda: [line for line in self.server.asked if not line.startswith("GET")]
-        questions = [("#keys tr:nth-child(2) .doing button:nth-of-type(2)", "Reset this counter?"), ("#reload", "Reload the file?"), ("#drain", "Drain this gateway?")]
+        questions = [("#keys tr:nth-child(2) .doing button:nth-of-type(2)", "Reset this counter?"), ("#reload", "Reload the file?"), ("#drain", "Stop this gateway?")]
         for button, question in questions:
             # The pointer, Escape, and Enter on the button with the initial focus: each cancels.
+            if button == "#drain":
+                browser.click("#more summary")
             browser.click(button)
             browser.answer_sure(question, yes=False)
             for key in [("Escape", 27), ("Enter", 13, "\r")]:

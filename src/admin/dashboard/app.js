@@ -807,7 +807,15 @@ press("look-reset", () => reset(looked.limit, keyText(looked.one), change));
 press("explain-open", () => $("explain").showModal());
 press("reload", () => sure("Reload the file?", [strong(now.status.config.file), " is read again. If it has a fault, the current configuration stays in force."], "Reload",
   () => act("reload", "POST", {}, (done) => (done.changed ? `Reloaded: ${done.version}.` : "Reloaded: nothing has changed.") + endedBans(done.ended_bans) + (done.warnings.length ? " Warnings: " + done.warnings.join("; ") : ""))));
-press("drain", () => sure("Drain this gateway?", ["It accepts no new connections, finishes the requests in flight, and exits. This cannot be undone."], "Drain", () => act("drain", "POST", {}, () => "Draining.")));
+press("drain", () => sure("Stop this gateway?", ["It accepts no new connections, finishes the requests in flight, and exits. This cannot be undone here: the page ends with the gateway. ", make("code", "systemctl start tollgate"), " starts it again; systemd alone does not. Kubernetes, and Docker with ", make("code", "--restart always"), ", start it at once. Counters in memory begin anew."], "Stop",
+  () => act("drain", "POST", {}, () => "Stopping: the requests in flight are finished.")));
+// The menu closes when something else is pressed, and by Escape. It stays open behind its question, which gives the focus back.
+addEventListener("click", (event) => event.target.closest("#more, dialog") || ($("more").open = false));
+$("more").addEventListener("keydown", (event) => {
+  if (event.key !== "Escape" || !$("more").open) return;
+  $("more").open = false;
+  $("more").firstElementChild.focus();
+});
 press("sure-yes", () => {
   $("sure").close();
   agreed();

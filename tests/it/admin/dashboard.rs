@@ -58,7 +58,7 @@ page![
     what_clients_send_is_text,
     numbers_beside_the_curves_are_the_newest,
     with_the_keyboard_alone,
-    explain_reload_and_drain,
+    explain_reload_and_stop,
     routes_without_a_backend_are_explained,
     silence_and_return,
     the_question_for_the_token_stands_alone,
