@@ -72,14 +72,16 @@ class Shop(BaseHTTPRequestHandler):
 class Gateway:
     """The real gateway, on its own ports, in front of a backend."""
 
-    def __init__(self, text=FILE):
+    def __init__(self, text=FILE, more={}):
         self.backend = ThreadingHTTPServer(("127.0.0.1", 0), Shop)
         self.backend.daemon_threads = True
         threading.Thread(target=self.backend.serve_forever, daemon=True).start()
         self.folder = tempfile.TemporaryDirectory()
         file = Path(self.folder.name) / "gateway.toml"
         file.write_text(text.replace("BACKEND", str(self.backend.server_port)))
-        self.process = subprocess.Popen([BINARY, "-c", file], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for name, content in more.items():
+            (file.parent / name).write_text(content)
+        self.process = subprocess.Popen([BINARY, "-c", file], cwd=self.folder.name, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         lines = queue.Queue()
         threading.Thread(target=lambda: [lines.put(line) for line in self.process.stderr], daemon=True).start()
         self.port = self.admin = None

@@ -35,6 +35,12 @@ fn settled_costs_in_a_browser() {
     plays("costs.py", &["Costs"]);
 }
 
+/// Random traffic: the page, `top --once`, the API, the metrics and the access log tell the same of one second.
+#[test]
+fn no_view_of_the_same_second_contradicts_another() {
+    plays("agreement.py", &["--binary", binary()]);
+}
+
 /// The tests of the page before a mock of the API, by their names in `page.py` without `test_`.
 macro_rules! page {
     ($($name:ident),* $(,)?) => {
