@@ -208,7 +208,9 @@ class Agreement(unittest.TestCase):
         for code, count in self.statuses.items():
             self.assertEqual(count, self.metric("tollgate_requests_total", code=str(code)), code)
             self.assertEqual(count, sum(line["status"] == code for line in lines), code)
-        refused = [line for line in lines if line["decision"] in ("limited", "banned")]
+        unauthenticated = [line for line in lines if line["status"] == 401]
+        self.assertEqual(len(unauthenticated), self.metric("tollgate_decisions_total", decision="unauthenticated"))
+        refused = [line for line in lines if line["decision"] in ("limited", "banned")] + unauthenticated
         failed = [line for line in lines if line not in refused and (line["error"] or line["status"] >= 500)]
         delayed = [line for line in lines if line["decision"] == "delayed" and line not in failed]
         logged = {"refused": len(refused), "failed": len(failed), "delayed": len(delayed), "admitted": sent - len(refused) - len(failed) - len(delayed)}
@@ -217,7 +219,7 @@ class Agreement(unittest.TestCase):
 
         # Routes.
         shown, printed = {row[0].split("\n")[0]: row for row in page["routes"]}, table(text, "Routes")
-        number = lambda text: int(text.replace(",", ""))
+        number = lambda text: int(text.split(" ")[0].replace(",", ""))
         for route in ["search", "slow", "private", "away", "none"]:
             of = samples["routes"][route]
             counts = {fate: sum(of[fate]) for fate in fates}
