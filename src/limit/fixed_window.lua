@@ -35,8 +35,7 @@ local function end_of(limit, start)
 end
 
 local function current(limit, state, now)
-  local is_kept = state.count > 0 and state.start - now <= limit.period
-  if is_kept and now < end_of(limit, state.start) then return state end
+  if state.count > 0 and now < end_of(limit, state.start) then return state end
   return { start = start_of(limit, now), count = 0 }
 end
 

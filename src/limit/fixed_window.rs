@@ -302,12 +302,10 @@ fn explain_start(f: &mut Formatter<'_>, calendar: CalendarWindows) -> fmt::Resul
 impl<W: Windows> Viewed for FixedWindow<W> {
     type View = State;
 
-    /// The window of `now`. A time before the state's window counts as within it, unless it is more than a period before:
-    /// then a server's clock was set back.
+    /// The window of `now`. A time before the state's window counts as within it.
     #[inline]
     fn view(&self, state: State, now: Timestamp) -> State {
-        let is_kept = state.count > 0 && state.start.since(now) <= self.rate.period();
-        if is_kept && now < self.end(state) {
+        if state.count > 0 && now < self.end(state) {
             return state;
         }
         let start = self.windows.start(self.rate.period(), now);

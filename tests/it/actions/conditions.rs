@@ -73,7 +73,7 @@ fn strict_expressions_match_as_spelled() {
 fn check_and_explain_show_the_order_of_expressions() {
     let plan = parse(ROUTES).expect("a good file").plan;
     let summary = config::summary(&plan, "gateway.toml");
-    assert!(summary.ends_with("before prefixes, in this order:\n  `second`\n  `third`\n"), "{summary}");
+    assert!(summary.contains("before prefixes, in this order:\n  `second`\n  `third`\n"), "{summary}");
     let told = |path: &str| {
         let request = ExplainRequest::new("GET", path, &[], None).expect("a request");
         explain(&plan, &request).to_string()

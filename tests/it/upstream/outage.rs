@@ -342,6 +342,7 @@ fn the_server_that_fails_is_named_beside_those_that_do_not() {
     let gateway = Gateway::start(&over(&[&bad, &good], "eject = { failures = 0 }"));
     let failed = ask_in_turn(&gateway, 22).into_iter().filter(|status| *status == 500).count();
     assert_eq!(failed, 11);
+    samples_with(&gateway, 22);
     let text = format!("`api`: {} fails 11 of 11 requests in 10 s (5xx)", bad.addr());
     assert_eq!(problems(&gateway, 1), [problem("bad", text)]);
     // Without an answer, too: its failures are retried at the other.
@@ -350,6 +351,7 @@ fn the_server_that_fails_is_named_beside_those_that_do_not() {
     let servers = over(&[&good], lines).replace("servers = [", &format!("servers = [\"http://{away}\", "));
     let gateway = Gateway::start(&servers);
     assert_eq!(ask_in_turn(&gateway, 8), [200; 8]);
+    samples_with(&gateway, 8);
     let text = format!("`api`: {away} fails 4 of 4 attempts in 10 s (no answer)");
     assert_eq!(problems(&gateway, 1), [problem("bad", text)]);
 }
@@ -382,6 +384,7 @@ fn a_backend_that_rejects_half_of_its_requests_is_told_of() {
     let (rejecting, good) = (status(401), Backend::ok());
     let gateway = Gateway::start(&over(&[&rejecting, &good], ""));
     assert_eq!(ask_in_turn(&gateway, 20).into_iter().filter(|status| *status == 401).count(), 10);
+    samples_with(&gateway, 20);
     let text = "Backend `api`: 10 of 20 requests in 10 s end in 4xx";
     assert_eq!(problems(&gateway, 1), [problem("warn", text)]);
 }
