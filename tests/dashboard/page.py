@@ -128,7 +128,7 @@ class Page(unittest.TestCase):
         browser.until("past.time.length > 250", "history")
         verdict = "document.querySelector('#verdict')"
         # Rates of the last 10 seconds, as the page has them; the mock goes on with others.
-        browser.run("clearTimeout(timer); busy = true; now.limits = []; now.status.problems = []")
+        browser.until("!busy && (clearTimeout(timer), busy = true, now.limits = [], now.status.problems = [], true)", "no round to be under way")
         told = lambda lists: browser.run(f"(lists => {{ for (const [name, value] of Object.entries(lists)) past.all[name] = Array(past.time.length).fill(value); drawVerdict(); return [{verdict}.innerText.trim(), {verdict}.className]; }})({lists})")
         self.assertEqual(told("{ admitted: 0, delayed: 0, refused: 0, failed: 0, p99_ms: null }"), ["No requests come.", "verdict idle"])
         self.assertEqual(told("{ admitted: 20, p99_ms: 0.44 }"), ["No request is refused. 20/s requests, p99 0.4 ms.", "verdict "])

@@ -72,6 +72,7 @@ fn every_metric_of_the_contract_has_its_name_kind_and_labels() {
         ("tollgate_buffer_evictions_total", "counter", vec![]),
         ("tollgate_buffered_bytes", "gauge", vec![]),
         ("tollgate_build_info", "gauge", vec!["version"]),
+        ("tollgate_clock_steps_total", "counter", vec![]),
         ("tollgate_config_last_reload_successful", "gauge", vec![]),
         ("tollgate_config_reloads_total", "counter", vec!["result"]),
         ("tollgate_connections", "gauge", vec!["listener"]),
