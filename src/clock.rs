@@ -32,8 +32,8 @@ pub enum Clock {
         at_start: Timestamp,
         /// How long the machine was suspended since then, in µs: the monotonic clock stands meanwhile.
         suspended: AtomicU64,
-        /// How long the machine had been up at start, suspends included.
-        up_at_start: Micros,
+        /// How long the machine had been up at start, suspends included; `None`: the system did not tell.
+        up_at_start: Option<Micros>,
     },
     /// A clock that tests set by hand: both times are the same.
     Manual(AtomicU64),
@@ -47,7 +47,7 @@ impl Clock {
             at_start: Timestamp(system_time().0),
             started: Instant::now(),
             suspended: AtomicU64::new(0),
-            up_at_start: uptime().unwrap_or_default(),
+            up_at_start: uptime(),
         }
     }
 
@@ -92,7 +92,7 @@ impl Clock {
     /// by how many µs it was stepped, if it was.
     pub fn follow(&self, wall_clock: &SystemWallClock) -> Option<i64> {
         let Self::System { started, suspended, up_at_start, .. } = self else { return None };
-        if let Some(up) = uptime() {
+        if let (Some(up_at_start), Some(up)) = (up_at_start, uptime()) {
             let awake = micros(started.elapsed());
             let all = up.0.saturating_sub(up_at_start.0).saturating_sub(awake.0);
             if all >= suspended.load(Ordering::Relaxed) + MIN_SUSPEND {
