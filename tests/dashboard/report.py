@@ -65,6 +65,8 @@ class Report(unittest.TestCase):
             prepare(browser)
         browser.open(file.as_uri())
         browser.until(f"location.protocol === 'file:' && !!{wait}", "the page")
+        # A chart is drawn once the browser has told its width, which may be after the page is loaded.
+        browser.until("[...document.querySelectorAll('.plot > svg')].every(e => e.hasAttribute('aria-label') || !e.parentElement.clientWidth)", "the charts")
         return browser
 
     def assert_quiet(self, browser, file):
