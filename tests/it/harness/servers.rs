@@ -22,10 +22,15 @@ pub(crate) fn failing() -> (Backend, Arc<AtomicBool>) {
 
 /// One upstream over these servers, with these further lines of its table; and an admin listener.
 pub(crate) fn over(servers: &[&Backend], lines: &str) -> String {
+    over_within(servers, lines, "30s")
+}
+
+/// The same with this `timeout` of the route: for tests of servers that are silent. A busy machine needs some of it.
+pub(crate) fn over_within(servers: &[&Backend], lines: &str, timeout: &str) -> String {
     let urls: Vec<String> = servers.iter().map(|server| format!("\"{}\"", server.url())).collect();
     format!(
         "[upstreams.api]\nservers = [{}]\n{lines}\n[[routes]]\npath = \"/*\"\nupstream = \"api\"\n\
-         timeout = \"500ms\"\n[admin]\nlisten = \"127.0.0.1:0\"\n",
+         timeout = \"{timeout}\"\n[admin]\nlisten = \"127.0.0.1:0\"\n",
         urls.join(", ")
     )
 }

@@ -21,7 +21,7 @@ fn gated() -> Backend {
 }
 
 fn bounded(servers: &[&Backend], lines: &str) -> Gateway {
-    Gateway::start(&over(servers, &format!("{PATIENT}{lines}")).replace("500ms", "30s"))
+    Gateway::start(&over(servers, &format!("{PATIENT}{lines}")))
 }
 
 fn asking(gateway: &Gateway, path: &str) -> Client {
@@ -110,7 +110,7 @@ fn no_request_waits_where_max_pending_is_zero_nor_longer_than_connect_timeout() 
     backend.wait_for(1);
     gateway.get("/").expect(503);
     let lines = "max_connections = 1\nconnect_timeout = \"50ms\"";
-    let gateway = Gateway::start(&over(&[&backend], lines).replace("500ms", "30s"));
+    let gateway = Gateway::start(&over(&[&backend], lines));
     let _busy = asking(&gateway, "/");
     backend.wait_for(2);
     gateway.get("/").expect(503);
@@ -255,7 +255,7 @@ fn a_tunnel_counts_until_it_ends() {
 #[test]
 fn a_reload_that_raises_the_bound_lets_the_next_through() {
     let backend = gated();
-    let toml = over(&[&backend], &format!("{PATIENT}max_connections = 1")).replace("500ms", "30s");
+    let toml = over(&[&backend], &format!("{PATIENT}max_connections = 1"));
     let gateway = Gateway::start(&toml);
     let mut first = asking(&gateway, "/");
     backend.wait_for(1);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::harness::servers::{failing, is_up, over};
+use crate::harness::servers::{failing, is_up, over, over_within};
 use crate::harness::{Backend, Client, Gateway, Next, eventually, send};
 
 #[test]
@@ -98,7 +98,8 @@ fn silence_counts_and_what_is_not_http_counts() {
     };
     for (bad, status) in [(hanging(), 504), (Backend::answering_once("nonsense\r\n\r\n"), 502)] {
         let good = Backend::ok();
-        let gateway = Gateway::start(&over(&[&bad, &good], "eject = { failures = 2, for = \"1h\" }"));
+        let gateway =
+            Gateway::start(&over_within(&[&bad, &good], "eject = { failures = 2, for = \"1h\" }", "2s"));
         let statuses: Vec<u16> = (0..20).map(|_| gateway.get("/").status).collect();
         assert_eq!(statuses.iter().filter(|given| **given == status).count(), 2, "{statuses:?}");
         assert_eq!((bad.count(), good.count()), (2, 18));
@@ -110,7 +111,7 @@ fn silence_counts_and_what_is_not_http_counts() {
 fn neither_error_pages_nor_bad_clients_count() {
     let sick = || Backend::answering("HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n");
     let servers = [sick(), sick()];
-    let file = over(&[&servers[0], &servers[1]], "eject = { failures = 1, for = \"1h\" }");
+    let file = over_within(&[&servers[0], &servers[1]], "eject = { failures = 1, for = \"1h\" }", "500ms");
     let gateway = Gateway::start(&format!("{file}[server]\nbody_timeout = \"600ms\"\n"));
     for _ in 0..10 {
         gateway.get("/").expect(503);

@@ -107,7 +107,7 @@ fn a_reload_begins_and_ends_checks() {
     wait_until(&gateway, &sick, false);
     gateway.get("/").expect(503);
     // The same checks go on, and what is known stays.
-    let other = over(&[&sick], OFTEN).replace("\"500ms\"", "\"600ms\"");
+    let other = over(&[&sick], OFTEN).replace("\"30s\"", "\"31s\"");
     gateway.reload(&other, "reloaded:");
     gateway.get("/").expect(503);
     gateway.reload(&over(&[&sick], ""), "reloaded:");

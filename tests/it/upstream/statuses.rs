@@ -1,6 +1,6 @@
 //! Responses that count as failures (`eject.statuses`), and those after which a request is sent again (`retry.on`).
 
-use crate::harness::servers::{is_up, over};
+use crate::harness::servers::{is_up, over, over_within};
 use crate::harness::{Backend, Client, Gateway, Next, send};
 
 const SICK: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 4\r\n\r\nsick";
@@ -144,7 +144,8 @@ fn silence_is_retried_where_the_file_says_so() {
     });
     let good = Backend::ok();
     let lines = "eject = { failures = 0 }\nretry = { on = [\"timeout\"] }";
-    let gateway = one_worker(&[&hanging, &good], lines);
+    let file = over_within(&[&hanging, &good], lines, "2s");
+    let gateway = Gateway::start(&file.replace("[admin]", ONE_WORKER));
     let mut client = Client::connect(gateway.addr());
     (0..4).for_each(|_| drop(client.get("/", "").expect(200)));
     assert_eq!((hanging.count(), good.count()), (2, 4));

@@ -240,7 +240,7 @@ fn a_reload_reads_renewed_files_and_keeps_what_has_not_changed() {
     let gateway = Gateway::start(&toml.replace("[admin]", "[server]\nworkers = 1\n[admin]"));
     gateway.get("/").expect(200);
     let connections = backend.connections();
-    gateway.reload(&toml.replace("500ms", "501ms"), "reloaded: ");
+    gateway.reload(&toml.replace("30s", "31s"), "reloaded: ");
     gateway.get("/").expect(200);
     assert_eq!(backend.connections(), connections, "the connection is kept");
 }
