@@ -12,6 +12,7 @@
 
 pub mod chunks;
 pub mod fields;
+pub mod head_parser;
 pub mod lines;
 pub mod login;
 pub mod mentioned;

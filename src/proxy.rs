@@ -42,6 +42,7 @@ pub mod proxy_protocol;
 mod ratelimit_fields;
 mod read_content;
 mod refusal_sample;
+mod refusal_template;
 mod request_body;
 mod request_context;
 mod request_handler;

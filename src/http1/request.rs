@@ -87,10 +87,14 @@ pub struct RequestHead<'h> {
     pub upgrade: bool,
     /// Whether the client wants to keep the connection (RFC 9112 §9.3).
     pub keep_alive: bool,
+    /// The value of `host`; it may be empty.
+    pub host: Option<&'h str>,
     /// Its fields.
     pub fields: Fields<'h>,
     /// Bytes of the head, its empty line included.
     pub length: usize,
+    /// Whether it equals the head parsed before it: see [`HeadParser`](super::head_parser::HeadParser).
+    pub is_repeated: bool,
 }
 
 /// A request's target (RFC 9112 §3.2): origin-form, absolute-form of http and https, or `*`.
@@ -137,8 +141,10 @@ impl<'h> RequestHead<'h> {
             body,
             upgrade: framing.upgrade && framing.connection.upgrade && line.http_11 && body == Body::EMPTY,
             keep_alive: framing.connection.is_kept(line.http_11),
+            host: framing.host.map(std::str::from_utf8).transpose().map_err(|_| BAD_HOST)?,
             fields: Fields::new(head, spans),
             length: at,
+            is_repeated: false,
         })
     }
 
@@ -229,6 +235,7 @@ struct RequestLine<'h> {
     http_11: bool,
 }
 
+const BAD_HOST: RequestError = RequestError::Malformed("the Host is not `host[:port]`");
 const BAD_METHOD: RequestError = RequestError::Malformed("the method is not an upper-case token");
 
 impl<'h> RequestLine<'h> {
@@ -328,7 +335,7 @@ impl<'h> Framing<'h> {
             return Err(RequestError::Malformed("there is more than one Host"));
         }
         if !value.is_empty() && !is_authority(value) {
-            return Err(RequestError::Malformed("the Host is not `host[:port]`"));
+            return Err(BAD_HOST);
         }
         Ok(())
     }

@@ -8,11 +8,11 @@
 
 mod ruling;
 
-use super::Plan;
 use super::admission::{BindingLimit, Refusal, RequestCharges};
 use super::auth::{AuthFailure, AuthIndex, CallerIdentity, CredentialCheck, CredentialFault};
 use super::reject_reason::RejectReason;
 use super::resolve::{EarlyResponse, LocatedRequest, RoutedRequest};
+use super::{PathEdit, Plan};
 use crate::limit::units::Micros;
 use crate::route::content::RequestContent;
 use crate::route::key::KeySecret;
@@ -378,7 +378,10 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
     fn route_limits(&mut self, known: Known<'_>, observer: &mut impl DecisionObserver<'p>) -> Need {
         observer.authenticated(&self.request);
         self.phase = LimitPhase::Route;
-        if let Err(reason) = self.request.assign(self.plan, self.draw) {
+        // An ambiguous target is refused before it is charged. Only admitted requests need another target.
+        if self.rewrites()
+            && let Err(reason) = self.request.assign(self.plan, self.draw)
+        {
             return self.reject(reason);
         }
         self.request.charge(self.plan, &self.secret, |limit| !limit.before_auth);
@@ -432,10 +435,25 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         let Self { phase, request, ruling: Some(ruling), .. } = &*self else { return Need::Done };
         observer.ruled(&Ruled { phase: *phase, request, outcome, ruling, known });
         match *phase {
+            LimitPhase::Route if ruling.admits() && !self.rewrites() => self.assigned(),
             LimitPhase::Route => Need::Done,
             _ if !ruling.admits() => Need::Done,
             LimitPhase::BeforeAuth => self.admitted_before_auth(outcome, known, observer),
             LimitPhase::Failures(failure, kind) => self.failed(failure, kind),
+        }
+    }
+
+    /// Whether the route makes a target of parts of the path, which may be ambiguous.
+    fn rewrites(&self) -> bool {
+        matches!(self.request.route.path_edit, Some(PathEdit::Rewrite(_)))
+    }
+
+    /// The request is admitted, and gets its destination.
+    #[inline]
+    fn assigned(&mut self) -> Need {
+        match self.request.assign(self.plan, self.draw) {
+            Ok(()) => Need::Done,
+            Err(reason) => self.reject(reason),
         }
     }
 

@@ -147,6 +147,8 @@ struct Input<'p, 'r> {
     head: &'r RequestHead<'r>,
     peer: Peer<'r>,
     client: ClientAddress,
+    /// The route of an equal head.
+    last: Option<RouteIndex>,
 }
 
 /// Finds the route of a request, as the client sent it. `loop_mark` is that of the process; without one, no request counts
@@ -157,8 +159,21 @@ pub fn locate<'p, 'r>(
     head: &'r RequestHead<'r>,
     peer: Peer<'r>,
 ) -> RouteLookup<'p, 'r> {
+    locate_again(plan, loop_mark, head, peer, None)
+}
+
+/// The same for a head that may equal one whose route was found: `last` is that route, if it does. `None` wherever routes
+/// depend on more than the head ([`RouteTable::reads_clients`](crate::route::RouteTable::reads_clients)).
+#[inline]
+pub fn locate_again<'p, 'r>(
+    plan: &'p Plan,
+    loop_mark: Option<&LoopMark>,
+    head: &'r RequestHead<'r>,
+    peer: Peer<'r>,
+    last: Option<RouteIndex>,
+) -> RouteLookup<'p, 'r> {
     let client = plan.server.client.identify(peer.address, head.fields);
-    Input { plan, head, peer, client }.locate(loop_mark)
+    Input { plan, head, peer, client, last }.locate(loop_mark)
 }
 
 /// Finds the route of a request of an access log.
@@ -169,26 +184,24 @@ pub fn locate_logged<'p, 'r>(
 ) -> RouteLookup<'p, 'r> {
     let peer = Peer { address: sender.client, secure: sender.secure, subject: None };
     let client = plan.server.client.client(sender.client);
-    Input { plan, head, peer, client }.locate(None)
+    Input { plan, head, peer, client, last: None }.locate(None)
 }
 
 impl<'p, 'r> Input<'p, 'r> {
     #[inline]
     fn locate(self, loop_mark: Option<&LoopMark>) -> RouteLookup<'p, 'r> {
         let mut route = None;
-        let (host, outcome) = match authority_of(self.head) {
-            Err(reason) => (Cow::Borrowed(""), Err(Unroutable { response: reason.into(), seen: None })),
-            Ok(authority) => match self.see(authority) {
-                Err(response) => (bare_host(authority), Err(Unroutable { response, seen: None })),
-                Ok(seen) => {
-                    let host = seen.host.clone();
-                    let outcome = match self.route(loop_mark, &seen, &mut route) {
-                        Ok((index, route)) => Ok(LocatedRequest { index, route, seen }),
-                        Err(response) => Err(Unroutable { response, seen: Some(Box::new(seen)) }),
-                    };
-                    (host, outcome)
-                }
-            },
+        let authority = authority_of(self.head);
+        let (host, outcome) = match self.see(authority) {
+            Err(response) => (bare_host(authority), Err(Unroutable { response, seen: None })),
+            Ok(seen) => {
+                let host = seen.host.clone();
+                let outcome = match self.route(loop_mark, &seen, &mut route) {
+                    Ok((index, route)) => Ok(LocatedRequest { index, route, seen }),
+                    Err(response) => Err(Unroutable { response, seen: Some(Box::new(seen)) }),
+                };
+                (host, outcome)
+            }
         };
         RouteLookup { client: self.client, host, route, outcome }
     }
@@ -228,7 +241,8 @@ impl<'p, 'r> Input<'p, 'r> {
         }
         let request = seen.request();
         let preflight = preflight_route(plan, head, &request);
-        let index = preflight.or_else(|| plan.table.find(&request)).ok_or_else(RejectReason::no_route)?;
+        let found_now = || self.last.or_else(|| plan.table.find(&request));
+        let index = preflight.or_else(found_now).ok_or_else(RejectReason::no_route)?;
         let route = plan.route(index);
         *found = Some((index, route));
         for rules in [&plan.server.addresses, &route.addresses] {
@@ -423,13 +437,8 @@ fn https_location(
 }
 
 /// The authority that the request names. Empty if there is none.
-fn authority_of<'r>(head: &RequestHead<'r>) -> Result<&'r str, RejectReason> {
-    Ok(match (head.target.authority, head.fields.known(Name::Host)) {
-        (Some(authority), _) => authority,
-        (None, Some(host)) => std::str::from_utf8(host)
-            .map_err(|_| RejectReason::new(400, "the Host is not text", "malformed_host"))?,
-        (None, None) => "",
-    })
+fn authority_of<'r>(head: &RequestHead<'r>) -> &'r str {
+    head.target.authority.or(head.host).unwrap_or_default()
 }
 
 /// The route's requirements for a request beyond its conditions.

@@ -1,11 +1,12 @@
 //! The buffers that a request needs while it is served. Idle connections hold none.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use bytes::BytesMut;
 
 use crate::clock::Deadline;
-use crate::http1::fields::FieldSpan;
+use crate::http1::head_parser::HeadParser;
+use crate::route::RouteIndex;
 use crate::upstream::exchange::ResponseBuffer;
 
 /// Buffer sets that a worker keeps for later requests.
@@ -18,8 +19,10 @@ const MAX_KEPT: usize = 64 << 10;
 pub(crate) struct Buffers {
     /// Bytes received from the client and not consumed yet.
     pub(crate) inbound: BytesMut,
-    /// The positions of the header fields in the request head.
-    pub(crate) spans: Vec<FieldSpan>,
+    /// Parses the request head. It remembers the last one, whichever connection had the buffers then.
+    pub(crate) head_parser: HeadParser,
+    /// The route of that head.
+    pub(crate) last_route: Cell<Option<LastRoute>>,
     /// The bytes for the backend; the body of a local response.
     pub(crate) message: BytesMut,
     /// Bytes received from the backend.
@@ -30,6 +33,15 @@ pub(crate) struct Buffers {
     pub(crate) backend_deadline: Deadline,
     /// When a client that awaits its response is watched: see [`DisconnectWatch`](super::request_reader::DisconnectWatch).
     pub(crate) watch_deadline: Deadline,
+}
+
+/// The route that a plan has for a head: until the plan changes, an equal head has the same one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LastRoute {
+    /// The number of the worker's plan.
+    pub(crate) plan: u64,
+    /// The route.
+    pub(crate) index: RouteIndex,
 }
 
 /// A worker's buffers that are not in use.

@@ -114,9 +114,19 @@ impl Connection {
         context: &mut Context<'_>,
         scanner: &mut HeadScanner,
     ) -> Poll<ReadEvent> {
-        let Session { reader, worker, buffers, .. } = session;
+        let Session { reader, writer, worker, buffers, .. } = session;
         let filled = buffers.get_or_insert_with(|| worker.spare.take());
         let arrival = reader.poll_head(context, &self.stream, &mut filled.inbound, scanner);
+        // Responses are held back only before a whole head, which may turn out to be empty lines alone.
+        if !filled.outbound.is_empty()
+            && !matches!(arrival, Poll::Ready(ReadEvent::Head | ReadEvent::Fault(_)))
+        {
+            match writer.poll_held(context, &mut filled.outbound) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return Poll::Ready(ReadEvent::End),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
         if arrival.is_pending() && filled.inbound.is_empty() {
             let over = worker.is_draining() && (self.requests > 0 || worker.is_late());
             if self.handle.is_evicted() || over {

@@ -9,6 +9,7 @@ use super::local_response::{
     LocalBody, LocalResponse, PROBLEM_JSON, ResponseOptions, put_body, put_connection,
 };
 use super::ratelimit_fields::{is_ratelimit, put_ratelimit};
+use super::refusal_template::{RefusalTemplates, UsualRefusal};
 use super::upstream_head::{put_field, put_lines, put_number, put_status};
 use crate::auth::forward::ServiceAnswer;
 use crate::limit::units::Cost;
@@ -74,6 +75,8 @@ pub(crate) struct OverLimit<'a, 'p> {
     pub(crate) which: RatelimitHeaders,
     /// The standard ones, if they list every policy.
     pub(crate) listed: Option<&'a str>,
+    /// The texts of the plan's usual refusals.
+    pub(crate) templates: &'a RefusalTemplates,
 }
 
 impl<'b> LocalResponseWriter<'b> {
@@ -198,7 +201,49 @@ impl<'b> LocalResponseWriter<'b> {
     }
 
     /// The response to a request that a limit refuses. Returns its body.
-    pub(crate) fn over_limit(mut self, over: &'b OverLimit<'_, '_>) -> LocalBody {
+    pub(crate) fn over_limit(self, over: &'b OverLimit<'_, '_>) -> LocalBody {
+        let Some(usual) = self.as_usual(over) else { return self.put_over_limit(over) };
+        if let Some(length) = over.templates.put(&usual, self.outbound) {
+            return LocalBody { length, large: None };
+        }
+        let begins = self.outbound.len();
+        let outbound = &mut *self.outbound;
+        let body = LocalResponseWriter { outbound, ..self }.put_over_limit(over);
+        over.templates.keep(&usual, outbound.get(begins..).unwrap_or_default(), body.length);
+        body
+    }
+
+    /// The refusal as one that differs in few values from other refusals of its policy. Floods get no other.
+    #[inline]
+    fn as_usual<'a>(&self, over: &OverLimit<'a, '_>) -> Option<UsualRefusal<'a>>
+    where
+        'b: 'a,
+    {
+        let OverLimit { refusal, tightest: Some(tightest), reject: None, listed: None, .. } = over else {
+            return None;
+        };
+        let ResponseOptions { http_11: true, to_head: false, keep: true, http2: _, grpc: false } = self.form
+        else {
+            return None;
+        };
+        let policy = tightest.policy;
+        let is_used_up = match refusal.why {
+            RefusalCause::Over { cost, left } => !(1..u64::from(cost.units())).contains(&left),
+            _ => false,
+        };
+        let is_plain = self.cors.is_empty() && self.cookies.is_empty();
+        let is_usual = is_used_up
+            && is_plain
+            && std::ptr::eq(tightest.limit, refusal.limit)
+            && matches!(refusal.violated[..], [name] if name == &*policy.name)
+            && policy.algorithm.as_concurrency().is_none()
+            && self.errors.get(StatusCode::TOO_MANY_REQUESTS).is_none();
+        let (date, request_id) = (self.date, self.request_id);
+        let (seconds, remaining) = (refusal.retry_after()?, tightest.decision.remaining);
+        is_usual.then_some(UsualRefusal { policy, seconds, remaining, date, request_id })
+    }
+
+    fn put_over_limit(mut self, over: &'b OverLimit<'_, '_>) -> LocalBody {
         if over.sets(b"x-request-id") {
             self.request_id = &[];
         }

@@ -6,9 +6,16 @@ use super::buffer_pool::Buffers;
 use super::local_response::LocalBody;
 use super::local_response_writer::LocalResponseWriter;
 use super::request_context::RequestContext;
+use super::response_writer::ResponseWriter;
 use super::session::{NextAction, Session};
 
+/// Bytes of responses that are held back at most.
+const MAX_HELD: usize = 16 << 10;
+
 /// Sends a local response. `write` writes it and returns its body.
+///
+/// If the client has pipelined a further request, the response is held back, to be sent in one piece with the response to
+/// that one. It is sent before the gateway waits for anything.
 pub(crate) async fn send(
     session: &mut Session,
     ctx: &mut RequestContext,
@@ -16,13 +23,18 @@ pub(crate) async fn send(
 ) -> NextAction {
     let date = ctx.worker.date(ctx.started);
     let Session { writer, buffers, .. } = session;
-    let Buffers { message: scrap, outbound, .. } = &mut **buffers.get_or_insert_default();
+    let Buffers { inbound, message: scrap, outbound, .. } = &mut **buffers.get_or_insert_default();
     let (request_id, form, head_begins) = (ctx.own_request_id(), ctx.form, outbound.len());
     let (errors, values) = (&ctx.plan.errors, ctx.template_values());
     let (cors, cookies, date) = (&ctx.cors, &ctx.cookies, &date);
     let body =
         write(LocalResponseWriter { scrap, outbound, date, request_id, cors, cookies, form, errors, values });
     ctx.note_response_head(outbound.get(head_begins..).unwrap_or_default());
+    let is_followed = inbound.ends_with(b"\r\n\r\n") && matches!(writer, ResponseWriter::Http1(_));
+    if is_followed && form.keep && body.large.is_none() && outbound.len() < MAX_HELD {
+        ctx.sent = body.length as u64;
+        return NextAction::Keep;
+    }
     match writer.send(outbound, &body).await {
         Ok(()) => {
             ctx.sent = body.length as u64;

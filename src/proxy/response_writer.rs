@@ -48,6 +48,20 @@ impl ResponseWriter {
         Ok(())
     }
 
+    /// Sends responses that were [held back](super::respond::send). Ready once the socket has accepted all of them.
+    pub(crate) fn poll_held(
+        &mut self,
+        context: &mut Context<'_>,
+        held: &mut BytesMut,
+    ) -> Poll<io::Result<()>> {
+        let Self::Http1(writer) = self else { return Poll::Ready(Ok(())) };
+        while !held.is_empty() {
+            let written = ready!(writer.poll_write(context, held, &[]))?;
+            held.advance(written);
+        }
+        writer.poll_flush(context)
+    }
+
     /// Whether the client acknowledged no byte for `write_timeout`.
     pub(crate) fn is_stalled(&self) -> bool {
         match self {

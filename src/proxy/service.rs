@@ -1,6 +1,6 @@
 //! The steps of one request: route or 404 → keys and cost → clock → store → forward, wait then forward, or refuse.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
+use http::Method;
 
-use super::buffer_pool::Buffers;
+use super::buffer_pool::{Buffers, LastRoute};
 use super::credentials::{Verified, verify};
 use super::decide::{OverLimitRequest, RequestAction, decide_otherwise};
 use super::drain::drain;
@@ -23,6 +24,7 @@ use super::request_body::BodyOptions;
 use super::request_context::RequestContext;
 use super::request_reader::{RequestReader, upload_fault};
 use super::respond::{send, send_problem};
+use super::response_writer::ResponseWriter;
 use super::session::{NextAction, Session};
 use super::undecided::{HeldBytes, UndecidedRequest};
 use super::worker::WorkerPlan;
@@ -47,21 +49,22 @@ use crate::telemetry::metrics::RequestOutcome;
 pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction {
     let mut ctx = RequestContext::begin(&session.worker, &session.peer, now);
     let plan = Rc::clone(&ctx.plan);
-    let Session { worker, reader, peer, buffers, may_keep, is_last, .. } = &mut *session;
-    let Buffers { inbound, spans, message, .. } = &mut **buffers.get_or_insert_default();
+    let Session { worker, reader, writer, peer, buffers, may_keep, is_last, .. } = &mut *session;
+    let Buffers { inbound, head_parser, last_route, message, outbound, .. } =
+        &mut **buffers.get_or_insert_default();
     // Parsed in place: it is large enough that moving it costs measurably.
-    let parsed = RequestHead::parse(inbound, spans);
+    let parsed = head_parser.parse(inbound);
     let head = match &parsed {
         Ok(head) => head,
         &Err(fault) => return refuse(session, &mut ctx, fault).await,
     };
+    last_route.set(last_route.take().filter(|_| head.is_repeated));
     ctx.take_head(peer, head, *may_keep);
     ctx.open_record(peer, Some(head));
     let length = head.length;
     *is_last = !head.keep_alive && head.body == Body::EMPTY;
-    let (identity, body) = (OnceCell::new(), OnceCell::new());
+    let (identity, body, held) = (OnceCell::new(), OnceCell::new(), HeldBytes::default());
     let ahead = inbound.get(length..).unwrap_or_default();
-    let held = HeldBytes::default();
     let mut undecided = UndecidedRequest {
         worker,
         max_buffered: plan.server.max_buffered,
@@ -70,14 +73,20 @@ pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction 
         stream: UndecidedRequest::stream_of(reader.source()),
         entry: None,
     };
-    let findings = Findings { identity: &identity, body: &body, ahead, held: &held };
+    let findings = Findings { last_route, identity: &identity, body: &body, ahead, held: &held };
     // Left where it is written: it is large enough that moving it costs measurably.
     let mut action = None;
     {
         let mut judging = pin!(async {
             action = Some(judge(&mut ctx, &plan, head, peer, reader, &findings).await);
         });
-        poll_fn(|context| undecided.poll_decided(judging.as_mut(), context)).await;
+        let mut held = (&mut *writer, &mut *outbound);
+        poll_fn(|context| undecided.poll_decided(judging.as_mut(), &mut held, context)).await;
+    }
+    // A further refusal joins the responses that are held back. What may take time does not delay them.
+    let is_prompt = matches!(action, Some(RequestAction::Refuse(_))) && ctx.terms.body() == Body::EMPTY;
+    if !outbound.is_empty() && !is_prompt && !send_held(writer, outbound).await {
+        return NextAction::Drop;
     }
     match action {
         None => {
@@ -112,9 +121,16 @@ pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction 
     }
 }
 
+/// Sends the responses that are held back. False if the client is gone, or accepts nothing.
+async fn send_held(writer: &mut ResponseWriter, held: &mut BytesMut) -> bool {
+    boxed_cold(|| poll_fn(|context| writer.poll_held(context, held))).await.is_ok()
+}
+
 /// What is found out about a request before it is charged.
 #[derive(Clone, Copy)]
 struct Findings<'p, 'r> {
+    /// The route of the head before it.
+    last_route: &'r Cell<Option<LastRoute>>,
     /// What its credential says, once it was verified.
     identity: &'p OnceCell<Arc<Identity>>,
     /// Its body, once it was read.
@@ -158,7 +174,7 @@ async fn judge<'p, 'r>(
     reader: &mut RequestReader,
     findings: &Findings<'p, 'r>,
 ) -> RequestAction<'p, 'r> {
-    let lookup = resolve::locate(plan, Some(&ctx.worker.shared.loop_mark), head, peer.as_seen());
+    let lookup = locate(ctx, plan, head, peer, findings.last_route);
     note(ctx, plan, head, peer, findings, &lookup);
     let located = match lookup.outcome {
         Ok(located) => located,
@@ -192,6 +208,25 @@ async fn judge<'p, 'r>(
             }
         };
     }
+}
+
+/// Finds the route, which is that of the head before it if the two are equal.
+#[inline]
+fn locate<'p, 'r>(
+    ctx: &RequestContext,
+    plan: &'p WorkerPlan,
+    head: &'r RequestHead<'r>,
+    peer: &'r ConnectionPeer,
+    last_route: &Cell<Option<LastRoute>>,
+) -> RouteLookup<'p, 'r> {
+    let is_known = |last: &LastRoute| last.plan == plan.number && !plan.table.reads_clients();
+    let last = last_route.get().filter(is_known).map(|last| last.index);
+    let loop_mark = Some(&ctx.worker.shared.loop_mark);
+    let lookup = resolve::locate_again(plan, loop_mark, head, peer.as_seen(), last);
+    // The route of a preflight is that of another method.
+    let own = lookup.route.filter(|_| head.method != Method::OPTIONS);
+    last_route.set(own.map(|(index, _)| LastRoute { plan: plan.number, index }));
+    lookup
 }
 
 /// What is learned on the way, and is needed at the end of the decision.
@@ -411,9 +446,11 @@ async fn over_limit(
     let OverLimitRequest { refusal, tightest, route } = refused;
     drain(session, ctx).await;
     let reject = route.reject_of(refusal.limit);
-    let which = ctx.plan.server.ratelimit_headers;
+    let plan = Rc::clone(&ctx.plan);
+    let (which, templates) = (plan.server.ratelimit_headers, &plan.refusal_templates);
     let listed = ctx.listed.take();
-    let over = OverLimit { refusal, tightest: tightest.as_ref(), reject, which, listed: listed.as_deref() };
+    let (tightest, listed) = (tightest.as_ref(), listed.as_deref());
+    let over = OverLimit { refusal, tightest, reject, which, listed, templates };
     ctx.answered(over.status(), None);
     send(session, ctx, |page| page.over_limit(&over)).await
 }

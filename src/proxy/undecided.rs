@@ -7,7 +7,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use bytes::BytesMut;
+
 use super::request_reader::Source;
+use super::response_writer::ResponseWriter;
 use super::worker::Worker;
 use crate::http2::server_stream::ServerStream;
 use crate::shared::buffer_budget::BufferedRequest;
@@ -60,15 +63,24 @@ impl UndecidedRequest<'_> {
         }
     }
 
-    /// Ready once `deciding` has ended, or once the request is evicted from the budget.
+    /// Ready once `deciding` has ended, or once the request is evicted from the budget. Meanwhile `held` is sent: the
+    /// responses to requests before this one.
     pub(super) fn poll_decided(
         &mut self,
         deciding: Pin<&mut impl Future<Output = ()>>,
+        held: &mut (&mut ResponseWriter, &mut BytesMut),
         context: &mut Context<'_>,
     ) -> Poll<()> {
         match deciding.poll(context) {
             Poll::Ready(()) => Poll::Ready(()),
-            Poll::Pending => self.poll_waiting(context),
+            Poll::Pending => {
+                let (writer, held) = held;
+                if !held.is_empty() {
+                    #[expect(clippy::let_underscore_must_use, reason = "a fault returns when more is sent")]
+                    let _: Poll<_> = writer.poll_held(context, held);
+                }
+                self.poll_waiting(context)
+            }
         }
     }
 

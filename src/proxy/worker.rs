@@ -15,6 +15,7 @@ use super::buffer_pool::BufferPool;
 use super::connection_handle::ConnectionHandle;
 use super::idle_list::IdleList;
 use super::log_sampling::LogSampling;
+use super::refusal_template::RefusalTemplates;
 use super::tracer::Tracer;
 use crate::auth::runtime::{AuthState, CredentialVerification};
 use crate::limit::units::{Micros, Timestamp};
@@ -77,6 +78,8 @@ pub(crate) struct Worker {
 #[derive(Debug)]
 pub(crate) struct WorkerPlan {
     plan: Arc<Plan>,
+    /// Counts the worker's plans.
+    pub(crate) number: u64,
     pub(crate) metrics: WorkerMetrics,
     /// Upstream clients, in the order of the plan's upstreams.
     pub(crate) upstream_clients: Vec<Rc<UpstreamClient>>,
@@ -89,6 +92,8 @@ pub(crate) struct WorkerPlan {
     pub(crate) secret: KeySecret,
     /// Keys the short ids of masked values.
     pub(crate) short_ids: ShortIds,
+    /// The texts of its usual refusals.
+    pub(crate) refusal_templates: RefusalTemplates,
 }
 
 impl Worker {
@@ -243,7 +248,20 @@ impl WorkerPlan {
         let key_stats = plan.limits.iter().map(|limit| stays(limit).unwrap_or_default()).collect();
         let (secret, short_ids) = (shared.secret(&plan), shared.short_ids(&plan));
         let auths = shared.auth_states(&plan);
-        Self { plan, metrics, upstream_clients, auths, counters, key_stats, secret, short_ids }
+        let refusal_templates = RefusalTemplates::default();
+        let number = last.map_or(0, |last| last.number + 1);
+        Self {
+            plan,
+            number,
+            metrics,
+            upstream_clients,
+            auths,
+            counters,
+            key_stats,
+            secret,
+            short_ids,
+            refusal_templates,
+        }
     }
 
     /// What an auth has learned.

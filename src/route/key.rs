@@ -298,8 +298,10 @@ impl fmt::Display for Key {
 }
 
 /// The text that the fingerprint is a hash of; see the module.
-struct KeyText {
-    hasher: KeyHasher,
+struct KeyText<'s> {
+    secret: &'s KeySecret,
+    /// It is created only for bytes that do not fit into `pending`: a short text is hashed at once, which is faster.
+    hasher: Option<KeyHasher>,
     /// Bytes not hashed yet: a hasher is faster on one long text than on many short ones.
     pending: [u8; 64],
     length: usize,
@@ -308,40 +310,38 @@ struct KeyText {
 /// By the [`KeySecret`].
 enum KeyHasher {
     Process(SipHasher13),
-    /// The hasher is large: it is created only for bytes that do not fit into `pending`.
-    Fleet([u8; 32], Option<Box<blake3::Hasher>>),
+    /// Boxed since it is large.
+    Fleet(Box<blake3::Hasher>),
 }
 
-impl KeyText {
+impl<'s> KeyText<'s> {
     /// Tags of the substitutes for a missing part; those of parts are [`Part::tag`].
     const IP_STANDS_IN: u8 = 254;
     const SHARED: u8 = 255;
     /// Added to the tag of a cookie or a query parameter that has several values.
     const SEVERAL: u8 = 64;
 
-    fn new(secret: &KeySecret) -> Self {
-        let hasher = match secret {
-            KeySecret::Process(secret) => KeyHasher::Process(SipHasher13::new_with_key(secret)),
-            KeySecret::Fleet(secret) => KeyHasher::Fleet(*secret, None),
-        };
-        Self { hasher, pending: [0; 64], length: 0 }
+    #[inline]
+    fn new(secret: &'s KeySecret) -> Self {
+        Self { secret, hasher: None, pending: [0; 64], length: 0 }
     }
 
+    #[inline]
     fn write(&mut self, bytes: &[u8]) {
         match self.pending.get_mut(self.length..self.length + bytes.len()) {
             Some(room) => {
                 room.copy_from_slice(bytes);
                 self.length += bytes.len();
             }
-            None => {
-                self.flush();
-                self.hasher.write(bytes);
-            }
+            None => self.write_through(bytes),
         }
     }
 
-    fn flush(&mut self) {
-        self.hasher.write(&self.pending[..self.length]);
+    #[cold]
+    fn write_through(&mut self, bytes: &[u8]) {
+        let hasher = self.hasher.get_or_insert_with(|| KeyHasher::new(self.secret));
+        hasher.write(&self.pending[..self.length]);
+        hasher.write(bytes);
         self.length = 0;
     }
 
@@ -363,10 +363,22 @@ impl KeyText {
         self.prefixed(bytes);
     }
 
+    /// The same as [`Self::bytes`], in one piece: most keys are addresses.
+    #[inline]
     fn address(&mut self, tag: u8, address: IpAddr) {
+        let mut text = [0; 25];
+        text[0] = tag;
         match address {
-            IpAddr::V4(v4) => self.bytes(tag, &v4.octets()),
-            IpAddr::V6(v6) => self.bytes(tag, &v6.octets()),
+            IpAddr::V4(v4) => {
+                text[1] = 4;
+                text[9..13].copy_from_slice(&v4.octets());
+                self.write(&text[..13]);
+            }
+            IpAddr::V6(v6) => {
+                text[1] = 16;
+                text[9..].copy_from_slice(&v6.octets());
+                self.write(&text);
+            }
         }
     }
 
@@ -383,25 +395,34 @@ impl KeyText {
         values.for_each(|value| self.prefixed(value));
     }
 
-    fn fingerprint(self) -> Fingerprint {
+    #[inline]
+    fn fingerprint(&mut self) -> Fingerprint {
         let pending = &self.pending[..self.length];
-        Fingerprint(match self.hasher {
-            KeyHasher::Process(mut hasher) => {
+        Fingerprint(match (&mut self.hasher, self.secret) {
+            (None, KeySecret::Process(secret)) => SipHasher13::new_with_key(secret).hash(pending).as_u128(),
+            (None, KeySecret::Fleet(secret)) => half(&blake3::keyed_hash(secret, pending)),
+            (Some(KeyHasher::Process(hasher)), _) => {
                 hasher.write(pending);
                 hasher.finish128().as_u128()
             }
-            KeyHasher::Fleet(secret, None) => half(&blake3::keyed_hash(&secret, pending)),
-            KeyHasher::Fleet(_, Some(mut hasher)) => half(&hasher.update(pending).finalize()),
+            (Some(KeyHasher::Fleet(hasher)), _) => half(&hasher.update(pending).finalize()),
         })
     }
 }
 
 impl KeyHasher {
+    fn new(secret: &KeySecret) -> Self {
+        match secret {
+            KeySecret::Process(secret) => Self::Process(SipHasher13::new_with_key(secret)),
+            KeySecret::Fleet(secret) => Self::Fleet(Box::new(blake3::Hasher::new_keyed(secret))),
+        }
+    }
+
     fn write(&mut self, bytes: &[u8]) {
         match self {
             Self::Process(hasher) => hasher.write(bytes),
-            Self::Fleet(secret, hasher) => {
-                hasher.get_or_insert_with(|| Box::new(blake3::Hasher::new_keyed(secret))).update(bytes);
+            Self::Fleet(hasher) => {
+                hasher.update(bytes);
             }
         }
     }

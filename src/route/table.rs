@@ -8,6 +8,7 @@ use foldhash::{HashMap, HashMapExt as _};
 use http::Method;
 
 use super::candidates::{Candidates, Rank};
+use super::condition::Condition;
 use super::path::Path;
 use super::path::PathMatching;
 use super::pattern::{HostPattern, PathMatcher};
@@ -40,6 +41,8 @@ pub struct RouteTable {
     spellings: Vec<Candidates>,
     /// Whether a route names HEAD.
     names_head: bool,
+    /// Whether a route has a condition on the client's address.
+    reads_clients: bool,
 }
 
 /// A route, with its conditions in normal form.
@@ -79,7 +82,10 @@ impl RouteTable {
             any: Tries::default(),
             spellings: Vec::new(),
             names_head: false,
+            reads_clients: false,
         };
+        let mut values = table.ranked.iter().flat_map(|route| &route.conditions.values);
+        table.reads_clients = values.any(|condition| matches!(condition, Condition::Clients(_)));
         table.names_head = table.ranked.iter().any(|route| route.conditions.methods.contains(&Method::HEAD));
         table.ranked.sort_by(|one, other| one.conditions.specificity(&other.conditions)); // stable: file order
         table.ranks = vec![0; table.ranked.len()];
@@ -106,6 +112,11 @@ impl RouteTable {
             true => self.search(&self.as_matched(*request)),
             false => self.search(request),
         }
+    }
+
+    /// Whether the route of a request depends on its client's address; otherwise it depends on its head alone.
+    pub fn reads_clients(&self) -> bool {
+        self.reads_clients
     }
 
     /// The request with the method that routes compare: GET in place of HEAD, unless a route that fits names HEAD.

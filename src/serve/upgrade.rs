@@ -7,9 +7,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
-use tokio::process::{Child, Command};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::systemd::Systemd;
@@ -30,6 +30,8 @@ const OF_THIS_PROCESS: [&str; 5] =
 #[derive(Debug)]
 pub(super) struct BinaryUpgrade {
     signal: Signal,
+    /// SIGCHLD.
+    children: Signal,
     /// The path of the binary, or the reason why no other can be started.
     program: Result<PathBuf, String>,
     arguments: Vec<OsString>,
@@ -48,14 +50,15 @@ impl BinaryUpgrade {
             // Before a command, where `--` does not precede it.
             arguments.insert(0, TAKEOVER.into());
         }
-        Ok(Self { signal: signal(SignalKind::user_defined2())?, program, arguments })
+        let children = signal(SignalKind::child())?;
+        Ok(Self { signal: signal(SignalKind::user_defined2())?, children, program, arguments })
     }
 
     /// Starts the new process after each signal, and reports one that does not take over from `addresses`. A new process
     /// that takes over ends the wait from outside: this future is dropped then, and the new process goes on.
     pub(super) async fn serve(&mut self, addresses: &[SocketAddr], supervisor: &Systemd) -> Infallible {
         loop {
-            self.received().await;
+            received(&mut self.signal).await;
             let failure = match self.start(addresses) {
                 Ok(child) => self.failure_of(child, supervisor).await,
                 Err(error) => error,
@@ -68,15 +71,8 @@ impl BinaryUpgrade {
     /// Reports each signal that comes too late.
     pub(super) async fn ignore(&mut self) -> Infallible {
         loop {
-            self.received().await;
+            received(&mut self.signal).await;
             tracing::warn!("SIGUSR2: ignored, this process drains");
-        }
-    }
-
-    async fn received(&mut self) {
-        if self.signal.recv().await.is_none() {
-            // The runtime no longer delivers signals: it ends.
-            std::future::pending::<()>().await;
         }
     }
 
@@ -92,26 +88,45 @@ impl BinaryUpgrade {
 
     /// Waits until the new process ends, or ends it when it takes too long. Returns the reason.
     async fn failure_of(&mut self, mut child: Child, supervisor: &Systemd) -> String {
-        let process = child.id().unwrap_or_default();
+        let Self { signal, children, .. } = self;
+        let process = child.id();
         tracing::info!("SIGUSR2: process {process} starts, to take over");
         supervisor.status(&format!("process {process} starts, to take over"));
         let mut late = pin!(tokio::time::sleep(STARTING));
         loop {
             tokio::select! {
                 biased;
-                ended = child.wait() => return match ended {
+                ended = ended(&mut child, children) => return match ended {
                     Ok(status) => format!("process {process} ended with {status}"),
                     Err(error) => format!("process {process} is lost: {error}"),
                 },
-                () = self.received() => {
+                () = received(signal) => {
                     tracing::warn!("SIGUSR2: ignored, process {process} already starts");
                 }
                 () = &mut late => {
-                    let killed = child.kill().await;
+                    // A killed process ends at once.
+                    let killed = child.kill().and_then(|()| child.wait()).map(drop);
                     return late_words(process, killed);
                 }
             }
         }
+    }
+}
+
+/// Waits until the child has ended. `children` is the signal for that.
+async fn ended(child: &mut Child, children: &mut Signal) -> io::Result<ExitStatus> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        received(children).await;
+    }
+}
+
+async fn received(signal: &mut Signal) {
+    if signal.recv().await.is_none() {
+        // The runtime no longer delivers signals: it ends.
+        std::future::pending::<()>().await;
     }
 }
 

@@ -105,7 +105,7 @@ impl Key {
     }
 }
 
-impl KeyText {
+impl KeyText<'_> {
     /// Writes the same as a request with this value.
     fn named(
         &mut self,

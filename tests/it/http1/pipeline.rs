@@ -115,3 +115,75 @@ fn a_connection_serves_ten_thousand_requests_and_then_says_so() {
     assert_eq!(last, Some(10_000));
     assert!(client.closes());
 }
+
+/// Refusals of requests that arrive together are sent together, but none waits for anything else.
+#[test]
+fn a_response_that_is_ready_waits_for_no_other_request() {
+    let backend = Backend::start(|exchange| {
+        let body = exchange.read_body();
+        exchange.wait_at_gate();
+        exchange.write(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()));
+        exchange.write(body);
+        crate::harness::Next::KeepAlive
+    });
+    let gateway = Gateway::start(&everything_to(
+        &backend,
+        "[[routes]]
+        path = \"/limited\"
+        respond = { status = 200, body = \"once\" }
+        limits = [\"one\"]
+        [limits.one]
+        algorithm = \"gcra\"
+        key = \"ip\"
+        rate = \"1/h\"
+        [admin]
+        listen = \"127.0.0.1:0\"",
+    ));
+    let refused = "GET /limited HTTP/1.1\r\nhost: test\r\n\r\n";
+    let with_body = "POST /limited HTTP/1.1\r\nhost: test\r\ncontent-length: 3\r\n\r\n";
+    let mut first = Client::connect(gateway.addr());
+    assert_eq!(first.exchange(refused).expect(200).text(), "once");
+    // A backend that does not answer.
+    let mut client = Client::connect(gateway.addr());
+    client.write(format!(
+        "{refused}{refused}POST /slow HTTP/1.1\r\nhost: test\r\ncontent-length: 1\r\n\r\nx{refused}"
+    ));
+    for _ in 0..2 {
+        client.read().expect(429);
+    }
+    backend.wait_for(1);
+    backend.open_gate();
+    assert_eq!(client.read().expect(200).text(), "x");
+    client.read().expect(429);
+    // A body that does not come.
+    client.write(format!("{refused}{refused}{with_body}"));
+    for _ in 0..2 {
+        client.read().expect(429);
+    }
+    client.write("abc");
+    client.read().expect(429);
+    // No further request, only empty lines; and then the end.
+    client.write(format!("{refused}\r\n\r\n"));
+    client.read().expect(429);
+    client.write(format!("{refused}{refused}\r\n"));
+    client.finish();
+    for _ in 0..2 {
+        client.read().expect(429);
+    }
+    assert!(client.closes());
+    // A fault, and a request after which the connection closes.
+    for (last, status) in [
+        ("GET / HTTP/9\r\nhost: test\r\n\r\n", 400),
+        ("GET /limited HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n", 429),
+    ] {
+        let mut client = Client::connect(gateway.addr());
+        client.write(format!("{refused}{refused}{last}"));
+        for _ in 0..2 {
+            client.read().expect(429);
+        }
+        assert!(client.read().expect(status).closed);
+        assert!(client.closes());
+    }
+    let counted = gateway.metric("tollgate_requests_total", &["code=\"429\""]);
+    assert!((13.5..14.5).contains(&counted), "each is counted: {counted}");
+}

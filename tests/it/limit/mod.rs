@@ -12,6 +12,7 @@ mod grant;
 mod keys;
 mod listed_policies;
 mod promises;
+mod repeated;
 mod resume;
 mod seed;
 mod settle;

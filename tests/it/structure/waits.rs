@@ -54,6 +54,7 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
     ("proxy/read_content.rs", "poll_end", "body_timeout", "proxy/request_reader.rs"),
     ("proxy/response_writer.rs", "poll_write", "write_timeout", "proxy/response_writer.rs"),
     ("proxy/response_writer.rs", "poll_flush", "write_timeout", "proxy/response_writer.rs"),
+    ("proxy/response_writer.rs", "poll_held", "write_timeout", "proxy/response_writer.rs"),
     ("proxy/response_writer.rs", "write", "write_timeout", "proxy/response_writer.rs"),
     ("proxy/response_writer.rs", "flush", "write_timeout", "proxy/response_writer.rs"),
     ("proxy/response_body.rs", "poll_http1", "write_timeout", "proxy/response_writer.rs"),
