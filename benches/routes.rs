@@ -92,11 +92,8 @@ fn find_by_header(bencher: Bencher<'_, '_>, count: usize) {
 #[divan::bench(args = [("query", 1), ("query", 10_000), ("prefix", 1), ("prefix", 10_000), ("client", 1), ("client", 10_000)])]
 fn find_by_value(bencher: Bencher<'_, '_>, (kind, count): (&str, usize)) {
     let condition = |number: usize| match kind {
-        "query" => Condition::Query("page".into(), ValuePattern::parse(&number.to_string())),
-        "prefix" => Condition::Header(
-            HeaderName::from_static("x-tenant"),
-            ValuePattern::parse(&format!("t{number:05}*")),
-        ),
+        "query" => Condition::query("page", [pattern(&number.to_string())]),
+        "prefix" => tenant_condition(&format!("t{number:05}*")),
         _ => {
             let network = format!("10.{}.{}.0/24", number / 256, number % 256);
             Condition::clients([network.parse().expect("a network")])
@@ -207,9 +204,16 @@ fn browser(tenant: usize) -> FieldList {
     list
 }
 
+fn pattern(text: &str) -> ValuePattern {
+    ValuePattern::parse(text).expect("a pattern")
+}
+
+fn tenant_condition(value: &str) -> Condition {
+    Condition::header(HeaderName::from_static("x-tenant"), [pattern(value)])
+}
+
 fn with_tenant(mut route: Conditions, tenant: usize) -> Conditions {
-    let value = ValuePattern::parse(&format!("t{tenant}"));
-    route.values.push(Condition::Header(HeaderName::from_static("x-tenant"), value));
+    route.values.push(tenant_condition(&format!("t{tenant}")));
     route
 }
 

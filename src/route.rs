@@ -23,10 +23,13 @@ mod regex_index;
 mod secret;
 mod table;
 mod trie;
+mod value_index;
+mod value_pattern;
 
 use std::borrow::Cow;
 use std::cmp::{Ordering, Reverse};
 use std::fmt;
+use std::sync::Arc;
 
 use http::{HeaderName, Method};
 
@@ -111,9 +114,13 @@ pub enum Match {
     /// This field is absent or differs.
     Header(HeaderName),
     /// This parameter of the query is absent or differs.
-    Query(Box<str>),
+    Query(Arc<str>),
+    /// This cookie is absent or differs.
+    Cookie(Arc<str>),
     /// The client is in none of its networks.
     Client,
+    /// This condition holds, which must not.
+    Excluded(Arc<Condition>),
 }
 
 /// The criterion that decides between two matching routes: the first of these in which they differ. As text, about the
@@ -126,7 +133,7 @@ pub enum Criterion {
     Path,
     /// Methods given.
     Methods,
-    /// More conditions on headers, query and clients.
+    /// More conditions on headers, query, cookies and clients, or of `not`.
     Values,
     /// The path is spelled as the request's.
     Spelling,
@@ -140,7 +147,7 @@ impl fmt::Display for Criterion {
             Self::Host => "its host is more specific",
             Self::Path => "its path is more specific",
             Self::Methods => "it names methods",
-            Self::Values => "it has more conditions on headers, query and clients",
+            Self::Values => "it has more conditions on values",
             Self::Spelling => "its path is spelled as the request's",
             Self::Order => "it stands earlier in the file",
         })
@@ -157,7 +164,9 @@ impl fmt::Display for Match {
             Self::Method => f.write_str("the method differs"),
             Self::Header(name) => write!(f, "the field `{name}` is absent or differs"),
             Self::Query(name) => write!(f, "the parameter `{name}` of the query is absent or differs"),
+            Self::Cookie(name) => write!(f, "the cookie `{name}` is absent or differs"),
             Self::Client => f.write_str("the client is in none of its networks"),
+            Self::Excluded(condition) => write!(f, "`not` excludes {}", condition.subject()),
         }
     }
 }
@@ -166,7 +175,7 @@ impl Conditions {
     /// The more specific first, without hosts: by path, methods given, number of conditions on values. Of two regular
     /// expressions none is: they are tried in file order.
     fn specificity(&self, other: &Self) -> Ordering {
-        let rest = |route: &Self| (route.methods.is_empty(), Reverse(route.values.len()));
+        let rest = |route: &Self| (route.methods.is_empty(), Reverse(route.count_of_values()));
         let rest = || if self.path.is_regex() { Ordering::Equal } else { rest(self).cmp(&rest(other)) };
         self.path.specificity(&other.path).then_with(rest)
     }
@@ -179,7 +188,7 @@ impl Conditions {
             (true, Ordering::Less | Ordering::Greater) => Criterion::Path,
             _ if self.path.is_regex() => Criterion::Order,
             _ if self.methods.is_empty() != other.methods.is_empty() => Criterion::Methods,
-            _ if self.values.len() != other.values.len() => Criterion::Values,
+            _ if self.count_of_values() != other.count_of_values() => Criterion::Values,
             _ => Criterion::Order,
         }
     }
@@ -204,9 +213,29 @@ impl Conditions {
         let missing = self.values.iter().find(|condition| !condition.holds(request));
         missing.map(|condition| match condition {
             Condition::Header(name, _) => Match::Header(name.clone()),
-            Condition::Query(name, _) => Match::Query(name.clone()),
+            Condition::Query(name, _) => Match::Query(Arc::clone(name)),
+            Condition::Cookie(name, _) => Match::Cookie(Arc::clone(name)),
             Condition::Clients(_) => Match::Client,
+            Condition::Not(inner) => Match::Excluded(Arc::clone(inner)),
+            // These stand inside `not` only.
+            Condition::Methods(_) => Match::Method,
+            Condition::Hosts(_) => Match::Host,
+            Condition::Path(..) => Match::Path,
         })
+    }
+
+    /// The number of conditions on values in the order of routes: each header and parameter is one; all networks of
+    /// clients, all cookies, and all of `not` are one each.
+    fn count_of_values(&self) -> usize {
+        let (mut count, mut has_cookies, mut has_not) = (0, false, false);
+        for condition in &self.values {
+            match condition {
+                Condition::Cookie(..) => has_cookies = true,
+                Condition::Not(_) => has_not = true,
+                _ => count += 1,
+            }
+        }
+        count + usize::from(has_cookies) + usize::from(has_not)
     }
 
     /// Whether the conditions on values hold.

@@ -46,7 +46,8 @@ pub(super) fn run(file: &Path, options: CheckOptions) -> ExitCode {
         CheckFormat::Json => show(&as_json(&report.findings())),
         CheckFormat::Github => show_lines(&as_github(&report.findings())),
     };
-    note(&report.skipped_lines());
+    list("not checked", &report.skipped_lines());
+    list("note", &report.note_lines());
     let is_refused = report.errors() > 0 || options.strict && report.warnings() > 0;
     if is_refused {
         if options.format == CheckFormat::Text && report.errors() == 0 {
@@ -62,12 +63,12 @@ pub(super) fn run(file: &Path, options: CheckOptions) -> ExitCode {
     }
 }
 
-/// Names on standard error what was not checked.
-fn note(skipped: &[String]) {
+/// Writes these lines to standard error, each behind `word`.
+fn list(word: &str, lines: &[String]) {
     let mut stderr = io::stderr().lock();
-    for line in skipped {
+    for line in lines {
         // If standard error is closed, only the exit status remains.
-        let _ = writeln!(stderr, "not checked: {line}");
+        let _ = writeln!(stderr, "{word}: {line}");
     }
 }
 

@@ -1,7 +1,9 @@
-//! The conditions of a route: `hosts`, `path`, `methods`, `headers`, `query`, `clients`,
+//! The conditions of a route: `hosts`, `path`, `methods`, `headers`, `query`, `cookies`, `clients`, `not`,
 //! `merge_slashes`.
 
-use http::Method;
+use std::collections::HashSet;
+
+use http::{HeaderName, HeaderValue, Method};
 
 use super::report::quoted;
 use super::table::ConfigTable;
@@ -9,7 +11,7 @@ use super::text::{Cursor, SyntaxError};
 use super::value::ConfigValue;
 use super::{headers, networks, remedies};
 use crate::route::Conditions;
-use crate::route::condition::{Condition, ValuePattern};
+use crate::route::condition::{Condition, ValuePattern, ValuePatterns};
 use crate::route::path::PathMatching;
 use crate::route::pattern::{HostPattern, PathMatcher};
 
@@ -19,43 +21,151 @@ pub(super) fn path(text: &Cursor<'_>, matching: PathMatching) -> Option<PathMatc
 }
 
 /// Reads the conditions of a route except `path`, which the route read for its name. `None` if they have errors.
-pub(super) fn read(table: &mut ConfigTable<'_>, path: Option<PathMatcher>) -> Option<Conditions> {
+pub(super) fn read(
+    table: &mut ConfigTable<'_>,
+    path: Option<PathMatcher>,
+    matching: PathMatching,
+) -> Option<Conditions> {
     let errors_before = table.reader().errors();
-    let conditions = Conditions {
-        hosts: table.or("hosts", Vec::new(), |value| distinct(&value, host)),
-        methods: table.or("methods", Vec::new(), |value| methods(&value)),
-        values: values(table),
-        merge_slashes: table.or("merge_slashes", true, |value| value.boolean()),
-        path: path?,
-    };
+    let hosts = table.or("hosts", Vec::new(), |value| distinct(&value, host));
+    let methods = table.or("methods", Vec::new(), |value| methods(&value));
+    let mut values = values(table, PatternPlace::Route);
+    let merge_slashes = table.or("merge_slashes", true, |value| value.boolean());
+    let excluded = table.or("not", Vec::new(), |value| excluded(&value, merge_slashes, matching));
+    values.extend(excluded.into_iter().map(Condition::negated));
+    let conditions = Conditions { hosts, methods, values, merge_slashes, path: path? };
     (table.reader().errors() == errors_before).then_some(conditions)
 }
 
-/// `headers`, `query` and `clients`.
-fn values(table: &mut ConfigTable<'_>) -> Vec<Condition> {
-    let headers =
-        table.or("headers", Vec::new(), |value| headers::fields_with(&value, headers::any, header_value));
-    let query = table.or("query", Vec::new(), |value| query(&value));
+/// Where a pattern stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PatternPlace {
+    /// Among the conditions of a route, as in versions with fewer patterns.
+    Route,
+    /// Where those versions had none.
+    New,
+}
+
+/// `headers`, `query`, `cookies` and `clients`.
+fn values(table: &mut ConfigTable<'_>, place: PatternPlace) -> Vec<Condition> {
+    let headers = table.or("headers", Vec::new(), |value| {
+        headers::fields_with(&value, headers::any, |value| patterns(value, place, check_header))
+    });
+    let query = table.or("query", Vec::new(), |value| named(&value, |_| None, place));
+    let cookies = table.or("cookies", Vec::new(), |value| named(&value, cookie_fault, PatternPlace::New));
     let clients = table.optional("clients", |value| networks::clients(&value));
-    let headers = headers.into_iter().map(|(name, value)| Condition::Header(name, value));
-    let query = query.into_iter().map(|(name, value)| Condition::Query(name, value));
-    headers.chain(query).chain(clients.map(Condition::clients)).collect()
+    let headers = headers.into_iter().map(|(name, values)| Condition::header(name, values));
+    let query = query.into_iter().map(|(name, values)| Condition::query(name, values));
+    let cookies = cookies.into_iter().map(|(name, values)| Condition::cookie(name, values));
+    headers.chain(query).chain(cookies).chain(clients.map(Condition::clients)).collect()
 }
 
-fn header_value(value: &ConfigValue<'_>) -> Option<ValuePattern> {
-    let text = headers::field_value(value)?;
-    Some(ValuePattern::parse(std::str::from_utf8(text.as_bytes()).ok()?))
+/// Reads `not`: conditions none of which may hold.
+fn excluded(value: &ConfigValue<'_>, merge_slashes: bool, matching: PathMatching) -> Option<Vec<Condition>> {
+    let mut table = value.table("`not`")?;
+    let mut methods = table.or("methods", Vec::new(), |value| {
+        let methods = methods(&value)?;
+        if methods.contains(&Method::HEAD) && !methods.contains(&Method::GET) {
+            let help = "write a route with `methods = [\"HEAD\"]` for HEAD, or exclude `GET`, too";
+            value.fault("`GET` includes `HEAD`, which can not be excluded alone", help);
+        }
+        Some(methods)
+    });
+    let mut hosts = table.or("hosts", Vec::new(), |value| distinct(&value, host));
+    let path = table.optional("path", |value| path(&value.text()?, matching));
+    let values = values(&mut table, PatternPlace::New);
+    // In a normal form.
+    methods.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
+    hosts.sort_by_cached_key(ToString::to_string);
+    let methods = (!methods.is_empty()).then(|| Condition::Methods(methods.into()));
+    let hosts = (!hosts.is_empty()).then(|| Condition::Hosts(hosts.into()));
+    let path = path.map(|path| Condition::Path(path.into(), merge_slashes));
+    let is_sound = table.finish();
+    let all: Vec<_> = methods.into_iter().chain(hosts).chain(path).chain(values).collect();
+    if is_sound && all.is_empty() {
+        let help = "name what the route is not for: `not = { headers = { x-internal = true } }`";
+        value.fault("`not` has no condition", help);
+    }
+    is_sound.then_some(all)
 }
 
-/// `{ name = "value" }`: names and values as they are once decoded.
-fn query(value: &ConfigValue<'_>) -> Option<Vec<(Box<str>, ValuePattern)>> {
+/// `{ name = PATTERN }` with names that are compared once decoded. `fault` is the fault of a name.
+fn named<'a>(
+    value: &ConfigValue<'a>,
+    fault: fn(&str) -> Option<SyntaxError>,
+    place: PatternPlace,
+) -> Option<Vec<(&'a str, Vec<ValuePattern>)>> {
     let mut found = Vec::new();
     for entry in value.entries()? {
-        if let Some(text) = entry.value.text() {
-            found.push((entry.key.into(), ValuePattern::parse(text.as_str())));
+        if let Some(fault) = fault(entry.key) {
+            value.reader().fault(entry.key_span, fault.message, fault.help);
         }
+        found.extend(patterns(&entry.value, place, |_| None).map(|patterns| (entry.key, patterns)));
     }
     Some(found)
+}
+
+/// Names of cookies are tokens (RFC 6265 §4.1.1), as those of headers.
+fn cookie_fault(name: &str) -> Option<SyntaxError> {
+    let fault = || {
+        let message = format!("{} is not the name of a cookie", quoted(name));
+        SyntaxError::new(message, "a name has letters, digits, `-` and `_`, such as `session`")
+    };
+    HeaderName::try_from(name).is_err().then(fault)
+}
+
+/// A text, `true`, `false`, or a list of these. `check` is the fault of a text that no value can have.
+fn patterns(
+    value: &ConfigValue<'_>,
+    place: PatternPlace,
+    check: fn(&str) -> Option<SyntaxError>,
+) -> Option<Vec<ValuePattern>> {
+    if !value.is_list() {
+        return pattern(value, place, check).map(|pattern| vec![pattern]);
+    }
+    let mut found = HashSet::new();
+    value.some_of(|item| {
+        let pattern = pattern(&item, PatternPlace::New, check)?;
+        if !found.insert(pattern) {
+            item.fault(format!("{} is there twice", value.label()), "leave one of the two out");
+        }
+        Some(())
+    })?;
+    Some(found.into_iter().collect())
+}
+
+fn pattern(
+    value: &ConfigValue<'_>,
+    place: PatternPlace,
+    check: fn(&str) -> Option<SyntaxError>,
+) -> Option<ValuePattern> {
+    match value.written_boolean() {
+        Some(true) => return Some(ValuePattern::Present),
+        Some(false) => return Some(ValuePattern::Absent),
+        None if !value.is_text() => {
+            return value
+                .mismatch("a string, `true`, `false` or a list of these", "put it in quotes: `\"…\"`");
+        }
+        None => {}
+    }
+    let text = value.text()?;
+    let pattern = text.parse("a pattern for a value", |content| {
+        let pattern = ValuePattern::parse_with(content, text.variables())?;
+        match check(content) {
+            Some(fault) if !matches!(pattern, ValuePattern::Regex(_)) => Err(fault),
+            _ => Ok(pattern),
+        }
+    })?;
+    if place == PatternPlace::Route {
+        note_pattern(value, text.as_str(), &pattern);
+    }
+    Some(pattern)
+}
+
+/// The fault of a text that no header has as its value.
+fn check_header(text: &str) -> Option<SyntaxError> {
+    let is_possible = HeaderValue::from_bytes(text.as_bytes()).is_ok() && text.trim() == text;
+    (!is_possible).then(|| headers::value_fault(text))
 }
 
 /// A list with at least one item and no duplicates.
@@ -102,4 +212,58 @@ pub(super) fn method(value: &ConfigValue<'_>) -> Option<Method> {
             SyntaxError::new(format!("{} can not be the method of a route", quoted(text)), help)
         })
     })
+}
+
+// Notes on values that had another meaning in versions with fewer patterns. There `"text*"` and `"*"` were the only
+// patterns of `headers` and `query`, exemptions had none, and the text of variables was read like that of the file. A
+// note is no warning: the new meaning may be the one that is meant. A pattern in a list, in `cookies` or in `not` has no
+// note, since those versions refuse the file.
+
+/// Notes a value of `headers` or `query` if its meaning changed. `text` is its text with variables filled in.
+fn note_pattern(value: &ConfigValue<'_>, text: &str, pattern: &ValuePattern) {
+    let former = match text.strip_suffix('*') {
+        Some("") => ValuePattern::Present,
+        Some(prefix) => ValuePattern::Prefix(prefix.as_bytes().into()),
+        None => ValuePattern::Exact(text.as_bytes().into()),
+    };
+    if former != *pattern {
+        let help = "put it into a list, `[\"…\"]`, if that is right; `\\\\*` and `\\\\~` are the characters";
+        note(value, value.label(), (&former, pattern), help);
+    }
+}
+
+/// Notes the value of an exemption by this header if its meaning changed. `text` is the exemption with variables filled in.
+pub(super) fn note_exemption(
+    value: &ConfigValue<'_>,
+    text: &str,
+    name: &HeaderName,
+    patterns: &ValuePatterns,
+) {
+    let Some((_, text)) = text.split_once('=') else { return };
+    let former = ValuePattern::Exact(text.as_bytes().into());
+    if ValuePatterns::of_header(name, [former.clone()]) != *patterns
+        && let Some(pattern) = patterns.iter().next()
+    {
+        let what = format!("the exemption by {}", quoted(name.as_str()));
+        note(value, &what, (&former, pattern), "`\\\\*` and `\\\\~` are the characters");
+    }
+}
+
+/// Without the value, which may be a secret.
+fn note(value: &ConfigValue<'_>, what: &str, (former, now): (&ValuePattern, &ValuePattern), help: &str) {
+    let (now, former) = (meaning(now), meaning(former));
+    let now = if now == former { format!("{now}, without its backslashes") } else { now.to_owned() };
+    value.reader().note(value.span(), &format!("{what} now stands for {now}; before, for {former}; {help}"));
+}
+
+fn meaning(pattern: &ValuePattern) -> &'static str {
+    match pattern {
+        ValuePattern::Exact(_) => "exactly this text",
+        ValuePattern::Prefix(_) => "values that begin with this text",
+        ValuePattern::Suffix(_) => "values that end with this text",
+        ValuePattern::Contains(_) => "values that contain this text",
+        ValuePattern::Regex(_) => "values that a regular expression matches",
+        ValuePattern::Present => "any value",
+        ValuePattern::Absent => "no value",
+    }
 }

@@ -104,6 +104,11 @@ impl<'a> Diagnostics<'a> {
         self.findings.borrow_mut().skip(span, why);
     }
 
+    /// Notes a value that is right, but that the user may want to look at. It is no warning.
+    pub(super) fn note(&self, span: SourceSpan, text: &str) {
+        self.findings.borrow_mut().note(span, text);
+    }
+
     /// The number of unknown values so far.
     pub(super) fn unknown(&self) -> usize {
         self.unknown.get()

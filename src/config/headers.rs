@@ -93,11 +93,14 @@ pub(super) fn names(value: &ConfigValue<'_>, objection: HeaderRule) -> Option<Ve
 pub(super) fn field_value(value: &ConfigValue<'_>) -> Option<HeaderValue> {
     value.text()?.parse("the value of a header field", |text| {
         let is_trimmed = text.trim() == text;
-        HeaderValue::from_bytes(text.as_bytes()).ok().filter(|_| is_trimmed).ok_or_else(|| {
-            let message = format!("{} can not be the value of a header field", quoted(text));
-            SyntaxError::new(message, "a value has no control characters, and no blanks at its ends")
-        })
+        HeaderValue::from_bytes(text.as_bytes()).ok().filter(|_| is_trimmed).ok_or_else(|| value_fault(text))
     })
+}
+
+/// The fault of a text that can not stand as a field's value.
+pub(super) fn value_fault(text: &str) -> SyntaxError {
+    let message = format!("{} can not be the value of a header field", quoted(text));
+    SyntaxError::new(message, "a value has no control characters, and no blanks at its ends")
 }
 
 /// Parses a field's name.

@@ -9,7 +9,7 @@ use super::report::{SourceSpan, quoted};
 use super::table::ConfigTable;
 use super::text::SyntaxError;
 use super::value::{ConfigValue, Entry};
-use super::{algorithm, ban, before_auth, content, name, networks, policy, remedies, store};
+use super::{algorithm, ban, before_auth, conditions, content, name, networks, policy, remedies, store};
 use crate::clock::micros;
 use crate::limit::units::{Cost, Micros};
 use crate::plan::trial::Trial;
@@ -198,11 +198,12 @@ fn part(value: &ConfigValue<'_>) -> Option<Part> {
 
 fn exemption(value: &ConfigValue<'_>) -> Option<Exemption> {
     let text = value.text()?;
-    let exemption = text.parse("an exemption", Exemption::parse)?;
+    let exemption = text.parse("an exemption", |content| Exemption::parse_with(content, text.variables()))?;
     if let Some(network) = text.as_str().strip_prefix("ip:").and_then(|text| text.parse().ok()) {
         networks::warn_of_host_bits(network, value);
     }
-    if let Exemption::Header(name, _) = &exemption {
+    if let Exemption::Header(name, patterns) = &exemption {
+        conditions::note_exemption(value, text.as_str(), name, patterns);
         value.reader().warn(
             value.span(),
             format!("any client can send the field {} and be exempt", quoted(name.as_str())),

@@ -64,6 +64,10 @@ pub(super) struct Findings {
     warnings: usize,
     /// What was not checked, with its place.
     skipped: Vec<(SourceSpan, String)>,
+    /// What the user may want to look at, with its place.
+    notes: Vec<(SourceSpan, String)>,
+    /// The number of notes that are not kept.
+    hidden_notes: usize,
 }
 
 /// An error or a warning, with its remedy.
@@ -105,6 +109,7 @@ impl Report {
         findings.faults.sort_by_key(|fault| (fault.span, fault.other.as_ref().map(|other| other.line)));
         findings.skipped.sort();
         findings.skipped.dedup();
+        findings.notes.sort();
         let shown = |file: &SourceFile| ShownText {
             name: file.name.clone(),
             text: redact::shown(&file.text),
@@ -138,11 +143,19 @@ impl Report {
 
     /// What was not checked since a variable or a file is not there, in one line each: `gateway.toml:12:8: …`.
     pub fn skipped_lines(&self) -> Vec<String> {
-        let line = |(span, why): &(SourceSpan, String)| {
-            let line = self.line_of(*span);
-            format!("{}:{}:{}: {why}", line.file, line.number, line.column())
-        };
-        self.findings.skipped.iter().map(line).collect()
+        self.findings.skipped.iter().map(|placed| self.placed_line(placed)).collect()
+    }
+
+    /// Values that are right, but had another meaning in earlier versions, in one line each: `gateway.toml:12:8: …`.
+    pub fn note_lines(&self) -> Vec<String> {
+        let hidden = self.findings.hidden_notes;
+        let more = (hidden > 0).then(|| format!("and {hidden} more"));
+        self.findings.notes.iter().map(|placed| self.placed_line(placed)).chain(more).collect()
+    }
+
+    fn placed_line(&self, (span, text): &(SourceSpan, String)) -> String {
+        let line = self.line_of(*span);
+        format!("{}:{}:{}: {text}", line.file, line.number, line.column())
     }
 
     /// The errors and warnings shown, in the order of the files.
@@ -330,6 +343,14 @@ impl Findings {
     pub(super) fn skip(&mut self, span: SourceSpan, why: &str) {
         if self.skipped.len() < MAX_SHOWN {
             self.skipped.push((span, readable(&redact::without_users(why))));
+        }
+    }
+
+    /// Adds a note.
+    pub(super) fn note(&mut self, span: SourceSpan, text: &str) {
+        match self.notes.len() < MAX_SHOWN {
+            true => self.notes.push((span, readable(text))),
+            false => self.hidden_notes += 1,
         }
     }
 

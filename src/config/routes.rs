@@ -60,7 +60,7 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
     let given_name = table.optional("name", |value| name_of(&value));
     let path = table.require("path", "\"/*\"", |value| value.text());
     let matcher = path.as_ref().and_then(|text| conditions::path(text, around.path_matching));
-    let conditions = conditions::read(&mut table, matcher.clone());
+    let conditions = conditions::read(&mut table, matcher.clone(), around.path_matching);
     let ActionDraft { upstreams, redirect, path_edit, action } =
         action::read(&mut table, (path.as_ref(), matcher.as_ref()), &around.upstreams, around.path_matching);
     let cost = table.or("cost", CostDraft::DEFAULT, |value| cost::read(&value));

@@ -4,6 +4,8 @@
 //! `$` is an ordinary character. The value of a variable is not expanded again,
 //! and never appears in a message: it may be a secret.
 
+use std::ops::Range;
+
 use super::diagnostics::{Diagnostics, Environment};
 use super::report::{SourceSpan, quoted};
 use crate::route::key::KeyFault;
@@ -12,6 +14,8 @@ use crate::route::pattern::PatternFault;
 /// A string after expansion of the environment, with the text in the file.
 pub(super) struct Cursor<'a> {
     content: String,
+    /// The parts of `content` that are the text of variables, in order.
+    variables: Vec<Range<usize>>,
     written: &'a str,
     span: SourceSpan,
     reader: &'a Diagnostics<'a>,
@@ -47,8 +51,9 @@ impl From<KeyFault> for SyntaxError {
 impl<'a> Cursor<'a> {
     /// Expands the environment. An unset variable is an error at `span`, the position of the string.
     pub(super) fn expand(written: &'a str, span: SourceSpan, reader: &'a Diagnostics<'a>) -> Option<Self> {
-        match expand(written, reader.environment) {
-            Ok(content) => Some(Self { content, written, span, reader }),
+        let mut variables = Vec::new();
+        match expand(written, reader.environment, &mut variables) {
+            Ok(content) => Some(Self { content, variables, written, span, reader }),
             Err(NotExpanded::Unset(name)) => {
                 reader.unset(span, &format!("the environment variable `{name}`"), name);
                 None
@@ -65,6 +70,11 @@ impl<'a> Cursor<'a> {
         &self.content
     }
 
+    /// The parts of the expanded text that are the text of variables, in order.
+    pub(super) fn variables(&self) -> &[Range<usize>] {
+        &self.variables
+    }
+
     /// The expanded text, owned.
     pub(super) fn into_string(self) -> String {
         self.content
@@ -72,7 +82,7 @@ impl<'a> Cursor<'a> {
 
     /// The same place with a part of the text.
     pub(super) fn with(self, content: String) -> Self {
-        Self { content, ..self }
+        Self { content, variables: Vec::new(), ..self }
     }
 
     /// The text in the file.
@@ -125,7 +135,7 @@ enum NotExpanded<'a> {
 
 /// The string after expansion; `None` if a variable is not set, or the string is faulty.
 pub(super) fn expanded(written: &str, environment: &Environment<'_>) -> Option<String> {
-    expand(written, environment).ok()
+    expand(written, environment, &mut Vec::new()).ok()
 }
 
 /// Whether a string is one variable and nothing else.
@@ -133,7 +143,12 @@ pub(super) fn is_one_variable(written: &str) -> bool {
     written.starts_with("${") && written.find('}') == written.len().checked_sub(1)
 }
 
-fn expand<'a>(written: &'a str, environment: &Environment<'_>) -> Result<String, NotExpanded<'a>> {
+/// Adds to `variables` the parts of the result that are the text of variables.
+fn expand<'a>(
+    written: &'a str,
+    environment: &Environment<'_>,
+    variables: &mut Vec<Range<usize>>,
+) -> Result<String, NotExpanded<'a>> {
     let mut expanded = String::with_capacity(written.len());
     let mut rest = written;
     while let Some(at) = rest.find("${") {
@@ -150,7 +165,9 @@ fn expand<'a>(written: &'a str, environment: &Environment<'_>) -> Result<String,
             return Err(NotExpanded::Syntax(SyntaxError::new(message, help)));
         };
         expanded.push_str(before);
+        let start = expanded.len();
         expanded.push_str(&lookup(variable, environment)?);
+        variables.push(start..expanded.len());
         rest = after;
     }
     expanded.push_str(rest);

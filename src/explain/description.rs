@@ -9,7 +9,8 @@ use crate::measure::Reading;
 use crate::plan::cost::{CostRule, MeasuredCost};
 use crate::plan::{Backend, Plan, Policy, Upstream};
 use crate::route::client::{ClientAddress, ClientRule, ClientSource};
-use crate::route::condition::Condition;
+use crate::route::condition::{Condition, ValuePattern};
+use crate::route::cookie;
 use crate::route::pattern::HostPattern;
 use crate::route::{self, Conditions, Match};
 
@@ -73,15 +74,38 @@ pub(super) fn why(conditions: &Conditions, request: &route::RouteRequest<'_>) ->
         }
         methods => ("method", format!("`{}` is {}", request.method, one_of(methods))),
     });
-    reasons.extend(conditions.values.iter().map(|condition| match condition {
-        // Without the value: it may be a secret of the config file.
-        Condition::Header(name, _) => ("field", format!("`{name}` has a value that the route asks for")),
-        Condition::Query(name, _) => ("query", format!("`{name}` has a value that the route asks for")),
+    reasons.extend(conditions.values.iter().map(|condition| why_value(condition, request)));
+    reasons
+}
+
+/// Why a condition on a value holds. Without the value: it may be a secret of the config file.
+fn why_value(condition: &Condition, request: &route::RouteRequest<'_>) -> (&'static str, String) {
+    let value = |name: &str, is_sent: bool| match is_sent {
+        true => format!("`{name}` has a value that the route asks for"),
+        false => format!("`{name}` is absent, as the route asks"),
+    };
+    match condition {
+        Condition::Header(name, _) => ("field", value(name.as_str(), is_sent(condition, request))),
+        Condition::Query(name, _) => ("query", value(name, is_sent(condition, request))),
+        Condition::Cookie(name, _) => ("cookie", value(name, is_sent(condition, request))),
         Condition::Clients(_) => {
             ("client", format!("{} is in a network of the route", request.client.address))
         }
-    }));
-    reasons
+        Condition::Not(inner) => ("not", format!("{} is not excluded", inner.subject())),
+        Condition::Methods(_) => ("method", format!("`{}` is named", request.method)),
+        Condition::Hosts(_) => ("host", format!("`{}` matches", request.host)),
+        Condition::Path(path, _) => ("path", format!("matches `{path}`")),
+    }
+}
+
+/// Whether a request has a value that a condition is about.
+fn is_sent(condition: &Condition, request: &route::RouteRequest<'_>) -> bool {
+    match condition {
+        Condition::Header(name, _) => request.headers.first(name).is_some(),
+        Condition::Query(name, _) => request.query_values(name).next().is_some(),
+        Condition::Cookie(name, _) => cookie::all(request.headers, name).next().is_some(),
+        _ => true,
+    }
 }
 
 /// Why a route does not match.
@@ -105,12 +129,44 @@ pub(super) fn why_not(
             }
         }
         Match::Method => format!("the method is not {}", one_of(&conditions.methods)),
-        Match::Header(name) if request.headers.first(name).is_some() => {
-            format!("the field `{name}` has another value")
+        Match::Header(_) | Match::Query(_) | Match::Cookie(_) => {
+            let is_it = |condition: &&Condition| match (condition, verdict) {
+                (Condition::Header(name, _), Match::Header(other)) => name == other,
+                (Condition::Query(name, _), Match::Query(other)) => name == other,
+                (Condition::Cookie(name, _), Match::Cookie(other)) => name == other,
+                _ => false,
+            };
+            conditions.values.iter().find(is_it).map_or_else(String::new, |it| why_not_value(it, request))
         }
-        Match::Header(name) => format!("the field `{name}` is absent"),
-        Match::Query(name) => format!("the parameter `{name}` of the query is absent or has another value"),
+        Match::Excluded(condition) => format!("`not` excludes {}", excluded(condition, request)),
         Match::Client => format!("the client {} is in none of its networks", request.client.address),
+    }
+}
+
+/// Why a condition on a value does not hold.
+fn why_not_value(condition: &Condition, request: &route::RouteRequest<'_>) -> String {
+    let (Condition::Header(_, values) | Condition::Query(_, values) | Condition::Cookie(_, values)) =
+        condition
+    else {
+        return String::new();
+    };
+    let why = match is_sent(condition, request) {
+        true if values.iter().all(|pattern| *pattern == ValuePattern::Absent) => "is there",
+        true => "has another value",
+        false => "is absent",
+    };
+    format!("{} {why}", condition.subject())
+}
+
+/// The value that `not` excludes.
+fn excluded(condition: &Condition, request: &route::RouteRequest<'_>) -> String {
+    match condition {
+        Condition::Clients(_) => format!("the client {}", request.client.address),
+        Condition::Methods(_) => format!("the method `{}`", request.method),
+        Condition::Hosts(_) => format!("the host `{}`", request.host),
+        Condition::Path(path, _) => format!("the path, which matches `{path}`"),
+        _ if is_sent(condition, request) => format!("the value of {}", condition.subject()),
+        _ => format!("a request without {}", condition.subject()),
     }
 }
 

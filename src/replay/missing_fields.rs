@@ -6,7 +6,7 @@ use crate::log_reader::KnownFields;
 use crate::plan::cost::{CostRule, MeasuredCost, RequestSource, Reserve, Settle, SettleSource};
 use crate::plan::log::Sample;
 use crate::plan::{LimitIndex, LimitUse, Plan, Route};
-use crate::route::condition::Condition;
+use crate::route::condition::{Condition, ValuePattern, ValuePatterns};
 use crate::route::credential::CredentialSource;
 use crate::route::exemptions::Exemption;
 use crate::route::key::Part;
@@ -111,17 +111,38 @@ fn note_auth(plan: &Plan, known: &KnownFields, notes: &mut Vec<String>) {
 
 fn note_conditions(route: &Route, known: &KnownFields, notes: &mut Vec<String>) {
     for condition in &route.conditions.values {
-        if let Condition::Header(name, _) = condition
-            && !known.has_header(name.as_str())
-        {
-            notes.push(format!("route `{}` gets no request: the log lacks `header:{name}`", route.name));
-        }
+        let (what, is_not) = match condition {
+            Condition::Not(inner) => (lacking(inner, known), true),
+            condition => (lacking(condition, known), false),
+        };
+        let Some((what, patterns)) = what else { continue };
+        let holds = is_not != patterns.iter().any(|pattern| *pattern == ValuePattern::Absent);
+        let name = &route.name;
+        notes.push(match holds {
+            true => {
+                format!("route `{name}`: its condition on `{what}` holds for all requests: the log lacks it")
+            }
+            false => format!("route `{name}` gets no request: the log lacks `{what}`"),
+        });
     }
     if !route.conditions.hosts.is_empty() && !known.host {
         notes.push(format!(
             "route `{}` gets no request: the log has no host; name it with `--host`",
             route.name
         ));
+    }
+}
+
+/// The field that a condition is about, if the log lacks it, and its patterns.
+fn lacking<'c>(condition: &'c Condition, known: &KnownFields) -> Option<(String, &'c ValuePatterns)> {
+    match condition {
+        Condition::Header(name, patterns) if !known.has_header(name.as_str()) => {
+            Some((format!("header:{name}"), patterns))
+        }
+        Condition::Cookie(name, patterns) if !known.has_header("cookie") => {
+            Some((format!("cookie:{name}"), patterns))
+        }
+        _ => None,
     }
 }
 

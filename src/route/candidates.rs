@@ -1,22 +1,26 @@
-//! The routes to choose from once the path of a request is known: selected by the values of headers, of parameters of
-//! the query, and by the client's network.
+//! The routes to choose from once the path of a request is known: selected by the values of headers, of cookies, of
+//! parameters of the query, and by the client's network.
 //!
 //! A short list is tried one by one. A long list has an index: its routes are grouped by the source of a value in their
-//! conditions, each group by the required value, and each such part is indexed again by the other conditions, if it is
-//! long. Of several conditions the one whose source has the most values comes first. Conditions decided by an index are
-//! not checked again. Prefixes of values, and networks, are found by trying each length that the group has.
+//! conditions, each group by the required [patterns](super::value_index), and each such part is indexed again by the
+//! other conditions, if it is long. Of several conditions the one whose source has the most patterns comes first.
+//! Conditions decided by an index are not checked again. Networks are found by trying each length that the group has.
 //!
 //! The keys of the index come from the file, and a request only looks them up, so no client can make them collide.
 //!
-//! Not handled: thousands of routes that differ only by method, or that require thousands of different header names,
-//! are tried one by one.
+//! Not handled: thousands of routes that differ only by method or by `not`, or that require thousands of different
+//! header names, are tried one by one.
+
+use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt as _, HashSet};
 use http::HeaderName;
+use ipnet::IpNet;
 use smallvec::SmallVec;
 
-use super::condition::{Condition, ValuePattern, network_key, network_kind, network_of};
-use super::{RouteRequest, query};
+use super::condition::{Condition, ValuePattern, ValuePatterns, network_key, network_kind, network_of};
+use super::value_index::{ValueIndex, sort_and_dedup};
+use super::{RouteRequest, cookie, query};
 
 /// A route's index among all routes, the most specific first.
 pub(super) type Rank = usize;
@@ -50,31 +54,52 @@ struct Index {
 /// Routes with conditions on one source.
 #[derive(Debug)]
 struct Group {
-    source: Source,
-    /// The index in `lists` by value, prefix of a value, or [network](network_key).
-    by_key: HashMap<Box<[u8]>, usize>,
+    finder: Finder,
+    /// For each key of the finder the indices in `lists` that it leads to.
+    owners: Vec<SmallVec<[usize; 2]>>,
+    /// The routes of each condition.
     lists: Vec<Candidates>,
-    /// The lengths of prefixes, or the [kinds](network_kind) of networks: each once.
-    lengths: Vec<usize>,
+}
+
+/// Finds the keys that a request has.
+#[derive(Debug)]
+enum Finder {
+    Header(HeaderName, ValueIndex),
+    Query(Arc<str>, ValueIndex),
+    Cookie(Arc<str>, ValueIndex),
+    Client(NetworkIndex),
+}
+
+/// Finds networks that contain an address.
+#[derive(Debug)]
+struct NetworkIndex {
+    by_key: HashMap<[u8; 17], usize>,
+    /// The [kinds](network_kind) of networks: each once.
+    kinds: Vec<u8>,
 }
 
 /// The source of the values that a group is found by.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Source {
-    Header(SourceName, Comparison),
-    Query(Box<str>, Comparison),
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Source<'c> {
+    /// The name, and whether the case of values counts.
+    Header(&'c str, bool),
+    Query(&'c str),
+    Cookie(&'c str),
     Client,
 }
 
-/// The name of a header, in the order of its text.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct SourceName(HeaderName);
+/// What a condition requires of its source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Requirement<'c> {
+    Values(&'c ValuePatterns),
+    Networks(&'c [IpNet]),
+}
 
-/// How values are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Comparison {
-    Exact,
-    Prefix,
+/// A part of a [`Requirement`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum RequiredKey<'c> {
+    Value(&'c ValuePattern),
+    Network(IpNet),
 }
 
 impl Candidates {
@@ -107,27 +132,30 @@ impl Candidates {
         if self.all.len() < MIN_TO_INDEX {
             return;
         }
-        let mut values: HashMap<Source, HashSet<Box<[u8]>>> = HashMap::new();
+        let mut keys: HashMap<Source<'_>, HashSet<RequiredKey<'_>>> = HashMap::new();
         for condition in self.all.iter().flat_map(|candidate| &candidate.conditions) {
-            values.entry(Source::of(condition)).or_default().extend(keys(condition));
-        }
-        let leading = |candidate: &Candidate| {
-            let sources = candidate.conditions.iter().map(Source::of).enumerate();
-            let count = |source: &Source| values.get(source).map_or(0, HashSet::len);
-            sources.max_by_key(|(_, source)| (count(source), source.clone()))
-        };
-        let mut members: HashMap<Source, Vec<(&Candidate, usize)>> = HashMap::new();
-        for candidate in &self.all {
-            if let Some((index, source)) = leading(candidate) {
-                members.entry(source).or_default().push((candidate, index));
+            if let Some((source, requirement)) = Source::of(condition) {
+                keys.entry(source).or_default().extend(requirement.keys());
             }
         }
+        let mut members: HashMap<Source<'_>, Vec<(&Candidate, usize)>> = HashMap::new();
+        let mut leading = Vec::with_capacity(self.all.len());
+        for candidate in &self.all {
+            let conditions = candidate.conditions.iter().enumerate();
+            let sources = conditions.filter_map(|(index, condition)| Some((index, Source::of(condition)?.0)));
+            let count = |source: &Source<'_>| keys.get(source).map_or(0, HashSet::len);
+            let lead = sources.max_by_key(|(_, source)| (count(source), *source));
+            if let Some((index, source)) = lead {
+                members.entry(source).or_default().push((candidate, index));
+            }
+            leading.push(lead.map(|(_, source)| source));
+        }
         members.retain(|_, members| members.len() >= MIN_TO_INDEX);
-        let is_rest = |candidate: &&Candidate| {
-            leading(candidate).is_none_or(|(_, source)| !members.contains_key(&source))
-        };
-        let rest = self.all.iter().filter(is_rest).cloned().collect();
-        let groups: Vec<_> = members.iter().map(|(source, members)| Group::new(source, members)).collect();
+        let is_rest =
+            |source: &Option<Source<'_>>| source.is_none_or(|source| !members.contains_key(&source));
+        let rest = self.all.iter().zip(&leading).filter(|(_, source)| is_rest(source));
+        let rest = rest.map(|(candidate, _)| candidate.clone()).collect();
+        let groups: Vec<_> = members.values().filter_map(|members| Group::new(members)).collect();
         if !groups.is_empty() {
             self.index = Some(Box::new(Index { groups, rest }));
         }
@@ -143,113 +171,146 @@ impl Index {
     ) -> Option<Rank> {
         let mut best = bound;
         for group in &self.groups {
-            // A list that several values lead to is tried once.
-            let mut tried = SmallVec::<[usize; 8]>::new();
-            group.each_list(request, |list| {
-                if !tried.contains(&list) {
-                    tried.push(list);
-                    best = group.lists[list].first(best, request, accepts).unwrap_or(best);
-                }
-            });
+            for list in group.lists_for(request) {
+                best = group.lists[list].first(best, request, accepts).unwrap_or(best);
+            }
         }
         first_of(&self.rest, best, request, accepts).or((best < bound).then_some(best))
     }
 }
 
 impl Group {
-    /// Of routes by rank, each with the index of its condition on `source`.
-    fn new(source: &Source, members: &[(&Candidate, usize)]) -> Self {
-        let mut group =
-            Self { source: source.clone(), by_key: HashMap::new(), lists: Vec::new(), lengths: Vec::new() };
+    /// Of routes by rank, each with the index of its condition on the group's source. `None`: there are none.
+    fn new(members: &[(&Candidate, usize)]) -> Option<Self> {
+        let (mut lists, mut by_requirement) = (Vec::<Candidates>::new(), HashMap::new());
+        let (mut owners, mut by_key) = (Vec::<SmallVec<[usize; 2]>>::new(), HashMap::new());
+        let mut keys = Vec::new();
         for &(candidate, index) in members {
+            let Some((_, requirement)) = candidate.conditions.get(index).and_then(Source::of) else {
+                continue;
+            };
+            let list = *by_requirement.entry(requirement).or_insert_with(|| {
+                lists.push(Candidates::default());
+                for key in requirement.keys() {
+                    let number = *by_key.entry(key).or_insert_with(|| {
+                        keys.push(key);
+                        owners.push(SmallVec::new());
+                        owners.len() - 1
+                    });
+                    owners[number].push(lists.len() - 1);
+                }
+                lists.len() - 1
+            });
             let mut candidate = candidate.clone();
-            let condition = candidate.conditions.remove(index);
-            for key in keys(&condition) {
-                let lists = &mut group.lists;
-                let list = *group.by_key.entry(key).or_insert_with(|| {
-                    lists.push(Candidates::default());
-                    lists.len() - 1
-                });
-                lists[list].all.push(candidate.clone());
-            }
-            group.lengths.extend(lengths(&condition));
+            candidate.conditions.remove(index);
+            lists[list].all.push(candidate);
         }
-        group.lengths.sort_unstable();
-        group.lengths.dedup();
-        group.lists.iter_mut().for_each(Candidates::index);
-        group
+        lists.iter_mut().for_each(Candidates::index);
+        let (first, index) = members.first()?;
+        let finder = Finder::new(first.conditions.get(*index)?, &keys)?;
+        Some(Self { finder, owners, lists })
     }
 
-    /// Calls `visit` for each list that a value of the request leads to.
-    fn each_list(&self, request: &RouteRequest<'_>, mut visit: impl FnMut(usize)) {
-        let mut look = |key: &[u8]| {
-            if let Some(&list) = self.by_key.get(key) {
-                visit(list);
+    /// The lists that values of the request lead to, each once.
+    #[inline]
+    fn lists_for(&self, request: &RouteRequest<'_>) -> SmallVec<[usize; 8]> {
+        let (mut found, mut max_len) = (SmallVec::<[usize; 8]>::new(), 64);
+        self.finder.each_key(request, |key| {
+            found.extend_from_slice(&self.owners[key]);
+            // A client may repeat a value.
+            if found.len() >= max_len {
+                sort_and_dedup(&mut found);
+                max_len = max_len.max(2 * found.len());
             }
-        };
-        let mut each_of = |comparison, value: &[u8]| match comparison {
-            Comparison::Exact => look(value),
-            Comparison::Prefix => {
-                self.lengths.iter().filter_map(|&length| value.get(..length)).for_each(&mut look);
-            }
-        };
-        match &self.source {
-            Source::Header(SourceName(name), comparison) => {
-                request.headers.all(name).iter().for_each(|value| each_of(*comparison, value));
-            }
-            Source::Query(name, comparison) => {
-                let values = query::all(request.query.unwrap_or_default(), name);
-                values.for_each(|value| each_of(*comparison, &value));
-            }
-            Source::Client if request.client.identified => {
-                let kinds = self.lengths.iter().filter_map(|&kind| u8::try_from(kind).ok());
-                let networks = kinds.filter_map(|kind| network_of(request.client.address, kind));
-                networks.for_each(|network| look(&network_key(network)));
-            }
-            Source::Client => {}
-        }
+        });
+        sort_and_dedup(&mut found);
+        found
     }
 }
 
-impl Source {
-    fn of(condition: &Condition) -> Self {
-        let comparison = |value: &ValuePattern| match value {
-            ValuePattern::Exact(_) => Comparison::Exact,
-            ValuePattern::Prefix(_) => Comparison::Prefix,
+impl Finder {
+    /// Of keys of this condition's source. `None`: it has none.
+    fn new(condition: &Condition, keys: &[RequiredKey<'_>]) -> Option<Self> {
+        let values = |patterns: &ValuePatterns| {
+            let values = keys.iter().filter_map(|key| match key {
+                RequiredKey::Value(pattern) => Some(*pattern),
+                RequiredKey::Network(_) => None,
+            });
+            ValueIndex::new(values, patterns.ignores_case())
         };
         match condition {
-            Condition::Header(name, value) => Self::Header(SourceName(name.clone()), comparison(value)),
-            Condition::Query(name, value) => Self::Query(name.clone(), comparison(value)),
-            Condition::Clients(_) => Self::Client,
+            Condition::Header(name, patterns) => Some(Self::Header(name.clone(), values(patterns))),
+            Condition::Query(name, patterns) => Some(Self::Query(Arc::clone(name), values(patterns))),
+            Condition::Cookie(name, patterns) => Some(Self::Cookie(Arc::clone(name), values(patterns))),
+            Condition::Clients(_) => Some(Self::Client(NetworkIndex::new(keys))),
+            Condition::Not(_) | Condition::Methods(_) | Condition::Hosts(_) | Condition::Path(..) => None,
+        }
+    }
+
+    /// Calls `visit` with each key that the request has.
+    #[inline]
+    fn each_key(&self, request: &RouteRequest<'_>, mut visit: impl FnMut(usize)) {
+        let mut look = |key| {
+            visit(key);
+            false
+        };
+        match self {
+            Self::Header(name, index) => _ = index.find(request.headers.all(name).iter(), look),
+            Self::Query(name, index) => {
+                _ = index.find(query::all(request.query.unwrap_or_default(), name), look)
+            }
+            Self::Cookie(name, index) => _ = index.find(cookie::all(request.headers, name), look),
+            Self::Client(index) if request.client.identified => {
+                let networks =
+                    index.kinds.iter().filter_map(|&kind| network_of(request.client.address, kind));
+                let keys = networks.filter_map(|network| index.by_key.get(&network_key(network)));
+                keys.for_each(|key| _ = look(*key));
+            }
+            Self::Client(_) => {}
         }
     }
 }
 
-impl PartialOrd for SourceName {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
+impl NetworkIndex {
+    fn new(keys: &[RequiredKey<'_>]) -> Self {
+        let (mut by_key, mut kinds) = (HashMap::new(), Vec::new());
+        for (number, key) in keys.iter().enumerate() {
+            if let RequiredKey::Network(network) = key {
+                by_key.insert(network_key(*network), number);
+                kinds.push(network_kind(*network));
+            }
+        }
+        kinds.sort_unstable();
+        kinds.dedup();
+        Self { by_key, kinds }
     }
 }
 
-impl Ord for SourceName {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.as_str().cmp(other.0.as_str())
+impl<'c> Source<'c> {
+    /// The source of a condition, and what is required of it. `None`: no index finds it.
+    fn of(condition: &'c Condition) -> Option<(Self, Requirement<'c>)> {
+        Some(match condition {
+            Condition::Header(name, values) => {
+                (Self::Header(name.as_str(), values.ignores_case()), Requirement::Values(values))
+            }
+            Condition::Query(name, values) => (Self::Query(name), Requirement::Values(values)),
+            Condition::Cookie(name, values) => (Self::Cookie(name), Requirement::Values(values)),
+            Condition::Clients(networks) => (Self::Client, Requirement::Networks(networks)),
+            Condition::Not(_) | Condition::Methods(_) | Condition::Hosts(_) | Condition::Path(..) => {
+                return None;
+            }
+        })
     }
 }
 
-/// The keys by which an index finds a route with this condition.
-fn keys(condition: &Condition) -> Vec<Box<[u8]>> {
-    match condition {
-        Condition::Header(_, value) | Condition::Query(_, value) => vec![value.bytes().into()],
-        Condition::Clients(networks) => networks.iter().map(|one| network_key(*one).into()).collect(),
-    }
-}
-
-/// The lengths of prefixes, or the kinds of networks, of a condition.
-fn lengths(condition: &Condition) -> Vec<usize> {
-    match condition {
-        Condition::Header(_, value) | Condition::Query(_, value) => vec![value.bytes().len()],
-        Condition::Clients(networks) => networks.iter().map(|one| network_kind(*one).into()).collect(),
+impl<'c> Requirement<'c> {
+    fn keys(self) -> impl Iterator<Item = RequiredKey<'c>> {
+        let (values, networks) = match self {
+            Self::Values(values) => (Some(values), None),
+            Self::Networks(networks) => (None, Some(networks)),
+        };
+        let values = values.into_iter().flat_map(ValuePatterns::iter).map(RequiredKey::Value);
+        values.chain(networks.into_iter().flatten().map(|network| RequiredKey::Network(*network)))
     }
 }
 

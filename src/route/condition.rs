@@ -1,99 +1,134 @@
-//! Conditions of a route on values of the request: `headers`, `query`, `clients`.
+//! Conditions of a route on values of the request: `headers`, `query`, `cookies`, `clients` and `not`.
 
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use http::HeaderName;
+use http::{HeaderName, Method};
 use ipnet::{IpNet, Ipv4Net};
 
-use super::{RouteRequest, query};
+use super::path::PathMatching;
+use super::pattern::{HostPattern, PathMatcher};
+pub use super::value_pattern::{ValuePattern, ValuePatterns, ValueRegex};
+use super::{RouteRequest, cookie, query};
 
-/// A value as a route requires it: `blue`, or `blue*` for every value that begins so; `*` is any value.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum ValuePattern {
-    /// Exactly this.
-    Exact(Box<[u8]>),
-    /// The value begins with this.
-    Prefix(Box<[u8]>),
-}
-
-/// A condition on a value of the request.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// A condition on a value of the request. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// On one of the header's values.
-    Header(HeaderName, ValuePattern),
-    /// On one of the decoded values of the query's parameter.
-    Query(Box<str>, ValuePattern),
+    /// On the values of a header.
+    Header(HeaderName, ValuePatterns),
+    /// On the decoded values of a parameter of the query.
+    Query(Arc<str>, ValuePatterns),
+    /// On the decoded values of a cookie, over all `cookie` headers.
+    Cookie(Arc<str>, ValuePatterns),
     /// The client's address is in one of these networks, which are disjoint.
-    Clients(Box<[IpNet]>),
-}
-
-impl ValuePattern {
-    /// Parses a value as written in the file.
-    pub fn parse(text: &str) -> Self {
-        match text.strip_suffix('*') {
-            Some(prefix) => Self::Prefix(prefix.as_bytes().into()),
-            None => Self::Exact(text.as_bytes().into()),
-        }
-    }
-
-    /// Whether a value matches.
-    pub fn matches(&self, value: &[u8]) -> bool {
-        match self {
-            Self::Exact(exact) => **exact == *value,
-            Self::Prefix(prefix) => value.starts_with(prefix),
-        }
-    }
-
-    /// The value, or its beginning.
-    pub(super) fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Exact(bytes) | Self::Prefix(bytes) => bytes,
-        }
-    }
-}
-
-impl fmt::Display for ValuePattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let star = if matches!(self, Self::Prefix(_)) { "*" } else { "" };
-        write!(f, "{}{star}", String::from_utf8_lossy(self.bytes()))
-    }
+    Clients(Arc<[IpNet]>),
+    /// The condition does not hold.
+    Not(Arc<Condition>),
+    /// The method is one of these; GET includes HEAD. Stands inside [`Self::Not`] only, as the two below.
+    Methods(Arc<[Method]>),
+    /// One of these matches the host.
+    Hosts(Arc<[HostPattern]>),
+    /// The path matches, with duplicate slashes merged or not.
+    Path(Arc<PathMatcher>, bool),
 }
 
 /// In a normal form: equal conditions have equal texts, and different ones different texts.
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Header(name, value) => write!(f, "header {name}: {value}"),
-            Self::Query(name, value) => write!(f, "query {name}={value}"),
-            Self::Clients(networks) => {
-                f.write_str("clients")?;
-                networks.iter().try_for_each(|network| write!(f, " {network}"))
-            }
+            Self::Header(name, values) => write!(f, "header {name}: {values}"),
+            Self::Query(name, values) => write!(f, "query {name:?}: {values}"),
+            Self::Cookie(name, values) => write!(f, "cookie {name}: {values}"),
+            Self::Clients(networks) => listed(f, "clients", networks),
+            Self::Not(inner) => write!(f, "not {inner}"),
+            Self::Methods(methods) => listed(f, "methods", methods),
+            Self::Hosts(hosts) => listed(f, "hosts", hosts),
+            Self::Path(path, merge_slashes) => write!(f, "path {merge_slashes} {}", path.shape()),
         }
     }
 }
 
+fn listed<T: fmt::Display>(f: &mut fmt::Formatter<'_>, noun: &str, items: &[T]) -> fmt::Result {
+    f.write_str(noun)?;
+    items.iter().try_for_each(|item| write!(f, " {item}"))
+}
+
 impl Condition {
+    /// The condition that one of these patterns matches the header.
+    pub fn header(name: HeaderName, patterns: impl IntoIterator<Item = ValuePattern>) -> Self {
+        let patterns = ValuePatterns::of_header(&name, patterns);
+        Self::Header(name, patterns)
+    }
+
+    /// The condition that one of these patterns matches the parameter of the query with this decoded name.
+    pub fn query(name: &str, patterns: impl IntoIterator<Item = ValuePattern>) -> Self {
+        Self::Query(name.into(), ValuePatterns::new(patterns))
+    }
+
+    /// The condition that one of these patterns matches the cookie.
+    pub fn cookie(name: &str, patterns: impl IntoIterator<Item = ValuePattern>) -> Self {
+        Self::Cookie(name.into(), ValuePatterns::new(patterns))
+    }
+
     /// The condition that the client's address is in one of these networks.
     pub fn clients(networks: impl IntoIterator<Item = IpNet>) -> Self {
         let canonical: Vec<_> = networks.into_iter().map(without_mapping).collect();
         Self::Clients(IpNet::aggregate(&canonical).into())
     }
 
+    /// The condition that this one does not hold.
+    #[must_use]
+    pub fn negated(self) -> Self {
+        Self::Not(Arc::new(self))
+    }
+
     /// Whether the request satisfies the condition. A client that is not identified is in no network, since its address
     /// is that of a proxy, which many clients share.
-    pub(super) fn holds(&self, request: &RouteRequest<'_>) -> bool {
+    pub fn holds(&self, request: &RouteRequest<'_>) -> bool {
         match self {
-            Self::Header(name, value) => request.headers.all(name).iter().any(|sent| value.matches(sent)),
-            Self::Query(name, value) => {
-                let sent = request.query.unwrap_or_default();
-                query::all(sent, name).any(|sent| value.matches(&sent))
+            Self::Header(name, values) => values.match_any(request.headers.all(name).iter()),
+            Self::Query(name, values) => {
+                values.match_any(query::all(request.query.unwrap_or_default(), name))
             }
+            Self::Cookie(name, values) => values.match_any(cookie::all(request.headers, name)),
             Self::Clients(networks) => {
                 let client = request.client;
                 client.identified && networks.iter().any(|network| network.contains(&client.address))
             }
+            Self::Not(inner) => !inner.holds(request),
+            Self::Methods(methods) => methods.contains(request.method),
+            Self::Hosts(hosts) => hosts.iter().any(|host| host.matches(request.host)),
+            Self::Path(path, merge_slashes) => path.matches(request.path, *merge_slashes),
+        }
+    }
+
+    /// What it is about, in words.
+    pub fn subject(&self) -> String {
+        match self {
+            Self::Header(name, _) => format!("the field `{name}`"),
+            Self::Query(name, _) => format!("the parameter `{name}` of the query"),
+            Self::Cookie(name, _) => format!("the cookie `{name}`"),
+            Self::Clients(_) => "the client's network".to_owned(),
+            Self::Not(inner) => inner.subject(),
+            Self::Methods(_) => "the method".to_owned(),
+            Self::Hosts(_) => "the host".to_owned(),
+            Self::Path(..) => "the path".to_owned(),
+        }
+    }
+
+    /// The condition as requests are compared: with the path in its normal form.
+    pub(super) fn folded(self, matching: PathMatching) -> Self {
+        match self {
+            Self::Not(inner) => Self::Not(Arc::new(Self::clone(&inner).folded(matching))),
+            Self::Path(path, merge_slashes) => {
+                let path = PathMatcher::clone(&path);
+                let path = if merge_slashes { path.merged() } else { path };
+                let is_lenient = matching == PathMatching::Lenient;
+                let path = if is_lenient { path.folded(merge_slashes) } else { path };
+                Self::Path(Arc::new(path), merge_slashes)
+            }
+            other => other,
         }
     }
 }

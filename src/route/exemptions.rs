@@ -1,24 +1,23 @@
 //! Exemptions from a limit.
 //!
 //! [`Exemptions`] are all those of one limit. A short list is tried one by one. A long list has an index: headers by
-//! name and value, networks as a [set](super::networks), paths as a [trie](super::trie). The keys of the index come
-//! from the file, and a request only looks them up, so no client can make them collide.
+//! name and [value](super::value_index), networks as a [set](super::networks), paths as a [trie](super::trie). The keys
+//! of the index come from the file, and a request only looks them up, so no client can make them collide.
 //!
 //! Not handled: thousands of different header names are looked up name by name.
 
-use std::collections::HashSet;
 use std::fmt;
-use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
+use std::ops::Range;
 use std::sync::Arc;
 
-use foldhash::fast::RandomState;
 use foldhash::{HashMap, HashMapExt as _};
 use http::{HeaderName, HeaderValue};
 use ipnet::IpNet;
 
 use super::RouteRequest;
 use super::client::covers;
+use super::condition::{ValuePattern, ValuePatterns};
 use super::networks::Networks;
 use super::part::KeyFault;
 use super::pattern::PathPattern;
@@ -29,23 +28,33 @@ use super::trie::Trie;
 pub enum Exemption {
     /// Clients in this network (by address, not by prefix) that are identified.
     Ip(IpNet),
-    /// Requests with this header and this value, byte for byte, among its values.
-    Header(HeaderName, HeaderValue),
+    /// Requests with a value of this header that the pattern matches.
+    Header(HeaderName, ValuePatterns),
     /// Requests to this path.
     Path(PathPattern),
 }
 
 impl Exemption {
-    /// Parses `"ip:10.0.0.0/8"`, `"ip:10.0.0.1"`, `"header:x-internal=1"`, `"path:/health"` as written in the file.
-    /// Bits of a network below its prefix are ignored.
+    /// Parses `"ip:10.0.0.0/8"`, `"ip:10.0.0.1"`, `"header:x-internal=1"`, `"path:/health"` as written in the file. The
+    /// value of a header is a [pattern](ValuePattern::parse). Bits of a network below its prefix are ignored.
     ///
     /// # Errors
     ///
     /// Any other form; a value that the named header or pattern cannot have.
     pub fn parse(text: &str) -> Result<Self, KeyFault> {
+        Self::parse_with(text, &[])
+    }
+
+    /// As [`Self::parse`] for a text that is literal in these ranges: no character of a header's value there has a
+    /// meaning of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::parse`].
+    pub fn parse_with(text: &str, literal: &[Range<usize>]) -> Result<Self, KeyFault> {
         match text.split_once(':') {
             Some(("ip", network)) => parse_network(network),
-            Some(("header", pair)) => parse_header(pair),
+            Some(("header", pair)) => parse_header(pair, text.len() - pair.len(), literal),
             Some(("path", pattern)) => match PathPattern::parse(pattern) {
                 Ok(pattern) => Ok(Self::Path(pattern)),
                 Err(fault) => Err(KeyFault { message: fault.message, help: fault.help }),
@@ -63,9 +72,7 @@ impl Exemption {
     pub fn holds(&self, request: &RouteRequest<'_>, merge_slashes: bool) -> bool {
         match self {
             Self::Ip(network) => request.client.identified && covers(network, request.client.address),
-            Self::Header(name, value) => {
-                request.headers.all(name).iter().any(|sent| sent == value.as_bytes())
-            }
+            Self::Header(name, value) => value.match_any(request.headers.all(name).iter()),
             Self::Path(pattern) => pattern.matches(request.path.form(merge_slashes)),
         }
     }
@@ -98,23 +105,32 @@ fn parse_network(text: &str) -> Result<Exemption, KeyFault> {
     }
 }
 
-fn parse_header(pair: &str) -> Result<Exemption, KeyFault> {
+/// Parses `NAME=VALUE`, which begins at `start` of a text that is literal in these ranges.
+fn parse_header(pair: &str, start: usize, literal: &[Range<usize>]) -> Result<Exemption, KeyFault> {
     let Some((name, value)) = pair.split_once('=').filter(|(_, value)| !value.is_empty()) else {
         return KeyFault::new(
             format!("`header:{pair}` has no value"),
             format!("write the value that exempts: `header:{}=secret`", pair.trim_end_matches('=')),
         );
     };
-    let parsed = HeaderName::try_from(name).ok().zip(HeaderValue::from_str(value).ok());
-    match parsed {
-        Some((name, value)) if value.as_bytes().trim_ascii() == value.as_bytes() => {
-            Ok(Exemption::Header(name, value))
-        }
-        _ => KeyFault::new(
+    let is_possible = HeaderValue::from_str(value).is_ok() && value.trim_ascii() == value;
+    let Some(name) = HeaderName::try_from(name).ok().filter(|_| is_possible) else {
+        return KeyFault::new(
             // The value may be a secret.
             format!("no request can carry the header `{name}` with this value"),
             "write a field's name and value without blanks around them, as in `header:x-internal=1`",
-        ),
+        );
+    };
+    let value_start = start + pair.len() - value.len();
+    let in_value =
+        |range: &Range<usize>| range.start.saturating_sub(value_start)..range.end.saturating_sub(value_start);
+    let literal: Vec<_> = literal.iter().map(in_value).filter(|range| !range.is_empty()).collect();
+    match ValuePattern::parse_with(value, &literal) {
+        Ok(pattern) => {
+            let patterns = ValuePatterns::of_header(&name, [pattern]);
+            Ok(Exemption::Header(name, patterns))
+        }
+        Err(fault) => Err(KeyFault { message: fault.message, help: fault.help }),
     }
 }
 
@@ -130,12 +146,9 @@ pub struct Exemptions {
     index: Option<Arc<Index>>,
 }
 
-/// Values of one header.
-type ValueSet = HashSet<Box<[u8]>, ValueHash>;
-
 #[derive(Debug, Default)]
 struct Index {
-    headers: Vec<(HeaderName, ValueSet)>,
+    headers: Vec<(HeaderName, ValuePatterns)>,
     networks: Networks,
     /// All of one rank: the first match ends the walk.
     paths: Trie,
@@ -169,61 +182,30 @@ impl Exemptions {
 
 impl Index {
     fn new(all: &[Exemption]) -> Self {
-        let mut headers: HashMap<&HeaderName, ValueSet> = HashMap::new();
+        let mut headers: HashMap<&HeaderName, Vec<ValuePattern>> = HashMap::new();
         let mut networks = Vec::new();
         let mut paths = Trie::default();
         for exemption in all {
             match exemption {
                 Exemption::Ip(network) => networks.push(*network),
                 Exemption::Header(name, value) => {
-                    headers.entry(name).or_default().insert(value.as_bytes().into());
+                    headers.entry(name).or_default().extend(value.iter().cloned());
                 }
                 Exemption::Path(pattern) => paths.insert(pattern, 0, &[]),
             }
         }
-        let headers = headers.into_iter().map(|(name, values)| (name.clone(), values)).collect();
+        let of_header =
+            |(name, values): (&HeaderName, Vec<_>)| (name.clone(), ValuePatterns::of_header(name, values));
+        let headers = headers.into_iter().map(of_header).collect();
         Self { headers, networks: networks.into_iter().collect(), paths }
     }
 
     fn holds(&self, request: &RouteRequest<'_>, merge_slashes: bool) -> bool {
         let client = request.client;
-        let carried = |(name, values): &(HeaderName, ValueSet)| {
-            request.headers.all(name).iter().any(|sent| values.contains(sent))
-        };
+        let carried =
+            |(name, values): &(HeaderName, ValuePatterns)| values.match_any(request.headers.all(name).iter());
         self.headers.iter().any(carried)
             || client.identified && self.networks.contain(client.address)
             || self.paths.matches(request.path.form(merge_slashes))
-    }
-}
-
-/// foldhash of the bytes alone. A slice also has its length hashed, as a word of its own, which takes as long again as
-/// to hash a short value; only keys of several parts need that.
-#[derive(Clone, Debug, Default)]
-struct ValueHash(RandomState);
-
-/// See [`ValueHash`].
-struct ValueHasher(<RandomState as BuildHasher>::Hasher);
-
-impl BuildHasher for ValueHash {
-    type Hasher = ValueHasher;
-
-    #[inline]
-    fn build_hasher(&self) -> ValueHasher {
-        ValueHasher(self.0.build_hasher())
-    }
-}
-
-impl Hasher for ValueHasher {
-    #[inline]
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.write(bytes);
-    }
-
-    #[inline]
-    fn write_usize(&mut self, _length: usize) {}
-
-    #[inline]
-    fn finish(&self) -> u64 {
-        self.0.finish()
     }
 }

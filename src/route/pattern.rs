@@ -10,6 +10,7 @@ pub use matcher::PathMatcher;
 pub use path::PathPattern;
 pub(super) use path::Segment;
 pub use regex::PathRegex;
+pub(super) use regex::{MAX_COMPILED, MAX_REGEX, reason};
 
 /// The fault of a pattern, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -101,8 +101,8 @@ impl RouteTable {
 
     /// The most specific route of those with all conditions satisfied: by host (exact, wildcard, any; of wildcards the
     /// longer suffix), then path (exact, parameter, regular expression in file order, longest prefix; equals segment by
-    /// segment from the left, literal before parameter), then methods given, then more conditions on headers, query and
-    /// clients, then the one with a path spelled as the request's, then file order.
+    /// segment from the left, literal before parameter), then methods given, then more conditions on values,
+    /// then the one with a path spelled as the request's, then file order.
     ///
     /// Paths are compared by kind first: `/{x}/b` beats `/a/*` for `/a/b`. Methods are compared as written, except that
     /// GET includes HEAD: [`Self::as_matched`]. Allocates only to decode a query, or to leave
@@ -250,7 +250,7 @@ impl RouteTable {
     fn join_spellings(&mut self) {
         let mut alike: HashMap<(Bucket<'_>, usize), Vec<Rank>> = HashMap::new();
         for (rank, route) in self.ranked.iter().enumerate() {
-            let values = route.conditions.values.len();
+            let values = route.conditions.count_of_values();
             for bucket in Bucket::all_of(&route.conditions) {
                 // Routes with conditions on other values or slashes may match one request, too.
                 let bucket = Bucket { values: BTreeSet::new(), merge_slashes: true, ..bucket };
@@ -340,6 +340,8 @@ impl Ranked {
         if matching == PathMatching::Lenient {
             conditions.path = spelled.folded(conditions.merge_slashes);
         }
+        let values = std::mem::take(&mut conditions.values);
+        conditions.values = values.into_iter().map(|condition| condition.folded(matching)).collect();
         Self { index, conditions, spelled, spellings: Vec::new() }
     }
 

@@ -301,7 +301,7 @@ fn conditions(subject: &mut Subject<'_>, last: &Conditions, next: &Conditions) {
     subject.shown("path", &last.path, &next.path);
     subject.shown("hosts", joined(&last.hosts), joined(&next.hosts));
     subject.shown("methods", joined(&last.methods), joined(&next.methods));
-    subject.hidden("headers, query and clients", &last.values, &next.values);
+    subject.hidden("headers, query, cookies, clients and not", &last.values, &next.values);
     subject.shown("merge_slashes", last.merge_slashes, next.merge_slashes);
 }
 

@@ -24,7 +24,9 @@ fn one(plan: &Plan, route: &Route) -> Value {
         // Without values: they may be secrets.
         "headers": texts(conditions.values.iter().filter_map(header).collect()),
         "query": texts(conditions.values.iter().filter_map(parameter).collect()),
+        "cookies": texts(conditions.values.iter().filter_map(cookie).collect()),
         "clients": texts(conditions.values.iter().flat_map(networks).collect()),
+        "not": texts(conditions.values.iter().filter_map(excluded).collect()),
         "upstream": upstream(plan, &route.action),
         "split": split(plan, &route.action),
         "answer": answer(&route.action),
@@ -65,11 +67,30 @@ fn parameter(condition: &Condition) -> Option<String> {
     if let Condition::Query(name, _) = condition { Some(name.to_string()) } else { None }
 }
 
+fn cookie(condition: &Condition) -> Option<String> {
+    if let Condition::Cookie(name, _) = condition { Some(name.to_string()) } else { None }
+}
+
 fn networks(condition: &Condition) -> Vec<String> {
     match condition {
         Condition::Clients(networks) => networks.iter().map(ToString::to_string).collect(),
-        Condition::Header(..) | Condition::Query(..) => Vec::new(),
+        _ => Vec::new(),
     }
+}
+
+/// What an excluded condition is about, as in the file: `headers.x-internal`, `path`.
+fn excluded(condition: &Condition) -> Option<String> {
+    let Condition::Not(inner) = condition else { return None };
+    Some(match &**inner {
+        Condition::Header(name, _) => format!("headers.{name}"),
+        Condition::Query(name, _) => format!("query.{name}"),
+        Condition::Cookie(name, _) => format!("cookies.{name}"),
+        Condition::Clients(_) => "clients".to_owned(),
+        Condition::Not(_) => "not".to_owned(),
+        Condition::Methods(_) => "methods".to_owned(),
+        Condition::Hosts(_) => "hosts".to_owned(),
+        Condition::Path(..) => "path".to_owned(),
+    })
 }
 
 fn limit(gateway: &Plan, used: &LimitUse) -> Value {

@@ -9,9 +9,9 @@ use super::super::path::{Path, PathMatching, bare_spellings};
 use super::{PatternFault, fault};
 
 /// Maximum bytes of an expression as written.
-const MAX_TEXT: usize = 1_024;
+pub(in crate::route) const MAX_REGEX: usize = 1_024;
 /// Maximum bytes of a compiled expression.
-const MAX_COMPILED: usize = 1 << 18;
+pub(in crate::route) const MAX_COMPILED: usize = 1 << 18;
 
 /// A regular expression that is matched against paths in linear time. Where paths are compared leniently, letters match
 /// in any case, and a path matches with or without its trailing slash and the parameters of its segments.
@@ -31,9 +31,9 @@ impl PathRegex {
     /// Text that is no regular expression, or one that is too large. Backreferences and look-around do not exist: they
     /// can not be matched in linear time.
     pub fn parse(text: &str, matching: PathMatching) -> Result<Self, PatternFault> {
-        if text.len() > MAX_TEXT {
+        if text.len() > MAX_REGEX {
             return fault(
-                format!("the regular expression is longer than {MAX_TEXT} bytes"),
+                format!("the regular expression is longer than {MAX_REGEX} bytes"),
                 "divide it between several routes",
             );
         }
@@ -124,7 +124,7 @@ fn put_groups(captures: &Captures<'_>, mut group: impl FnMut(usize, &str)) {
 }
 
 /// The last line of the library's message names the fault.
-fn reason(error: &regex::Error) -> String {
+pub(in crate::route) fn reason(error: &regex::Error) -> String {
     let text = error.to_string();
     let last = text.lines().last().unwrap_or_default();
     last.trim().trim_start_matches("error: ").to_owned()

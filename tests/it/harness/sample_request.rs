@@ -100,6 +100,8 @@ pub(crate) fn narrow(hosts: &str, path: &str, methods: &str) -> Conditions {
 
 /// The same with a header condition more.
 pub(crate) fn with_header(mut route: Conditions, name: &'static str, value: &'static str) -> Conditions {
-    route.values.push(Condition::Header(HeaderName::from_static(name), ValuePattern::parse(value)));
+    route
+        .values
+        .push(Condition::header(HeaderName::from_static(name), [ValuePattern::parse(value).unwrap()]));
     route
 }
