@@ -8,7 +8,7 @@
 mod field_list;
 
 use divan::{AllocProfiler, Bencher, black_box};
-use http::header::COOKIE;
+use http::header::{COOKIE, USER_AGENT};
 use http::{HeaderName, Method};
 use tollgate::config;
 use tollgate::http1::fields::Fields;
@@ -114,6 +114,76 @@ fn find_by_value(bencher: Bencher<'_, '_>, (kind, count): (&str, usize)) {
     });
 }
 
+/// Patterns for the values of `x-tenant`, each required by a route of its own, or all by one route; the last one is the
+/// request's. `exact` is what the others are measured by.
+#[divan::bench(args = PATTERNS)]
+fn find_by_pattern(bencher: Bencher<'_, '_>, (kind, count): (&str, usize)) {
+    let routes = (0..count).map(|number| {
+        let value = tenant_condition(&tenant_pattern(kind, count + 1 - number));
+        Conditions { values: vec![value], ..route("", "/api/v1/*") }
+    });
+    bench_tenant(bencher, routes.collect(), RouteIndex(count - 1));
+}
+
+/// The same patterns in the list of one route.
+#[divan::bench(args = PATTERNS)]
+fn find_by_list(bencher: Bencher<'_, '_>, (kind, count): (&str, usize)) {
+    let patterns = (0..count).map(|number| pattern(&tenant_pattern(kind, count + 1 - number)));
+    let value = Condition::header(HeaderName::from_static("x-tenant"), patterns);
+    let routes = vec![Conditions { values: vec![value], ..route("", "/api/v1/*") }];
+    bench_tenant(bencher, routes, RouteIndex(0));
+}
+
+/// As [`find_by_pattern`], for the whole user agent of a browser, which no pattern matches.
+#[divan::bench(args = PATTERNS)]
+fn find_no_pattern(bencher: Bencher<'_, '_>, (kind, count): (&str, usize)) {
+    let routes = (0..count).map(|number| {
+        let patterns = [pattern(&tenant_pattern(kind, number))];
+        let value = Condition::header(USER_AGENT, patterns);
+        Conditions { values: vec![value], ..route("", "/api/v1/*") }
+    });
+    let table = RouteTable::new(routes.collect(), PathMatching::Lenient);
+    let headers = browser(7);
+    with_request("api.example.com", "/api/v1/users/12345/posts", headers.fields(), |request| {
+        assert_eq!(table.find(request), None);
+        bencher.bench_local(|| table.find(black_box(request)));
+    });
+}
+
+const PATTERNS: &[(&str, usize)] = &[
+    ("exact", 1),
+    ("exact", 10_000),
+    ("prefix", 1),
+    ("prefix", 10_000),
+    ("suffix", 1),
+    ("suffix", 10_000),
+    ("inner", 1),
+    ("inner", 10_000),
+    ("regex", 1),
+    ("regex", 10_000),
+];
+
+/// A pattern for the values `t00002-eu`, …
+fn tenant_pattern(kind: &str, number: usize) -> String {
+    match kind {
+        "exact" => format!("t{number:05}-eu"),
+        "prefix" => format!("t{number:05}*"),
+        "suffix" => format!("*{number:05}-eu"),
+        "inner" => format!("*{number:05}-*"),
+        _ => format!("~^t{number:05}-(eu|us)$"),
+    }
+}
+
+fn bench_tenant(bencher: Bencher<'_, '_>, routes: Vec<Conditions>, expected: RouteIndex) {
+    let table = RouteTable::new(routes, PathMatching::Lenient);
+    let mut headers = FieldList::default();
+    headers.push(&HeaderName::from_static("x-tenant"), b"t00002-eu");
+    with_request("api.example.com", "/api/v1/users/12345/posts", headers.fields(), |request| {
+        assert_eq!(table.find(request), Some(expected));
+        bencher.bench_local(|| table.find(black_box(request)));
+    });
+}
+
 /// Routes by regular expression: each with a text of its own, or all with the same.
 #[divan::bench(args = [("own", 1), ("own", 10_000), ("inner", 1), ("inner", 10_000), ("none", 1), ("none", 100)])]
 fn find_by_regex(bencher: Bencher<'_, '_>, (kind, count): (&str, usize)) {
@@ -147,12 +217,20 @@ fn not_exempt(bencher: Bencher<'_, '_>, entries: (&str, usize)) {
     bench_exempt(bencher, entries, Applicability::Charged(Cost::ONE, 0));
 }
 
-const EXEMPTIONS: &[(&str, usize)] =
-    &[("header", 1), ("header", 5_000), ("ip", 1), ("ip", 5_000), ("path", 1), ("path", 5_000)];
+const EXEMPTIONS: &[(&str, usize)] = &[
+    ("header", 1),
+    ("header", 5_000),
+    ("header-inner", 5_000),
+    ("ip", 1),
+    ("ip", 5_000),
+    ("path", 1),
+    ("path", 5_000),
+];
 
 fn bench_exempt(bencher: Bencher<'_, '_>, (kind, count): (&str, usize), expected: Applicability) {
     let entry = |number: usize| match kind {
         "header" => format!("'header:x-tenant=t{number}'"),
+        "header-inner" => format!("'header:x-tenant=*t{number}*'"),
         "ip" => format!("'ip:10.{}.{}.0/24'", number / 256, number % 256),
         _ => format!("'path:/api/v1/users/{number}/*'"),
     };

@@ -1,13 +1,15 @@
-//! What the fuzz targets assert of credentials, and of the files of consumers and networks.
+//! What the fuzz targets assert of credentials, of patterns for values, and of the files of consumers and networks.
 
 use std::cell::OnceCell;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use http::HeaderName;
 use tollgate::config;
 use tollgate::http1::request::RequestHead;
 use tollgate::route::RouteRequest;
 use tollgate::route::client::ClientRule;
+use tollgate::route::condition::{Condition, ValuePattern};
 use tollgate::route::credential::{Credential, CredentialSource, without_cookies, without_credentials};
 use tollgate::route::path::{Path, PathMatching};
 
@@ -169,4 +171,39 @@ pub(crate) fn networks_file(data: &[u8]) {
         };
         assert_eq!(set.contain(address), networks.iter().any(covers), "{address}");
     }
+}
+
+/// A pattern, and below it values of a header: what the pattern is shown as stands for the same values.
+pub(crate) fn value_pattern(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (text, values) = text.split_once('\n').unwrap_or((text, ""));
+    // A variable's text from the first blank on.
+    let literal = text.find(' ').map(|start| start..text.len());
+    let _ = ValuePattern::parse_with(text, literal.as_slice());
+    let Ok(pattern) = ValuePattern::parse(text) else { return };
+    let again = ValuePattern::parse(&pattern.to_string()).expect("a pattern");
+    let lines: String = values.lines().map(|line| format!("x: {line}\r\n")).collect();
+    let head = format!("GET /a HTTP/1.1\r\nhost: a\r\n{lines}\r\n");
+    let mut spans = Vec::new();
+    let Ok(head) = RequestHead::parse(head.as_bytes(), &mut spans) else { return };
+    let path = Path::parse("/a", PathMatching::Strict).expect("a path");
+    let request = RouteRequest {
+        method: &head.method,
+        host: "a",
+        path: &path,
+        query: None,
+        headers: head.fields,
+        body: head.body,
+        client: ClientRule::default().client(IpAddr::from([192, 0, 2, 1])),
+        tls_subject: None,
+        content: &tollgate::route::content::RequestContent::Unknown,
+        consumer: None,
+    };
+    let name = HeaderName::from_static("x");
+    let holds = |patterns: Vec<ValuePattern>| Condition::header(name.clone(), patterns).holds(&request);
+    // A long list has an index.
+    let others = || (0..8).map(|number| ValuePattern::Exact(format!("\u{1}{number}").into_bytes().into()));
+    let expected = holds(vec![pattern.clone()]);
+    assert_eq!(holds(vec![again]), expected, "{text:?}");
+    assert_eq!(holds(others().chain([pattern]).collect()), expected, "{text:?}");
 }

@@ -35,7 +35,7 @@ mod measure_targets;
 #[path = "token_targets.rs"]
 mod token_targets;
 
-pub(crate) use credential_targets::{consumers_file, credentials, networks_file};
+pub(crate) use credential_targets::{consumers_file, credentials, networks_file, value_pattern};
 pub(crate) use log_targets::{field_map, log_line};
 pub(crate) use measure_targets::measured_body;
 pub(crate) use token_targets::{key_set, token};
@@ -44,7 +44,7 @@ pub(crate) use token_targets::{key_set, token};
 pub(crate) type Target = (&'static str, fn(&[u8]));
 
 /// All of them. Each has a folder of the same name in `corpus/`.
-pub(crate) const TARGETS: [Target; 21] = [
+pub(crate) const TARGETS: [Target; 22] = [
     ("request_head", request_head),
     ("response_head", response_head),
     ("request_body", request_body),
@@ -61,6 +61,7 @@ pub(crate) const TARGETS: [Target; 21] = [
     ("credentials", credentials),
     ("consumers_file", consumers_file),
     ("networks_file", networks_file),
+    ("value_pattern", value_pattern),
     ("token", token),
     ("key_set", key_set),
     ("measured_body", measured_body),

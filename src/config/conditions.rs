@@ -127,7 +127,7 @@ fn patterns(
     value.some_of(|item| {
         let pattern = pattern(&item, PatternPlace::New, check)?;
         if !found.insert(pattern) {
-            item.fault(format!("{} is there twice", value.label()), "leave one of the two out");
+            item.fault(format!("{} names this one twice", value.label()), "leave one of the two out");
         }
         Some(())
     })?;

@@ -2,14 +2,20 @@
 //!
 //! It works on the text, not on its meaning, because a file that is no TOML is shown, too. Masked are: the user and
 //! password of any URL, with or without a scheme; the text on the line after a key with a name like a secret's
-//! (`password`, `authorization`, `x-api-key` …); the value of a header that exempts; and a secret in place of its
-//! variable's name.
+//! (`password`, `authorization`, `x-api-key` …), and the lines of a list that begins there; the value of a header that
+//! exempts; and a secret in place of its variable's name.
 
 /// The text with `*` in place of secrets, byte for byte, so that every position is unchanged.
 pub(super) fn shown(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
-    let mut has_tokens = false;
+    let (mut has_tokens, mut open_brackets) = (false, 0);
     for (start, line) in lines(text) {
+        if open_brackets > 0 {
+            open_brackets = brackets(line, open_brackets);
+            bytes.get_mut(start..start + line.len()).unwrap_or_default().fill(b'*');
+            continue;
+        }
+        open_brackets = secret_value(line).map_or(0, |at| brackets(&line[at..], 0));
         if line.trim_start().starts_with('[') {
             has_tokens = line.split(char::is_whitespace).collect::<String>().starts_with("[admin.tokens]");
         } else if has_tokens {
@@ -48,14 +54,40 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 
 /// `secret = "…"`.
 fn mask_value(line: &str, bytes: &mut [u8]) {
+    if let Some(start) = secret_value(line) {
+        bytes.get_mut(start..).unwrap_or_default().fill(b'*');
+    }
+}
+
+/// The position of the first value with a secret's key.
+fn secret_value(line: &str) -> Option<usize> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '"' | '\'');
-    for (at, _) in line.match_indices('=') {
-        let (before, value) = (line[..at].trim_end(), &line[at + 1..]);
-        if is_secret(&before[before.trim_end_matches(is_part).len()..]) {
-            let start = line.len() - value.trim_start().len();
-            return bytes.get_mut(start..).unwrap_or_default().fill(b'*');
+    let mut values = line.match_indices('=').map(|(at, _)| (line[..at].trim_end(), &line[at + 1..]));
+    let is_of_secret =
+        |(before, _): &(&str, &str)| is_secret(&before[before.trim_end_matches(is_part).len()..]);
+    values.find(is_of_secret).map(|(_, value)| line.len() - value.trim_start().len())
+}
+
+/// The number of lists that are open behind a text, where so many are before it. Brackets in strings do not count.
+fn brackets(text: &str, open: usize) -> usize {
+    let (mut open, mut quote, mut is_escaped) = (open, None, false);
+    for c in text.chars() {
+        match (quote, c) {
+            (Some('"'), '\\') => is_escaped = !is_escaped,
+            (Some(mark), c) => {
+                if c == mark && !is_escaped {
+                    quote = None;
+                }
+                is_escaped = false;
+            }
+            (None, '"' | '\'') => quote = Some(c),
+            (None, '#') => break,
+            (None, '[') => open += 1,
+            (None, ']') => open = open.saturating_sub(1),
+            (None, _) => {}
         }
     }
+    open
 }
 
 /// `billing = "…"` below `[admin.tokens]`: the secret in place of its table.
@@ -119,7 +151,9 @@ fn is_secret(name: &str) -> bool {
     const WORDS: [&str; 8] =
         ["secret", "password", "authorization", "cookie", "token", "api-key", "api_key", "apikey"];
     let name = name.to_ascii_lowercase();
-    !name.ends_with("_env") && WORDS.iter().any(|word| name.contains(word))
+    // `cookies` of a route is a table: the names of its keys decide.
+    let is_table = name.trim_matches(['"', '\'']) == "cookies";
+    !is_table && !name.ends_with("_env") && WORDS.iter().any(|word| name.contains(word))
 }
 
 /// `redis://user:password@host`: up to the last `@` before the quote that ends the URL.
@@ -171,6 +205,18 @@ mod tests {
             (
                 "exempt = [\"ip:::1\", \"header:x-in=s3=cr\", 'header:b=c']",
                 "exempt = [\"ip:::1\", \"header:x-in=*****\", 'header:b=*']",
+            ),
+            (
+                "x-api-key = [\n  \"k1\", # ]\n  ']',\n  \"k\\\"]2\"\n]\nb = \"c\"",
+                "x-api-key = *\n***********\n******\n*********\n*\nb = \"c\"",
+            ),
+            (
+                "headers = { token = [\"a\", \"b\"] }\nb = \"c\"",
+                "headers = { token = ************\nb = \"c\"",
+            ),
+            (
+                "cookies = { session = \"a\", sso-token = \"b\" }",
+                "cookies = { session = \"a\", sso-token = *****",
             ),
             ("exempt = [\"header:x-in=s3cr", "exempt = [\"header:x-in=****"),
             ("url = \"http://a/?x=1&token=2\"", "url = \"http://a/?x=1&token=**"),

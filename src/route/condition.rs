@@ -1,15 +1,17 @@
 //! Conditions of a route on values of the request: `headers`, `query`, `cookies`, `clients` and `not`.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::{HeaderName, Method};
+use http::{HeaderName, Method, header};
 use ipnet::{IpNet, Ipv4Net};
 
 use super::path::PathMatching;
 use super::pattern::{HostPattern, PathMatcher};
-pub use super::value_pattern::{ValuePattern, ValuePatterns, ValueRegex};
+use super::value_index::{ValueIndex, lower_case};
+pub use super::value_pattern::{ValuePattern, ValueRegex};
 use super::{RouteRequest, cookie, query};
 
 /// A condition on a value of the request. Cheap to clone.
@@ -32,6 +34,36 @@ pub enum Condition {
     /// The path matches, with duplicate slashes merged or not.
     Path(Arc<PathMatcher>, bool),
 }
+
+/// Patterns for the values of one header, cookie or parameter: any of them must match. Cheap to clone. `Display` writes
+/// them as in the file, in a normal form: equal ones have equal texts, and different ones different texts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ValuePatterns(Arc<PatternList>);
+
+#[derive(Debug)]
+struct PatternList {
+    /// In order, each once. If letters match in any case, in lower case.
+    patterns: Vec<ValuePattern>,
+    ignores_case: bool,
+    /// Contains the same patterns; `None` if there are few.
+    index: Option<ValueIndex>,
+}
+
+/// Shorter lists have no index: trying a few patterns is as fast.
+const MIN_TO_INDEX: usize = 8;
+
+/// Headers with values that mean the same in any case: names of protocols (RFC 9110 §7.8), options of a connection
+/// (§7.6.1), codings (§8.4.1, §10.1.4, RFC 9112 §7) and media types (§8.3.1).
+const CASELESS: [HeaderName; 8] = [
+    header::UPGRADE,
+    header::CONNECTION,
+    header::ACCEPT_ENCODING,
+    header::CONTENT_ENCODING,
+    header::TE,
+    header::TRANSFER_ENCODING,
+    header::CONTENT_TYPE,
+    header::ACCEPT,
+];
 
 /// In a normal form: equal conditions have equal texts, and different ones different texts.
 impl fmt::Display for Condition {
@@ -129,6 +161,89 @@ impl Condition {
                 Self::Path(Arc::new(path), merge_slashes)
             }
             other => other,
+        }
+    }
+}
+
+impl ValuePatterns {
+    /// These patterns; letters match in their case.
+    pub fn new(patterns: impl IntoIterator<Item = ValuePattern>) -> Self {
+        Self::with_case(patterns.into_iter().collect(), false)
+    }
+
+    /// These patterns for a header; letters match in any case if its values mean the same in any case.
+    pub fn of_header(name: &HeaderName, patterns: impl IntoIterator<Item = ValuePattern>) -> Self {
+        let ignores_case = CASELESS.contains(name);
+        let patterns = patterns.into_iter();
+        match ignores_case {
+            true => Self::with_case(patterns.map(ValuePattern::without_case).collect(), true),
+            false => Self::with_case(patterns.collect(), false),
+        }
+    }
+
+    fn with_case(mut patterns: Vec<ValuePattern>, ignores_case: bool) -> Self {
+        patterns.sort_unstable();
+        patterns.dedup();
+        let index = (patterns.len() >= MIN_TO_INDEX).then(|| ValueIndex::new(&patterns, ignores_case));
+        Self(Arc::new(PatternList { patterns, ignores_case, index }))
+    }
+
+    /// In order, each once; in lower case if letters match in any case.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &ValuePattern> {
+        self.0.patterns.iter()
+    }
+
+    /// Whether letters match in any case.
+    pub fn ignores_case(&self) -> bool {
+        self.0.ignores_case
+    }
+
+    /// Whether any pattern matches, where these are all values that a request has. Allocates only for values of more
+    /// than 256 bytes whose case does not count.
+    pub(super) fn match_any<V: AsRef<[u8]>>(&self, values: impl Iterator<Item = V>) -> bool {
+        let PatternList { patterns, ignores_case, index } = &*self.0;
+        if let Some(index) = index {
+            return index.find(values, |_| true);
+        }
+        let mut is_absent = true;
+        for value in values {
+            is_absent = false;
+            let value = value.as_ref();
+            let matches = |value: &[u8]| patterns.iter().any(|pattern| pattern.matches(value));
+            let is_match = if *ignores_case { matches(&lower_case(value)) } else { matches(value) };
+            if is_match {
+                return true;
+            }
+        }
+        is_absent && patterns.contains(&ValuePattern::Absent)
+    }
+}
+
+impl PartialEq for PatternList {
+    fn eq(&self, other: &Self) -> bool {
+        self.ignores_case == other.ignores_case && self.patterns == other.patterns
+    }
+}
+
+impl Eq for PatternList {}
+
+impl Hash for PatternList {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.patterns.hash(state);
+    }
+}
+
+impl fmt::Display for ValuePatterns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |pattern: &ValuePattern| match pattern {
+            ValuePattern::Present => "true".to_owned(),
+            ValuePattern::Absent => "false".to_owned(),
+            text => format!("{:?}", text.to_string()),
+        };
+        let shown: Vec<_> = self.0.patterns.iter().map(shown).collect();
+        match shown.as_slice() {
+            [only] => f.write_str(only),
+            all => write!(f, "[{}]", all.join(", ")),
         }
     }
 }

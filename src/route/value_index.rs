@@ -9,13 +9,13 @@
 
 use std::hash::{BuildHasher, Hasher};
 
-use aho_corasick::AhoCorasick;
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use foldhash::HashMap as PlainMap;
 use foldhash::HashMapExt as _;
 use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
-use super::value_pattern::{ValuePattern, ValueRegex, lower_case};
+use super::value_pattern::{ValuePattern, ValueRegex};
 
 /// The position of a pattern in the list that an index was made of.
 pub(super) type PatternIndex = usize;
@@ -145,7 +145,7 @@ impl InnerTexts {
     fn index(&mut self) {
         if !self.all.is_empty() {
             // It fails only for more texts than memory holds: then each text is searched for.
-            self.search = AhoCorasick::new(self.all.iter().map(|(text, _)| text)).ok();
+            self.search = search_for(self.all.iter().map(|(text, _)| &**text), false);
         }
     }
 
@@ -175,10 +175,10 @@ impl Regexes {
             return;
         }
         let (texts, owners): (Vec<_>, Vec<_>) = by_text.into_iter().unzip();
-        match AhoCorasick::builder().ascii_case_insensitive(true).build(texts) {
-            Ok(search) => self.literals = Some(Literals { search, owners }),
+        match search_for(texts.iter().map(Vec::as_slice), true) {
+            Some(search) => self.literals = Some(Literals { search, owners }),
             // It fails only for more texts than memory holds: then each expression is tried.
-            Err(_) => self.always = (0..self.all.len()).collect(),
+            None => self.always = (0..self.all.len()).collect(),
         }
     }
 
@@ -202,6 +202,27 @@ impl Regexes {
         let regexes = self.always.iter().chain(&tried).filter_map(|&index| self.all.get(index));
         regexes.filter(|(_, regex)| regex.is_match(value)).any(|(pattern, _)| visit(*pattern))
     }
+}
+
+/// The maximum bytes of texts for which a table is tried, which is searched in a third of the time.
+const MAX_TEXT_OF_TABLE: usize = 1 << 17;
+/// The maximum bytes of a table.
+const MAX_TABLE: usize = 32 << 20;
+
+/// A search for all of these texts in one pass. `None`: they are more than memory holds.
+fn search_for<'t>(texts: impl Iterator<Item = &'t [u8]> + Clone, ignores_case: bool) -> Option<AhoCorasick> {
+    let build = |kind| {
+        let mut builder = AhoCorasick::builder();
+        builder.ascii_case_insensitive(ignores_case).kind(Some(kind)).build(texts.clone()).ok()
+    };
+    let is_small = texts.clone().map(<[u8]>::len).sum::<usize>() <= MAX_TEXT_OF_TABLE;
+    let table = is_small.then(|| build(AhoCorasickKind::DFA)).flatten();
+    table.filter(|table| table.memory_usage() <= MAX_TABLE).or_else(|| build(AhoCorasickKind::ContiguousNFA))
+}
+
+/// A value in lower case.
+pub(super) fn lower_case(value: &[u8]) -> SmallVec<[u8; 256]> {
+    value.iter().map(u8::to_ascii_lowercase).collect()
 }
 
 /// Each index once, in order.

@@ -8,23 +8,20 @@
 //! | `true`, `"*"` | is there |
 //! | `false` | is absent: there is none |
 //!
-//! A condition has one or several patterns ([`ValuePatterns`]) and holds if any of them matches one of the values. Long
-//! lists have an [index](super::value_index).
+//! A condition has [one or several](super::condition::ValuePatterns) of them. Long lists have an
+//! [index](super::value_index).
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
-use std::sync::Arc;
 
-use http::{HeaderName, header};
 use regex::bytes::{Regex, RegexBuilder};
 use regex_syntax::hir::{Hir, HirKind};
 
 use super::pattern::{MAX_COMPILED, MAX_REGEX, PatternFault, reason};
-use super::value_index::ValueIndex;
 
-/// A pattern for a value. `Display` writes it as in the file.
+/// A pattern for a value. `Display` writes it as in the file, without quotes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ValuePattern {
     /// Exactly this.
@@ -50,36 +47,6 @@ pub struct ValueRegex {
     ignores_case: bool,
     regex: Regex,
 }
-
-/// Patterns for the values of one header, cookie or parameter: any of them must match. Cheap to clone. `Display` writes
-/// them as in the file, in a normal form: equal ones have equal texts, and different ones different texts.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ValuePatterns(Arc<PatternList>);
-
-#[derive(Debug)]
-struct PatternList {
-    /// In order, each once. If letters match in any case, in lower case.
-    patterns: Vec<ValuePattern>,
-    ignores_case: bool,
-    /// Contains the same patterns; `None` if there are few.
-    index: Option<ValueIndex>,
-}
-
-/// Shorter lists have no index: trying a few patterns is as fast.
-const MIN_TO_INDEX: usize = 8;
-
-/// Headers with values that mean the same in any case: names of protocols (RFC 9110 §7.8), options of a connection
-/// (§7.6.1), codings (§8.4.1, §10.1.4, RFC 9112 §7) and media types (§8.3.1).
-const CASELESS: [HeaderName; 8] = [
-    header::UPGRADE,
-    header::CONNECTION,
-    header::ACCEPT_ENCODING,
-    header::CONTENT_ENCODING,
-    header::TE,
-    header::TRANSFER_ENCODING,
-    header::CONTENT_TYPE,
-    header::ACCEPT,
-];
 
 impl ValuePattern {
     /// Parses a text as written in the file.
@@ -123,11 +90,9 @@ impl ValuePattern {
             [star] if *star == last => Ok(Self::Prefix(plain)),
             [0] => Ok(Self::Suffix(plain)),
             [0, star] if *star == last && !plain.is_empty() => Ok(Self::Contains(plain)),
-            _ if plain.is_empty() => {
-                fault("the stars have no text between them", "write `*` or `true` for any value")
-            }
+            _ if plain.is_empty() => fault("the stars have no text between them", "write `*` for any value"),
             _ => fault(
-                "a `*` inside a text matches nothing",
+                "a `*` inside a text has no meaning",
                 "write it at the begin or the end; `\\\\*` for the character; or a regular expression such as \
                  `~^a.*b$`",
             ),
@@ -148,7 +113,7 @@ impl ValuePattern {
     }
 
     /// The pattern for letters in any case, for values in lower case.
-    fn without_case(self) -> Self {
+    pub(super) fn without_case(self) -> Self {
         let lower = |text: Box<[u8]>| text.to_ascii_lowercase().into();
         match self {
             Self::Exact(text) => Self::Exact(lower(text)),
@@ -163,19 +128,18 @@ impl ValuePattern {
 
 impl fmt::Display for ValuePattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = match self {
-            Self::Present => return f.write_str("true"),
-            Self::Absent => return f.write_str("false"),
-            Self::Regex(regex) => regex.to_string(),
+        match self {
+            Self::Present => f.write_str("*"),
+            Self::Absent => f.write_str("false"),
+            Self::Regex(regex) => regex.fmt(f),
             // A star behind a backslash would be the character.
-            Self::Prefix(text) if text.ends_with(b"\\") => format!("~^{}", in_regex(text)),
-            Self::Contains(text) if text.ends_with(b"\\") => format!("~{}", in_regex(text)),
-            Self::Exact(text) => escaped(text),
-            Self::Prefix(text) => format!("{}*", escaped(text)),
-            Self::Suffix(text) => format!("*{}", escaped(text)),
-            Self::Contains(text) => format!("*{}*", escaped(text)),
-        };
-        write!(f, "{text:?}")
+            Self::Prefix(text) if text.ends_with(b"\\") => write!(f, "~^{}", in_regex(text)),
+            Self::Contains(text) if text.ends_with(b"\\") => write!(f, "~{}", in_regex(text)),
+            Self::Exact(text) => f.write_str(&escaped(text)),
+            Self::Prefix(text) => write!(f, "{}*", escaped(text)),
+            Self::Suffix(text) => write!(f, "*{}", escaped(text)),
+            Self::Contains(text) => write!(f, "*{}*", escaped(text)),
+        }
     }
 }
 
@@ -221,7 +185,7 @@ impl ValueRegex {
         if text.is_empty() {
             return fault(
                 "the regular expression is empty",
-                "write `*` or `true` for any value, or `\\\\~` for the character `~`",
+                "write `*` for any value, or `\\\\~` for the character `~`",
             );
         }
         if text.starts_with(' ') {
@@ -337,89 +301,6 @@ impl Hash for ValueRegex {
 impl fmt::Display for ValueRegex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "~{}{}", if self.ignores_case { "*" } else { "" }, self.text)
-    }
-}
-
-impl ValuePatterns {
-    /// These patterns; letters match in their case.
-    pub fn new(patterns: impl IntoIterator<Item = ValuePattern>) -> Self {
-        Self::with_case(patterns.into_iter().collect(), false)
-    }
-
-    /// These patterns for a header; letters match in any case if its values mean the same in any case.
-    pub fn of_header(name: &HeaderName, patterns: impl IntoIterator<Item = ValuePattern>) -> Self {
-        let ignores_case = CASELESS.contains(name);
-        let patterns = patterns.into_iter();
-        match ignores_case {
-            true => Self::with_case(patterns.map(ValuePattern::without_case).collect(), true),
-            false => Self::with_case(patterns.collect(), false),
-        }
-    }
-
-    fn with_case(mut patterns: Vec<ValuePattern>, ignores_case: bool) -> Self {
-        patterns.sort_unstable();
-        patterns.dedup();
-        let index = (patterns.len() >= MIN_TO_INDEX).then(|| ValueIndex::new(&patterns, ignores_case));
-        Self(Arc::new(PatternList { patterns, ignores_case, index }))
-    }
-
-    /// In order, each once; in lower case if letters match in any case.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &ValuePattern> {
-        self.0.patterns.iter()
-    }
-
-    /// Whether letters match in any case.
-    pub fn ignores_case(&self) -> bool {
-        self.0.ignores_case
-    }
-
-    /// Whether any pattern matches, where these are all values that a request has. Allocates only for values of more
-    /// than 256 bytes whose case does not count.
-    pub(super) fn match_any<V: AsRef<[u8]>>(&self, values: impl Iterator<Item = V>) -> bool {
-        let PatternList { patterns, ignores_case, index } = &*self.0;
-        if let Some(index) = index {
-            return index.find(values, |_| true);
-        }
-        let mut is_absent = true;
-        for value in values {
-            is_absent = false;
-            let value = value.as_ref();
-            let matches = |value: &[u8]| patterns.iter().any(|pattern| pattern.matches(value));
-            let is_match = if *ignores_case { matches(&lower_case(value)) } else { matches(value) };
-            if is_match {
-                return true;
-            }
-        }
-        is_absent && patterns.contains(&ValuePattern::Absent)
-    }
-}
-
-/// A value in lower case.
-pub(super) fn lower_case(value: &[u8]) -> smallvec::SmallVec<[u8; 256]> {
-    value.iter().map(u8::to_ascii_lowercase).collect()
-}
-
-impl PartialEq for PatternList {
-    fn eq(&self, other: &Self) -> bool {
-        self.ignores_case == other.ignores_case && self.patterns == other.patterns
-    }
-}
-
-impl Eq for PatternList {}
-
-impl Hash for PatternList {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.patterns.hash(state);
-    }
-}
-
-impl fmt::Display for ValuePatterns {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let [only] = self.0.patterns.as_slice() {
-            return only.fmt(f);
-        }
-        let texts: Vec<_> = self.0.patterns.iter().map(ToString::to_string).collect();
-        write!(f, "[{}]", texts.join(", "))
     }
 }
 

@@ -522,10 +522,10 @@ function drawBans() {
 }
 
 /** The conditions of a route, as in the config file. */
-function conditions({ hosts, path, methods, headers, query, clients }) {
+function conditions({ hosts, path, methods, headers, query, cookies, clients, not }) {
   const networks = clients.length > 3 ? [...clients.slice(0, 3), `${count(clients.length - 3)} more`] : clients;
-  return [methods.join(", "), hosts.join(", "), path, ...headers.map((name) => `with ${name}`), ...query.map((name) => `with ?${name}`), networks.length ? `from ${networks.join(", ")}` : ""]
-    .filter(Boolean).join(" · ");
+  return [methods.join(", "), hosts.join(", "), path, ...headers.map((name) => `with ${name}`), ...query.map((name) => `with ?${name}`), ...cookies.map((name) => `with cookie ${name}`), networks.length ? `from ${networks.join(", ")}` : "",
+    not.length ? `unless ${not.join(" or ")}` : ""].filter(Boolean).join(" · ");
 }
 
 /** What a route of the explanation does: it forwards, redirects or answers. A location may have backticks of the client. */

@@ -63,6 +63,10 @@ fn sent() -> impl Strategy<Value = Sent> {
     });
     let fields = prop::collection::vec((any_case, "a|A|b|ab|abc|0|1||c"), 0..8);
     let query = prop::collection::vec((name(), "a|%61|A|b|a%62|ab+c|0||c"), 0..5);
+    let cookie = (name(), "a|A|b|a%62|abc||c")
+        .prop_map(|(name, value)| ("cookie".to_owned(), format!("z=0; {name}={value}")));
+    let cookies = prop::collection::vec(cookie, 0..3);
+    let fields = (fields, cookies).prop_map(|(fields, cookies)| [fields, cookies].concat());
     let client = prop::sample::select(CLIENTS);
     (fields, query, client, any::<bool>()).prop_map(|(fields, query, client, identified)| {
         let pairs: Vec<_> = query.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -110,6 +114,17 @@ fn of_thousands_of_routes_one_is_tried() {
         let network = format!("10.{}.{}.0/24", number / 256, number % 256);
         vec![Condition::clients([network.parse().unwrap()])]
     };
+    let by_suffix: fn(usize) -> Vec<Condition> = |number| vec![header("x-tenant", &format!("*{number:05}"))];
+    let by_text: fn(usize) -> Vec<Condition> = |number| vec![header("x-tenant", &format!("*-{number:05}-*"))];
+    let by_regex: fn(usize) -> Vec<Condition> =
+        |number| vec![header("x-tenant", &format!("~*^a-{number:05}-[a-z]$"))];
+    let by_list: fn(usize) -> Vec<Condition> = |number| {
+        let patterns = [format!("a-{number:05}*"), format!("*{number:05}-b")];
+        let patterns = patterns.map(|text| ValuePattern::parse(&text).unwrap());
+        vec![Condition::header(HeaderName::from_static("x-tenant"), patterns)]
+    };
+    let by_cookie: fn(usize) -> Vec<Condition> =
+        |number| vec![Condition::cookie("tenant", [ValuePattern::parse(&number.to_string()).unwrap()])];
     let by_two: fn(usize) -> Vec<Condition> = |number| {
         vec![
             header("x-plan", "7"),
@@ -127,9 +142,23 @@ fn of_thousands_of_routes_one_is_tried() {
         identified: true,
     };
     let prefixed = Sent { fields: fields(&[("x-tenant", "04321-b")]), ..sent.clone() };
+    let suffixed = Sent { fields: fields(&[("x-tenant", "b-04321")]), ..sent.clone() };
+    let inside = Sent { fields: fields(&[("x-tenant", "a-04321-b")]), ..sent.clone() };
+    let cookies = fields(&[("cookie", "tenants=9; x=1"), ("Cookie", "a=b;tenant=\"4321\"")]);
+    let cookies = Sent { fields: cookies, ..sent.clone() };
     let two = Sent { fields: fields(&[("x-plan", "7"), ("x", "61"), ("y", "51")]), ..sent.clone() };
-    let rows =
-        [(by_tenant, &sent), (by_prefix, &prefixed), (by_query, &sent), (by_client, &sent), (by_two, &two)];
+    let rows = [
+        (by_tenant, &sent),
+        (by_prefix, &prefixed),
+        (by_suffix, &suffixed),
+        (by_text, &inside),
+        (by_regex, &inside),
+        (by_list, &inside),
+        (by_cookie, &cookies),
+        (by_query, &sent),
+        (by_client, &sent),
+        (by_two, &two),
+    ];
     for (asked, sent) in rows {
         let mut candidates = Candidates::default();
         (0..4_900).for_each(|rank| candidates.push(rank, &asked(rank)));

@@ -177,3 +177,55 @@ fn the_pull_request_of_the_documents_is_checked() {
         "{stdout}"
     );
 }
+
+/// A value with another meaning than in earlier versions is noted, and nothing is refused because of it.
+#[test]
+fn values_with_a_new_meaning_are_noted() {
+    let file = format!(
+        r#"{SMALL}
+[[routes]]
+path = "/x"
+upstream = "demo"
+headers = {{ user-agent = "*bot*", x-a = "~bot", x-b = "a*", x-c = "*", x-d = "\\*", x-e = "${{STAR}}", x-f = ["*bot*"], upgrade = "websocket" }}
+query = {{ page = "*1", plain = "a~b" }}
+cookies = {{ session = "*a*" }}
+not = {{ headers = {{ x-g = "*bot*" }} }}
+limits = ["keys"]
+[limits.keys]
+algorithm = "gcra"
+key = "ip"
+rate = "1/s"
+exempt = ["header:x-key=${{STAR}}", "header:x-key=secret*", "header:x-key=b"]
+"#
+    );
+    let folder = ConfigFolder::new(&[("gateway.toml", &file)]);
+    let (status, stdout, stderr) = tollgate(&folder, &["check"], &[("STAR", "*")], "");
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stdout.starts_with("gateway.toml is good"), "{stdout}");
+    let notes: Vec<_> = stderr.lines().filter_map(|line| line.strip_prefix("note: gateway.toml:")).collect();
+    let list = "put it into a list, `[\"…\"]`, if that is right; `\\\\*` and `\\\\~` are the characters";
+    let characters = "`\\\\*` and `\\\\~` are the characters";
+    let expected = [
+        format!(
+            "11:26: `user-agent` now stands for values that contain this text; before, for values that begin with this text; {list}"
+        ),
+        format!(
+            "11:41: `x-a` now stands for values that a regular expression matches; before, for exactly this text; {list}"
+        ),
+        format!(
+            "11:78: `x-d` now stands for exactly this text; before, for values that begin with this text; {list}"
+        ),
+        format!("11:91: `x-e` now stands for exactly this text; before, for any value; {list}"),
+        format!(
+            "12:18: `page` now stands for values that end with this text; before, for exactly this text; {list}"
+        ),
+        format!(
+            "20:35: the exemption by `x-key` now stands for values that begin with this text; before, for exactly this text; {characters}"
+        ),
+    ];
+    assert_eq!(notes, expected);
+    let file = SMALL.replace("[[routes]]\n", "[[routes]]\nheaders = { x-a = \"*bot*\" }\n");
+    let folder = ConfigFolder::new(&[("gateway.toml", &file)]);
+    let (status, _, stderr) = check(&folder, &["--strict"]);
+    assert!(status == Some(0) && stderr.starts_with("note: gateway.toml:4:19: `x-a` now"), "{stderr}");
+}

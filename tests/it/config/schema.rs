@@ -76,6 +76,7 @@ fn schema_and_loader_know_the_same_keys() {
         ("cost by numbers in the response", cost("reserve = 1, settle = \"bytes\"")),
         ("cost by the status", cost("reserve = 1, settle = \"status\", status = { 401 = 5 }")),
         ("ban", format!("[limits.a]\nban = {{ {UNKNOWN} }}")),
+        ("not", format!("[[routes]]\nnot = {{ {UNKNOWN} }}")),
         ("cors", format!("[[routes]]\ncors = {{ {UNKNOWN} }}")),
         ("reject", format!("[[routes]]\nreject = {{ {UNKNOWN} }}")),
         ("redirect", format!("[[routes]]\nredirect = {{ {UNKNOWN} }}")),
@@ -144,6 +145,9 @@ fn the_schema_refuses_what_no_file_may_say() {
         "[[routes]]\npath = \"/*\"\nupstream = \"a\"\ncost = { from = \"query:a\", reserve = 1 }",
         "[[routes]]\npath = \"/*\"\nupstream = \"a\"\ncost = { reserve = 1, settle = [] }",
         "[[routes]]\npath = \"/*\"\nupstream = \"a\"\ncost = { reserve = 1, settle = \"status\", status = { 401 = -1 } }",
+        "[[routes]]\npath = \"/*\"\nupstream = \"a\"\nheaders = { x-a = 1 }",
+        "[[routes]]\npath = \"/*\"\nupstream = \"a\"\ncookies = { a = [] }",
+        "[[routes]]\npath = \"/*\"\nupstream = \"a\"\nnot = { headers = { x-a = [\"b\", 1] } }",
         "[[routes]]\npath = \"/*\"\nupstream = \"a\"\n[limits.a]\nalgorithm = \"bucket\"\nkey = \"ip\"\nrate = \"1/s\"",
     ] {
         let file: Value = toml::from_str(file).expect("TOML");

@@ -1,6 +1,7 @@
 //! Defaults of variables, and variables in place of numbers.
 
 use tollgate::plan::Plan;
+use tollgate::route::condition::{Condition, ValuePattern};
 
 use crate::harness::config::parse;
 use crate::harness::config_folder::SMALL;
@@ -49,5 +50,30 @@ fn a_lone_variable_stands_for_a_number_or_a_boolean() {
         ("[server]\nworkers = \"${UNSET}\"", "the environment variable `UNSET` is not set"),
     ] {
         assert_eq!(message(rest), expected, "{rest}");
+    }
+}
+
+/// The text of a variable is literal in a pattern, and never `true` or `false`.
+#[test]
+fn the_text_of_a_variable_has_no_pattern() {
+    let text = |text: &str| text.as_bytes().into();
+    for (written, expected) in [
+        ("${STAR}", ValuePattern::Exact(text("a*"))),
+        ("${STAR}*", ValuePattern::Prefix(text("a*"))),
+        ("*${STAR}", ValuePattern::Suffix(text("a*"))),
+        ("${UNSET:-*}", ValuePattern::Exact(text("*"))),
+        ("${UNSET:-true}", ValuePattern::Exact(text("true"))),
+        ("${UNSET:-~a}", ValuePattern::Exact(text("~a"))),
+        ("$${HOST}*", ValuePattern::Prefix(text("${HOST}"))),
+    ] {
+        let file =
+            SMALL.replace("[[routes]]\n", &format!("[[routes]]\nheaders = {{ x-a = \"{written}\" }}\n"));
+        let environment = |name: &str| (name == "STAR").then(|| "a*".to_owned());
+        let loaded = tollgate::config::parse(file.as_bytes(), "gateway.toml", &environment);
+        let plan = loaded.unwrap_or_else(|report| panic!("{report}")).plan;
+        let [Condition::Header(_, patterns)] = plan.routes[0].conditions.values.as_slice() else {
+            panic!("one condition: {:?}", plan.routes[0].conditions)
+        };
+        assert!(patterns.iter().eq([&expected]), "{written}: {patterns}");
     }
 }

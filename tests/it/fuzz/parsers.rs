@@ -14,7 +14,7 @@ use proptest::test_runner::{RngAlgorithm, TestRng};
 mod targets;
 
 /// Pieces that a mutation inserts: what parsers of these formats decide by.
-const TOKENS: [&[u8]; 33] = [
+const TOKENS: [&[u8]; 36] = [
     b"\r\n",
     b"\r",
     b"\n",
@@ -48,6 +48,9 @@ const TOKENS: [&[u8]; 33] = [
     b"&key=",
     b"\nhushhush,x,pro\n",
     b"sha256:",
+    b"\\*",
+    b"~*",
+    b"*",
 ];
 /// Bytes of an input at most.
 const MAX_INPUT: usize = 4 << 10;
@@ -151,5 +154,6 @@ macro_rules! fuzz_tests {
 
 fuzz_tests! {
     request_head response_head request_body response_body trailers proxy_preamble http2_head path client_address
-    traceparent redis_reply gateway_toml explain credentials consumers_file networks_file token key_set measured_body log_line field_map
+    traceparent redis_reply gateway_toml explain credentials consumers_file networks_file value_pattern token
+    key_set measured_body log_line field_map
 }

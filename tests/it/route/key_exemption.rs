@@ -54,6 +54,28 @@ fn a_header_exempts_with_exactly_its_value() {
 }
 
 #[test]
+fn the_value_of_a_header_is_a_pattern() {
+    let with = |value: &str| get("/").header("user-agent", value);
+    for (pattern, value, expected) in [
+        ("probe*", "probe/1.0", true),
+        ("probe*", "a probe", false),
+        ("*probe", "a probe", true),
+        ("*probe*", "a probe/1.0", true),
+        ("~^probe/[0-9]$", "probe/1", true),
+        ("~*^PROBE/[0-9]$", "probe/1", true),
+        ("~^PROBE/[0-9]$", "probe/1", false),
+        ("*", "", true),
+        ("\\*", "*", true),
+        ("\\*", "a", false),
+        ("true", "a", false),
+    ] {
+        assert_eq!(exempt(&format!("header:user-agent={pattern}"), &with(value)), expected, "{pattern}");
+    }
+    assert!(exempt("header:upgrade=websocket", &get("/").header("upgrade", "WebSocket")));
+    assert!(!exempt("header:user-agent=*", &get("/")));
+}
+
+#[test]
 fn a_path_exempts_in_the_form_that_is_forwarded() {
     assert!(exempt("path:/health", &get("/x/..//%68ealth")));
     assert!(!exempt("path:/health", &get("/health/")));
@@ -87,6 +109,8 @@ fn faults_say_what_would_be_right() {
         ),
         ("header:x= 1", "no request can carry the header `x` with this value", "write a field's name"),
         ("header:x=a\nb", "no request can carry the header `x` with this value", "write a field's name"),
+        ("header:x=a*b", "a `*` inside a text has no meaning", "write it at the begin or the end"),
+        ("header:x=~(", "this is not a regular expression: unclosed group", "the syntax is that of RE2"),
         ("path:health", "`health` is not a path pattern", "write `/health`"),
         ("cookie:a=1", "`cookie:a=` is not an exemption", "write `ip:"),
     ];

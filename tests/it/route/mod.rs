@@ -14,3 +14,4 @@ mod spelling;
 mod steps;
 mod table;
 mod unreachable;
+mod values;

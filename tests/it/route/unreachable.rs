@@ -1,6 +1,8 @@
 //! Routes that no request can reach.
 
+use http::HeaderName;
 use proptest::prelude::*;
+use tollgate::route::condition::{Condition, ValuePattern};
 use tollgate::route::path::PathMatching;
 use tollgate::route::{Conditions, RouteIndex, RouteTable};
 
@@ -14,6 +16,13 @@ fn unreachable(routes: Vec<Conditions>) -> Vec<(usize, usize)> {
         .collect()
 }
 
+/// A route for requests whose `x-plan` does not match.
+fn without(pattern: &str) -> Conditions {
+    let pattern = ValuePattern::parse(pattern).unwrap();
+    let condition = Condition::header(HeaderName::from_static("x-plan"), [pattern]).negated();
+    Conditions { values: vec![condition], ..route("/a") }
+}
+
 #[test]
 fn a_route_is_unreachable_behind_one_that_takes_all_of_its_requests() {
     let plan = |route, value| with_header(route, "x-plan", value);
@@ -24,6 +33,7 @@ fn a_route_is_unreachable_behind_one_that_takes_all_of_its_requests() {
         (vec![narrow("a.test b.test", "/a", "GET PUT"), narrow("b.test", "/a", "PUT")], vec![(1, 0)]),
         (vec![narrow("*.t x.t", "/a", ""), narrow("x.t *.t", "/a", "")], vec![(1, 0)]),
         (vec![plan(route("/a"), "gold"), plan(route("/a"), "gold")], vec![(1, 0)]),
+        (vec![without("a*"), plan(route("/a"), "gold"), without("a*")], vec![(2, 0)]),
     ];
     for (routes, expected) in cases {
         let text = format!("{routes:?}");
@@ -42,6 +52,13 @@ fn routes_that_some_request_reaches_are_left_alone() {
         vec![narrow("*.t", "/a", ""), narrow("x.t", "/a", ""), narrow("", "/a", "")],
         vec![narrow("x.t", "/a", ""), narrow("x.t y.t", "/a", "")],
         vec![route("/a"), plan(route("/a"), "gold"), plan(route("/a"), "tin")],
+        vec![
+            plan(route("/a"), "gold"),
+            plan(route("/a"), "gold*"),
+            plan(route("/a"), "*gold"),
+            plan(route("/a"), "~gold"),
+        ],
+        vec![plan(route("/a"), "gold*"), without("gold*"), without("\\*gold*")],
         vec![route("/a"), kept],
     ];
     for routes in cases {
