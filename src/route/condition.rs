@@ -135,6 +135,20 @@ impl Condition {
         }
     }
 
+    /// Whether it depends on the client's address, and not on the head of the request alone.
+    pub(super) fn reads_client(&self) -> bool {
+        match self {
+            Self::Clients(_) => true,
+            Self::Not(inner) => inner.reads_client(),
+            Self::Header(..)
+            | Self::Query(..)
+            | Self::Cookie(..)
+            | Self::Methods(_)
+            | Self::Hosts(_)
+            | Self::Path(..) => false,
+        }
+    }
+
     /// What it is about, in words.
     pub fn subject(&self) -> String {
         match self {

@@ -85,7 +85,7 @@ impl RouteTable {
             reads_clients: false,
         };
         let mut values = table.ranked.iter().flat_map(|route| &route.conditions.values);
-        table.reads_clients = values.any(|condition| matches!(condition, Condition::Clients(_)));
+        table.reads_clients = values.any(Condition::reads_client);
         table.names_head = table.ranked.iter().any(|route| route.conditions.methods.contains(&Method::HEAD));
         table.ranked.sort_by(|one, other| one.conditions.specificity(&other.conditions)); // stable: file order
         table.ranks = vec![0; table.ranked.len()];

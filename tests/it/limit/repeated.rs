@@ -193,17 +193,19 @@ fn an_equal_head_has_the_same_route_and_any_other_its_own() {
     assert!(answers.by_ref().take(1_000).any(|text| !unchanged(&text)), "the new plan answers");
     assert!(answers.take(5).all(|text| text == "new"));
     // The same heads, and the routes depend on the client too.
-    let by_client = format!(
-        "{ROUTES}[[routes]]\nname = \"two\"\npath = \"/a\"\nclients = [\"127.0.0.2\"]\nrespond = {{ body = \"two\" }}"
-    );
-    gateway.reload(&by_client, "reload");
-    let mut other = Client::connect_from([127, 0, 0, 2].into(), gateway.addr());
-    for _ in 0..4 {
-        for _ in 0..3 {
-            assert_eq!(other.exchange(&cases[0].0).text(), "two");
-        }
-        for _ in 0..3 {
-            assert_eq!(clients[1].exchange(&cases[0].0).text(), "a");
+    for clients_of_two in ["clients = [\"127.0.0.2\"]", "not = { clients = [\"127.0.0.1\"] }"] {
+        let two = format!(
+            "[[routes]]\nname = \"two\"\npath = \"/a\"\n{clients_of_two}\nrespond = {{ body = \"two\" }}"
+        );
+        gateway.reload(&format!("{ROUTES}{two}"), "reload");
+        let mut other = Client::connect_from([127, 0, 0, 2].into(), gateway.addr());
+        for _ in 0..4 {
+            for _ in 0..3 {
+                assert_eq!(other.exchange(&cases[0].0).text(), "two");
+            }
+            for _ in 0..3 {
+                assert_eq!(clients[1].exchange(&cases[0].0).text(), "a");
+            }
         }
     }
 }
