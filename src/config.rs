@@ -38,6 +38,7 @@ mod peek;
 mod policy;
 mod rated;
 mod redact;
+mod redirect_circles;
 mod redis_url;
 mod remedies;
 mod report;
@@ -59,6 +60,7 @@ mod units;
 mod upstreams;
 mod value;
 mod wildcard;
+mod witnesses;
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -9,7 +9,7 @@
 //!  cli                     the command line; one function per command
 //!  serve                   starts the gateway and controls it
 //!  config · proxy · admin  the edges; none imports another
-//!  suggest                 limits proposed from the requests of a log
+//!  suggest · witness       limits proposed from the requests of a log · requests that ought to reach a route
 //!  explain · replay        the route and limits of a request, with reasons · a log in virtual time
 //!  shared                  state shared by workers, admin and control thread
 //!  telemetry               counters, access records, traces, key stats, top keys, history
@@ -49,3 +49,4 @@ pub mod suggest;
 pub mod telemetry;
 pub mod time_zones;
 pub mod upstream;
+pub mod witness;

@@ -10,7 +10,9 @@ use super::file::FileDraft;
 use super::report::{SourceSpan, cut_for_help, quoted};
 use super::route_limits::RouteLimit;
 use super::routes;
-use super::{before_auth, consumer_rules as consumers, limits, other_methods, server, sticky, upstreams};
+use super::{
+    before_auth, consumer_rules as consumers, limits, other_methods, server, sticky, upstreams, witnesses,
+};
 use crate::limit::Algorithm;
 use crate::plan::cost::CostRule;
 use crate::plan::{Endpoint, Limit, Mode, Plan, PlanSections, Policy, Protocol, Server, Upstream};
@@ -59,6 +61,7 @@ pub(super) fn compile(draft: FileDraft, reader: &Diagnostics<'_>) -> Option<Plan
     if reader.errors() > 0 {
         return None;
     }
+    witnesses::check(&draft, &table, reader);
     let sticky_key = sticky::shared_key(&draft.store);
     let upstreams = draft.upstreams.into_iter().map(|draft| draft.finish(sticky_key).map(Arc::new));
     Some(Plan::assemble(PlanSections {

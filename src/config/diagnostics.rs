@@ -194,6 +194,11 @@ impl<'a> Diagnostics<'a> {
         self.findings.borrow().errors() + self.unknown()
     }
 
+    /// Whether something was reported at this place, or inside of it.
+    pub(super) fn has_finding_at(&self, place: SourceSpan) -> bool {
+        self.findings.borrow().has_any_at(place)
+    }
+
     /// Whether a further error would be shown, so that computing a costly remedy is worthwhile.
     pub(super) fn shows_more_errors(&self) -> bool {
         self.findings.borrow().shows_more_errors()

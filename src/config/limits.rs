@@ -37,6 +37,8 @@ const FOLD: [(&str, ()); 1] = [("lower", ())];
 pub(super) struct LimitDraft {
     pub(super) name: Arc<str>,
     pub(super) span: SourceSpan,
+    /// The places of its exemptions, in their order.
+    pub(super) exempt_places: Vec<SourceSpan>,
     /// `None` if it has faults.
     pub(super) limit: Option<Limit>,
 }
@@ -48,16 +50,20 @@ pub(super) fn read(entry: &Entry<'_>, on_error: OnError) -> LimitDraft {
         .value
         .table(&quoted(&format!("[limits.{}]", entry.key)))
         .and_then(|table| limit(entry.key, table, on_error));
-    LimitDraft { name: entry.key.into(), span: entry.key_span, limit }
+    let (limit, exempt_places) = limit.unzip();
+    let exempt_places = exempt_places.unwrap_or_default();
+    LimitDraft { name: entry.key.into(), span: entry.key_span, exempt_places, limit }
 }
 
-fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<Limit> {
+/// The limit, and the places of its exemptions.
+fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<(Limit, Vec<SourceSpan>)> {
     let reader = table.reader();
     let rated = algorithm::read(&mut table);
     let key = key(&mut table);
     let ban = table.optional("ban", |value| ban::read(&value));
     let on_error = table.or("on_error", inherited, |value| store::on_error(&value));
-    let exempt = table.or("exempt", Vec::new(), |value| value.each(|item| exemption(&item)));
+    let exempt =
+        table.or("exempt", Vec::new(), |value| value.each(|item| Some((exemption(&item)?, item.span()))));
     let mode = table.or("mode", Mode::Enforce, |value| value.choice(&Mode::WORDS));
     let reject = table.optional("reject", |value| content::reject(&value));
     let reveal = table.or("reveal", false, |value| value.boolean());
@@ -77,6 +83,7 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<L
         .collect();
     tiers.sort_by(|one, other| one.name.cmp(&other.name));
     let policies = policy::policies(name, &key, on_error, rates);
+    let (exempt, exempt_places): (Vec<_>, Vec<_>) = exempt.into_iter().unzip();
     let exempt = Exemptions::new(exempt);
     let ban = ban.map(|ban| ban.of(name, &key, on_error, reader));
     let limit = Limit {
@@ -96,7 +103,7 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<L
         before_auth: before_auth.is_some_and(|(on, _)| on),
     };
     before_auth.inspect(|(_, span)| before_auth::check(&limit, *span, reader));
-    Some(limit)
+    Some((limit, exempt_places))
 }
 
 /// The share of keys for which the limit is enforced.

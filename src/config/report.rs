@@ -339,6 +339,12 @@ impl Findings {
         }
     }
 
+    /// Whether one of those that are shown begins inside of this place.
+    pub(super) fn has_any_at(&self, place: SourceSpan) -> bool {
+        let begins = |span: SourceSpan| (place.start()..place.end()).contains(&span.start());
+        self.faults.iter().filter_map(|fault| fault.span).any(begins)
+    }
+
     /// Adds something that was not checked.
     pub(super) fn skip(&mut self, span: SourceSpan, why: &str) {
         if self.skipped.len() < MAX_SHOWN {

@@ -15,6 +15,7 @@ use super::route_limits::{self, RouteLimit, ServerLimit};
 use super::server::{body_bound, seconds};
 
 use super::table::ConfigTable;
+use super::text::Cursor;
 use super::value::ConfigValue;
 use super::{auth, conditions, content, cors, networks, templates};
 use crate::plan::action::RouteAction;
@@ -29,6 +30,7 @@ pub(super) struct RouteDraft {
     pub(super) name: Arc<str>,
     /// The position of its name, or of the substitute for it.
     pub(super) span: SourceSpan,
+    pub(super) places: RoutePlaces,
     /// Whether it was given a name.
     pub(super) is_named: bool,
     /// `None` if they have faults.
@@ -38,6 +40,17 @@ pub(super) struct RouteDraft {
     pub(super) uses: Vec<RouteLimit>,
     /// `None` if it has faults.
     pub(super) route: Option<Route>,
+}
+
+/// The places of a route's settings in the file, where they are given.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RoutePlaces {
+    pub(super) path: Option<SourceSpan>,
+    pub(super) hosts: Option<SourceSpan>,
+    pub(super) methods: Option<SourceSpan>,
+    pub(super) clients: Option<SourceSpan>,
+    pub(super) allow: Option<SourceSpan>,
+    pub(super) redirect: Option<SourceSpan>,
 }
 
 /// The names that routes refer to.
@@ -68,6 +81,14 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
     let uses = route_limits::join(&mut table, around.server_limits, own, &cost);
     settles_nothing(action.as_ref(), &uses, table.reader());
     let methods = conditions.as_ref().map_or(&[][..], |conditions| &conditions.methods);
+    let places = RoutePlaces {
+        path: path.as_ref().map(Cursor::span),
+        hosts: table.given("hosts"),
+        methods: table.given("methods"),
+        clients: table.given("clients"),
+        allow: table.given("allow"),
+        redirect: table.given("redirect"),
+    };
     let rest = rest(&mut table, methods, around);
     let is_sound = table.finish();
 
@@ -85,7 +106,7 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
         }
         _ => None,
     };
-    Some(RouteDraft { name, span, is_named, conditions, upstreams, uses, route })
+    Some(RouteDraft { name, span, places, is_named, conditions, upstreams, uses, route })
 }
 
 fn name_of(value: &ConfigValue<'_>) -> Option<(String, SourceSpan)> {

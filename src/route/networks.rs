@@ -5,9 +5,9 @@
 //! divided into equal parts, about as many as there are ranges, and the search is limited to the starts of one part:
 //! few, if the networks are spread evenly.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 /// A set of networks; see the module.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -46,6 +46,22 @@ impl Networks {
             IpNet::V4(v4) => self.v4.overlap(v4.network().to_bits(), v4.broadcast().to_bits()),
             IpNet::V6(v6) => self.v6.overlap(v6.network().to_bits(), v6.broadcast().to_bits()),
         }
+    }
+
+    /// The networks in ascending order, without those that others contain. Networks in IPv4-mapped form are those of
+    /// IPv4.
+    pub fn iter(&self) -> impl Iterator<Item = IpNet> {
+        let v4 = self.v4.ranges.iter().filter_map(|&(start, end)| {
+            let prefix = u8::try_from((start ^ end).leading_zeros()).ok()?;
+            Some(IpNet::V4(Ipv4Net::new(Ipv4Addr::from_bits(start), prefix).ok()?))
+        });
+        let v6 = self.v6.ranges.iter().filter_map(|&(start, end)| {
+            let prefix = u8::try_from((start ^ end).leading_zeros()).ok()?;
+            let is_mapped = prefix >= 96 && Ipv6Addr::from_bits(start).to_ipv4_mapped().is_some();
+            let network = Ipv6Net::new(Ipv6Addr::from_bits(start), prefix).ok()?;
+            (!is_mapped).then_some(IpNet::V6(network))
+        });
+        v4.chain(v6)
     }
 
     /// The number of networks that the set was made of.
@@ -136,8 +152,6 @@ impl<A> Default for Ranges<A> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, Ipv6Addr};
-
     use proptest::prelude::*;
 
     use super::*;

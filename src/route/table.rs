@@ -135,6 +135,17 @@ impl RouteTable {
         self.hosts_for(request.host).any(|tries| self.min_rank(tries, request, names).is_some())
     }
 
+    /// The conditions of a route, its path in the form that those of requests are compared with.
+    pub fn compared(&self, route: RouteIndex) -> &Conditions {
+        &self.ranked[self.ranks[route.0]].conditions
+    }
+
+    /// Whether of all requests that match both by one pattern of hosts, `other` certainly gets none while `one` is there.
+    pub fn precedes(&self, one: RouteIndex, other: RouteIndex) -> bool {
+        let (one, other) = (self.ranks[one.0], self.ranks[other.0]);
+        one < other && self.ranked[other].spellings.is_empty()
+    }
+
     fn search(&self, request: &RouteRequest<'_>) -> Option<RouteIndex> {
         let takes = |conditions: &Conditions| conditions.takes(request.method);
         let rank = self.hosts_for(request.host).find_map(|tries| self.min_rank(tries, request, takes))?;

@@ -84,7 +84,7 @@ impl PathMatcher {
 
     /// Whether a path matches in the form of a route with this `merge_slashes`; a pattern is compared as
     /// [`Self::folded`].
-    pub(in crate::route) fn matches(&self, path: &Path<'_>, merge_slashes: bool) -> bool {
+    pub fn matches(&self, path: &Path<'_>, merge_slashes: bool) -> bool {
         match self {
             Self::Pattern(pattern) => pattern.matches(path.folded(merge_slashes)),
             Self::Regex(regex) => {

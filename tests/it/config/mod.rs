@@ -9,3 +9,4 @@ mod summary;
 mod tables;
 mod tour;
 mod variables;
+mod witnesses;

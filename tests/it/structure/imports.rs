@@ -13,7 +13,7 @@ const LAYERS: &[&[&str]] = &[
     &["cli"],
     &["serve"],
     &["config", "proxy", "admin"],
-    &["suggest"],
+    &["suggest", "witness"],
     &["explain", "replay"],
     &["shared"],
     &["telemetry"],
