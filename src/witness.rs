@@ -371,7 +371,8 @@ pub fn admitted(rules: &[&AddressRules], within: &[&[IpNet]]) -> Result<Option<I
     }
     // Where addresses are admitted, the first of them begins a network, or follows one that is denied.
     let anywhere = [IpAddr::from([0, 0, 0, 0]), IpAddr::from([0; 16])];
-    let listed = sets().flat_map(|set| set.iter()).chain(within.iter().flat_map(|nets| nets.iter().copied()));
+    let wanted = within.iter().flat_map(|nets| nets.iter().copied());
+    let listed = wanted.chain(sets().flat_map(|set| set.iter()));
     let edges = listed.flat_map(|network| [Some(network.network()), after(network)]).flatten();
     let usual = [IpAddr::from([192, 0, 2, 1])];
     let mut candidates = usual.into_iter().chain(edges).chain(anywhere);

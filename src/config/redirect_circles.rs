@@ -15,6 +15,8 @@ use crate::witness::{Reach, Witness, admitted, alternatives, clients_of};
 
 /// The number of redirects that are followed.
 const MAX_HOPS: usize = 10;
+/// The number of routes of circles after which no further ones are looked for.
+const MAX_TOLD: usize = 200;
 /// The number of URLs of a circle that are shown.
 const MAX_SHOWN: usize = 4;
 
@@ -27,6 +29,9 @@ pub(super) fn check(
 ) {
     let (follower, mut told) = (Follower { draft, reach }, Vec::new());
     for index in reached {
+        if told.len() >= MAX_TOLD {
+            break;
+        }
         let Some((draft, circle)) = follower.circle(*index) else { continue };
         if !circle.routes.iter().any(|route| told.contains(route)) {
             told.extend(&circle.routes);

@@ -168,6 +168,10 @@ impl WitnessCheck<'_> {
             Some(PathRule::ResolvesDots) => {
                 "dot segments are resolved before paths are compared: write the path without `.` and `..`"
             }
+            Some(PathRule::HasNoEncodedDots) => {
+                "requests with an encoded dot segment are answered with 400: `encoded_dots = \"pass\"` in [server] lets \
+                 them through"
+            }
             None => "write it as it is matched: a path begins with `/`, has no query, and is percent-encoded",
         };
         let path = quoted(&route.conditions.path.to_string());

@@ -218,17 +218,20 @@ pub enum PathRule {
     IsEncoded,
     /// Dot segments are resolved.
     ResolvesDots,
+    /// Paths with encoded dot segments are refused, where they are.
+    HasNoEncodedDots,
 }
 
 impl PathRule {
     /// All rules, the ones that are broken most often first.
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::BeginsWithSlash,
         Self::EndsBeforeQuery,
         Self::MergesSlashes,
         Self::IsEncoded,
         Self::DecodesEscapes,
         Self::ResolvesDots,
+        Self::HasNoEncodedDots,
     ];
 }
 
@@ -318,7 +321,7 @@ impl NormalPaths {
             (_, b'%') => Place::Percent(Before::Name),
             (Place::Slash | Place::Separator, b'.') => Place::Dot,
             (Place::Dot, b'.') => Place::TwoDots,
-            (Place::Dot | Place::TwoDots, b';') if self.refuses_encoded_dots => return None,
+            (Place::Dot | Place::TwoDots, b';') if self.refuses_dots() => return None,
             (Place::Dot | Place::TwoDots, b';') | (Place::Whole, _) => Place::Whole,
             _ => Place::Name,
         })
@@ -327,8 +330,8 @@ impl NormalPaths {
     /// After the escape of `byte`: unreserved characters are decoded before.
     fn after_escape(self, before: Before, byte: u8) -> Option<Place> {
         let is_decoded = byte.is_ascii_alphanumeric() || b"-._~\0".contains(&byte);
-        let separates = matches!(byte, b'/' | b'\\') && self.refuses_encoded_dots;
-        let ends_dots = separates || byte == b';' && self.refuses_encoded_dots;
+        let separates = matches!(byte, b'/' | b'\\') && self.refuses_dots();
+        let ends_dots = separates || byte == b';' && self.refuses_dots();
         match before {
             _ if is_decoded => None,
             Before::Dots if ends_dots => None,
@@ -340,6 +343,10 @@ impl NormalPaths {
 
     fn merges_slashes(self) -> bool {
         self.merge_slashes && self.without != Some(PathRule::MergesSlashes)
+    }
+
+    fn refuses_dots(self) -> bool {
+        self.refuses_encoded_dots && self.without != Some(PathRule::HasNoEncodedDots)
     }
 
     fn may_contain(self, byte: u8) -> bool {
@@ -485,3 +492,6 @@ impl Search<'_> {
         bytes
     }
 }
+
+#[cfg(test)]
+mod tests;

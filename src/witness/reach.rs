@@ -22,6 +22,8 @@ use crate::route::{Conditions, RouteIndex, RouteTable};
 const MAX_TAKERS: usize = 12;
 /// The maximum number of steps of all searches, which take about a tenth of a second.
 const MAX_STEPS: usize = 1 << 22;
+/// The maximum number of witnesses of all routes, which take about as long.
+const MAX_REQUESTS: usize = 1 << 18;
 /// The steps that an automaton takes to build.
 const BUILD_STEPS: usize = 2_000;
 /// The maximum number of networks by which those of a route are divided, and of the parts.
@@ -38,6 +40,7 @@ pub struct Reach<'c> {
     networks: Vec<IpNet>,
     automata: HashMap<RouteIndex, PathAutomaton>,
     steps_left: usize,
+    requests_left: usize,
 }
 
 /// Whether requests reach a route.
@@ -58,7 +61,9 @@ impl<'c> Reach<'c> {
     pub fn new(table: &'c RouteTable, routes: Vec<&'c Conditions>, reading: PathReading) -> Self {
         let networks = routes.iter().flat_map(|route| clients_of(route)).copied();
         let networks = networks.take(MAX_NETWORKS).collect();
-        Self { table, routes, reading, networks, automata: HashMap::new(), steps_left: MAX_STEPS }
+        let automata = HashMap::new();
+        let (steps_left, requests_left) = (MAX_STEPS, MAX_REQUESTS);
+        Self { table, routes, reading, networks, automata, steps_left, requests_left }
     }
 
     /// How paths are read.
@@ -116,6 +121,10 @@ impl<'c> Reach<'c> {
             return Reachability::Unknown;
         }
         for witness in self.witnesses(route, alternative, within) {
+            if self.requests_left == 0 {
+                return Reachability::Unknown;
+            }
+            self.requests_left -= 1;
             match self.find(&witness) {
                 Some(found) if found == route && self.is_within(&witness, route, within) => {
                     return Reachability::Reached(Box::new(witness));

@@ -11,6 +11,8 @@ use crate::harness::config_folder::{ConfigFolder, SMALL};
 const UNUSED: &str = "[limits.unused]\nalgorithm = \"gcra\"\nkey = \"ip\"\nrate = \"1/s\"\n";
 const FAULT: &str = "# ä\n[[routes]]\npath = \"/x\"\nupstream = \"dem\"\n";
 
+const DEAD: &str = "[[routes]]\npath = \"~^old$\"\nrespond = { status = 410 }\n";
+
 /// Status, standard output and standard error.
 type Told = (Option<i32>, String, String);
 
@@ -147,6 +149,21 @@ fn without_the_environment_a_check_says_what_it_left_out() {
     }
     let complete = tollgate(&folder, &["check", "--no-env"], &[("NO_SUCH_1", "x")], "");
     assert!(complete.0 == Some(0) && complete.1.contains("gateway.toml is good"), "{complete:?}");
+}
+
+/// `check` makes requests that ought to reach each route.
+#[test]
+fn strict_refuses_a_route_that_no_request_reaches() {
+    let folder = ConfigFolder::new(&[("gateway.toml", &format!("{SMALL}{DEAD}"))]);
+    let (status, stdout, stderr) = check(&folder, &["--format", "json", "--strict"]);
+    assert_eq!((status, &*stderr), (Some(2), ""));
+    let told: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!(
+        told[0]["message"],
+        json!("route `~^old$` can never match: no request has a path like `~^old$`")
+    );
+    assert_eq!(told.as_array().map(Vec::len), Some(1), "{stdout}");
+    assert_eq!(check(&folder, &[]).0, Some(0));
 }
 
 /// The example of the documents, with the command that its workflow runs.
