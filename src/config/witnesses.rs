@@ -264,22 +264,21 @@ impl WitnessCheck<'_> {
         for (exemption, place) in sound.exempt.iter().zip(&limit.exempt_places) {
             let why = match exemption {
                 Exemption::Ip(network) if self.exempts_nobody(*network, users) => {
-                    "no route with this limit admits a client of this network".to_owned()
+                    "no route that uses it admits a client of this network".to_owned()
                 }
                 Exemption::Path(pattern) => match self.exempts_no_path(pattern, users) {
-                    Some(takers) if takers.is_empty() => {
-                        "no route with this limit has such a path".to_owned()
-                    }
+                    Some(takers) if takers.is_empty() => "no route that uses it has such a path".to_owned(),
                     Some(takers) => {
                         let lost = Lost { takers, is_excluded: false };
-                        format!("{}, and without this limit", self.lost_to(&lost, "all of them"))
+                        let verb = if lost.takers.len() == 1 { "does" } else { "do" };
+                        format!("{}, and {verb} not use it", self.lost_to(&lost, "all of them"))
                     }
                     None => continue,
                 },
                 _ => continue,
             };
             let message = format!(
-                "limit {} exempts `{exemption}`, but charges no such request: {why}",
+                "limit {} exempts `{exemption}`, but no such request is charged to it: {why}",
                 quoted(&limit.name)
             );
             let help = "leave the exemption out, or name the limit in `limits` of the route that is meant";

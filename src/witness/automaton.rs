@@ -229,9 +229,9 @@ impl PathRule {
         Self::EndsBeforeQuery,
         Self::MergesSlashes,
         Self::IsEncoded,
+        Self::HasNoEncodedDots,
         Self::DecodesEscapes,
         Self::ResolvesDots,
-        Self::HasNoEncodedDots,
     ];
 }
 

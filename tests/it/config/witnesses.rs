@@ -16,7 +16,7 @@ const WORDS: [&str; 7] = [
     "gets no request",
     "refuses all its requests",
     "admits no client of it",
-    "charges no such request",
+    "no such request is charged to it",
     "redirects in a circle",
     "no body is JSON and a form at once",
 ];
@@ -138,15 +138,15 @@ fn dead_settings(kind: usize, random: &mut Rng, (w, v): (&str, &str)) -> (String
         15 => {
             let all = [limited("/*", ""), format!("path = \"/{v}\"")];
             let limit = limit(w, &format!("exempt = [\"path:/{v}\"]"));
-            (routes(&all.each_ref().map(String::as_str)) + &limit, "charges no such request")
+            (routes(&all.each_ref().map(String::as_str)) + &limit, "no such request is charged to it")
         }
         16 => {
             let limit = limit(w, &format!("exempt = [\"path:/{v}/*\"]"));
-            (route(&limited(&format!("/{w}/*"), "")) + &limit, "charges no such request")
+            (route(&limited(&format!("/{w}/*"), "")) + &limit, "no such request is charged to it")
         }
         17 => {
             let limit = limit(w, &format!("exempt = [\"ip:10.{number}.0.0/16\"]"));
-            (route(&limited("/*", "allow = [\"192.0.2.0/24\"]")) + &limit, "charges no such request")
+            (route(&limited("/*", "allow = [\"192.0.2.0/24\"]")) + &limit, "no such request is charged to it")
         }
         18 => {
             let rules = format!("clients = [\"10.{number}.0.0/16\"]\ndeny = [\"10.0.0.0/8\"]");
