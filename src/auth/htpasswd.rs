@@ -45,6 +45,9 @@ pub enum LineFault {
     /// The name has more than 256 bytes, percent-encoded, or a control character.
     #[error("the name of the user has more than 256 bytes or a control character")]
     Name,
+    /// The name has blanks around it, which a client would have to send.
+    #[error("the name of the user begins or ends with a blank")]
+    Blank,
     /// The name stands in an earlier line.
     #[error("the user has an earlier line")]
     Repeated,
@@ -141,6 +144,9 @@ impl Users {
         }
         if encoded(name).len() > MAX_NAME || name.chars().any(char::is_control) {
             return Err(LineFault::Name);
+        }
+        if name.trim() != name {
+            return Err(LineFault::Blank);
         }
         // Some tools write a comment behind a second `:`.
         let hash = PasswordHash::parse(rest.split(':').next().unwrap_or_default())?;
@@ -248,7 +254,7 @@ mod tests {
     fn faults_have_the_number_of_their_line_and_nothing_of_it() {
         let good = bcrypt_of("a");
         let file = format!(
-            "# users\n\nann:{good}\r\nbob\n:{good}\nann:{good}\ncarl:{{SHA}}x\n{}:{good}\nd\u{1}e:{good}\n",
+            "# users\n\nann:{good}\r\nbob\n:{good}\nann:{good}\ncarl:{{SHA}}x\n{}:{good}\nd\u{1}e:{good}\n fay:{good}\ngus :{good}\n",
             "x".repeat(257)
         );
         let faults = Users::parse(file.as_bytes()).expect_err("faults");
@@ -259,6 +265,8 @@ mod tests {
             (7, LineFault::Kind),
             (8, LineFault::Name),
             (9, LineFault::Name),
+            (10, LineFault::Blank),
+            (11, LineFault::Blank),
         ];
         assert_eq!(faults, expected);
         assert_eq!(Users::parse(b"\xff:x").expect_err("a fault"), [(1, LineFault::Encoding)]);

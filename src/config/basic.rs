@@ -31,6 +31,7 @@ fn help(fault: LineFault) -> &'static str {
         LineFault::Encoding => "save the file as UTF-8",
         LineFault::Form => "`htpasswd -nB NAME` asks for the password and prints the line",
         LineFault::Name => "give the user a shorter name: backends get it as `x-consumer`",
+        LineFault::Blank => "leave the blank out",
         LineFault::Repeated => "leave one of the two lines out",
         LineFault::Kind => {
             "other hashes are too weak: `htpasswd -nB NAME` makes one of bcrypt, `argon2` one of Argon2"

@@ -1,4 +1,5 @@
-//! The file of consumers: CSV (RFC 4180) with a header line. It holds secrets: no message shows a line of it.
+//! The file of consumers: CSV (RFC 4180) with a header line, comment lines that begin with `#`, and `${NAME}` for the
+//! environment variable NAME in any value. It holds secrets: no message shows a line of it.
 //!
 //! Its rows are read strictly: behind a misplaced quote, the next rows would be part of one value.
 
@@ -8,15 +9,16 @@ use csv::{Reader, ReaderBuilder, StringRecord};
 use foldhash::HashMap;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use memchr::{memchr, memchr_iter};
+use memchr::{memchr, memchr_iter, memmem};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::named_file::MAX_TABLE_BYTES;
+use super::redact::is_variable_name;
 use super::report::OtherLine;
 use super::summary::counted;
-use super::text::Cursor;
+use super::text::{self, Cursor, NotExpanded};
 use super::value::ConfigValue;
-use crate::route::consumers::{Consumers, KeyForm, encoded};
+use crate::route::consumers::{Consumers, KeyForm, KeyTextFault, encoded};
 
 /// The maximum length of a name or a tier as backends get it.
 const MAX_ENCODED: usize = 256;
@@ -29,7 +31,7 @@ const MAX_KEYS: usize = 20_000_000;
 pub(super) struct ConsumersFile {
     pub(super) consumers: Consumers,
     pub(super) tiers: Vec<(String, usize)>,
-    /// A hash of the file.
+    /// A hash of the file and of the variables in it.
     pub(super) version: [u8; 32],
 }
 
@@ -65,14 +67,7 @@ impl CsvFile<'_, '_> {
 
     fn read(&self, bytes: &[u8]) -> Option<ConsumersFile> {
         let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
-        let text = match std::str::from_utf8(bytes) {
-            Ok(text) => text,
-            Err(error) => {
-                let line = memchr_iter(b'\n', &bytes[..error.valid_up_to()]).count() + 1;
-                self.fault(line as u64, "this line is not UTF-8", "save the file as UTF-8");
-                return None;
-            }
-        };
+        let text = self.text(bytes)?;
         let mut csv = CsvRows::new(text);
         let mut record = StringRecord::new();
         let Some(header) = csv.read(&mut record) else {
@@ -84,7 +79,7 @@ impl CsvFile<'_, '_> {
             self.misplaced_quote(header.line);
             return None;
         }
-        let columns = self.columns(&record)?;
+        let columns = self.columns(&record, header.line)?;
         let names = record
             .iter()
             .enumerate()
@@ -96,7 +91,9 @@ impl CsvFile<'_, '_> {
             self.fault(1, "the system has no random numbers", "look at `/dev/urandom`");
             return None;
         }
-        let digests = KeyForm::may_have_digests(bytes);
+        let has_variables = memmem::find(bytes, b"${").is_some();
+        // A variable may hold a digest.
+        let digests = has_variables || KeyForm::may_have_digests(bytes);
         let (name, tier) = (after_key(columns.name), columns.tier.map(after_key));
         let mut consumers = Consumers::new(names.collect(), name, tier, digests, secret);
         // A row has a comma or a line feed behind each value, a key and a name.
@@ -104,11 +101,17 @@ impl CsvFile<'_, '_> {
         consumers.reserve(count, bytes.len());
         let mut rows = Rows::new(count);
         let errors_before = self.value.reader().errors();
+        let mut version = blake3::Hasher::new();
+        version.update(bytes);
         while let Some(row) = csv.read(&mut record) {
-            if row.is_sound {
-                self.row(&record, row.line, &columns, &mut consumers, &mut rows);
-            } else {
+            if !row.is_sound {
                 self.misplaced_quote(row.line);
+            } else if record.get(columns.key).is_some_and(|key| key.trim_start().starts_with('#')) {
+                let help =
+                    "begin the line with `#` to leave the key out; else give out a key that begins otherwise";
+                self.fault(row.line, "this key begins with `#`, as a comment line does", help);
+            } else if !has_variables || self.fill_in(&mut record, row.line, &mut version) {
+                self.row(&record, row.line, &columns, &mut consumers, &mut rows);
             }
         }
         // Where all lines are faulty, their faults say enough.
@@ -119,8 +122,63 @@ impl CsvFile<'_, '_> {
         }
         let mut tiers: Vec<_> = rows.tiers.into_iter().collect();
         tiers.sort();
-        let version = blake3::hash(bytes).into();
+        let version = version.finalize().into();
         Some(ConsumersFile { consumers: consumers.finish(rows.names.len()), tiers, version })
+    }
+
+    fn text<'b>(&self, bytes: &'b [u8]) -> Option<&'b str> {
+        let text = match std::str::from_utf8(bytes) {
+            Ok(text) => text,
+            Err(error) => {
+                let line = memchr_iter(b'\n', &bytes[..error.valid_up_to()]).count() + 1;
+                self.fault(line as u64, "this line is not UTF-8", "save the file as UTF-8");
+                return None;
+            }
+        };
+        // A comment line ends with a line feed, so that it would go on to the end of the file.
+        if text.contains("\r#") && !text.contains('\n') {
+            let help = "save the file with a line feed at the end of each line";
+            self.fault(1, "the lines of this file end with a carriage return alone", help);
+            return None;
+        }
+        Some(text)
+    }
+
+    /// Fills the environment in, and adds what was filled in to the hash of the file. Returns whether all values are
+    /// known.
+    fn fill_in(&self, record: &mut StringRecord, line: u64, version: &mut blake3::Hasher) -> bool {
+        if !record.iter().any(|value| value.contains("${")) {
+            return true;
+        }
+        let reader = self.value.reader();
+        let expanded: Result<Vec<_>, _> =
+            record.iter().map(|value| text::expand(value, reader.environment, &mut Vec::new())).collect();
+        let name = match expanded {
+            Ok(values) => {
+                for value in &values {
+                    version.update(&value.len().to_le_bytes()).update(value.as_bytes());
+                }
+                *record = values.into();
+                return true;
+            }
+            Err(NotExpanded::Unset(name)) => name,
+            Err(NotExpanded::Syntax(_)) => {
+                let help = "write `${NAME}` for a variable, or `$${` for the characters `${`";
+                self.fault(line, "`${` in this line begins no variable", help);
+                return false;
+            }
+        };
+        // Text in place of a name may be a secret.
+        let which = match is_variable_name(name) {
+            true => format!("the environment variable `{name}`"),
+            false => "an environment variable that this line names".to_owned(),
+        };
+        if reader.is_without_environment() {
+            reader.skip(self.value.span(), &format!("{which} is not set"));
+        } else {
+            self.fault(line, format!("{which} is not set"), "set it before tollgate starts: `export NAME=…`");
+        }
+        false
     }
 
     /// The next rows may be part of this one, so that their keys would be unknown.
@@ -130,29 +188,43 @@ impl CsvFile<'_, '_> {
         self.fault(line, "a quote begins or ends within a value, or is not closed", help);
     }
 
-    fn columns(&self, header: &StringRecord) -> Option<Columns> {
+    fn columns(&self, header: &StringRecord, line: u64) -> Option<Columns> {
         let mut known: Vec<&str> = Vec::new();
         let mut is_sound = header.len() <= MAX_COLUMNS;
         if !is_sound {
-            self.fault(1, "the header line names too many columns", format!("name at most {MAX_COLUMNS}"));
+            self.fault(line, "the header line names too many columns", format!("name at most {MAX_COLUMNS}"));
         }
         for name in header.iter().take(MAX_COLUMNS).map(str::trim) {
             if known.contains(&name) || name.is_empty() {
                 let fault = if name.is_empty() { "has no name" } else { "has the name of another" };
                 let message = format!("column {} of the header line {fault}", known.len() + 1);
-                self.fault(1, message, "give each column a name of its own");
+                self.fault(line, message, "give each column a name of its own");
                 is_sound = false;
             }
             known.push(name);
         }
         let at = |name: &str| header.iter().position(|known| known.trim() == name);
+        let is_written_so = |name: &str| {
+            let name = |known: &str| known.trim().trim_end_matches(['s', 'S']).eq_ignore_ascii_case(name);
+            header.iter().any(name)
+        };
         for required in ["key", "name"].into_iter().filter(|required| at(required).is_none()) {
             let message = format!("the header line names no column `{required}`");
-            self.fault(1, message, "begin the file with a header line such as `key,name,tier`");
+            let help = match is_written_so(required) {
+                true => format!("write `{required}`, in lower case"),
+                false => "begin the file with a header line such as `key,name,tier`".to_owned(),
+            };
+            self.fault(line, message, help);
             is_sound = false;
         }
-        let (key, name) = (at("key")?, at("name")?);
-        is_sound.then_some(Columns { key, name, tier: at("tier"), count: header.len() })
+        let (key, name, tier) = (at("key")?, at("name")?, at("tier"));
+        if tier.is_none() && is_written_so("tier") {
+            let other = OtherLine { file: self.path.as_str().to_owned(), line };
+            let message = "the header line names no column `tier`, but one that is spelled in another way";
+            let help = "write `tier`: without a column of this name no consumer has a tier";
+            self.value.reader().warn_in(self.value.span(), other, message, help);
+        }
+        is_sound.then_some(Columns { key, name, tier, count: header.len() })
     }
 
     /// Adds a row, or reports its first fault.
@@ -187,16 +259,9 @@ impl CsvFile<'_, '_> {
                 return self.fault(line, format!("this {what} can not be sent to a backend"), help);
             }
         }
-        if key.is_empty() || has_control(key) {
-            return self.fault(
-                line,
-                "no request can carry this key",
-                "write the key, or `sha256:` and its hash",
-            );
-        }
-        let Some(key) = KeyForm::parse(key) else {
-            let help = "write 64 hexadecimal digits after it: `printf %s KEY | sha256sum`";
-            return self.fault(line, "this is no SHA-256 of a key", help);
+        let key = match KeyForm::parse(key) {
+            Ok(key) => key,
+            Err(fault) => return self.fault(line, fault.to_string(), help(fault)),
         };
         let line_of = |row: usize| rows.lines.get(row).copied().unwrap_or_default();
         let first = rows.first_of(name, consumers);
@@ -221,6 +286,17 @@ impl CsvFile<'_, '_> {
                 Some(count) => *count += 1,
                 None => _ = rows.tiers.insert(tier.to_owned(), 1),
             }
+        }
+    }
+}
+
+fn help(fault: KeyTextFault) -> &'static str {
+    match fault {
+        KeyTextFault::NotSent => "write the key, or `sha256:` and its hash",
+        KeyTextFault::Short => "give out a longer one, at random: `openssl rand -hex 20` makes a good key",
+        KeyTextFault::Digest => "write 64 hexadecimal digits after it: `printf %s KEY | sha256sum`",
+        KeyTextFault::OtherHash => {
+            "write the key itself, or `sha256:` and the digits that `printf %s KEY | sha256sum` prints"
         }
     }
 }
@@ -300,7 +376,11 @@ struct RowPlace {
 
 impl<'t> CsvRows<'t> {
     fn new(text: &'t str) -> Self {
-        let reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
+        let reader = ReaderBuilder::new()
+            .has_headers(false)
+            .flexible(true)
+            .comment(Some(b'#'))
+            .from_reader(text.as_bytes());
         Self { text, reader, start: 0, line: 1 }
     }
 
@@ -312,12 +392,27 @@ impl<'t> CsvRows<'t> {
         }
         let end = usize::try_from(self.reader.position().byte()).unwrap_or(usize::MAX);
         let read = self.text.get(self.start..end).unwrap_or_default();
-        // The line feed of the row before, and empty lines.
-        let row = read.trim_start_matches(['\r', '\n']);
+        let row = behind_comments(read);
+        // The reader takes a comment without a line feed at the end of the file for a row.
+        if row.is_empty() {
+            return None;
+        }
         let line = self.line + lines_in(&read[..read.len() - row.len()]);
         (self.start, self.line) = (end, line + lines_in(row));
         let row = row.trim_end_matches(['\r', '\n']).as_bytes();
         Some(RowPlace { line, is_sound: memchr(b'"', row).is_none() || is_well_quoted(row) })
+    }
+}
+
+/// The row behind the line feed of the row before, empty lines and comment lines.
+fn behind_comments(mut read: &str) -> &str {
+    loop {
+        read = read.trim_start_matches(['\r', '\n']);
+        match read.strip_prefix('#').map(|comment| memchr(b'\n', comment.as_bytes())) {
+            Some(Some(end)) => read = read.get(end + 2..).unwrap_or_default(),
+            Some(None) => return "",
+            None => return read,
+        }
     }
 }
 

@@ -127,9 +127,10 @@ impl<'a> Cursor<'a> {
 }
 
 /// Why a string can not be expanded.
-enum NotExpanded<'a> {
+pub(super) enum NotExpanded<'a> {
     /// A variable of this name is not set.
     Unset(&'a str),
+    /// `${` begins no variable. The error quotes the string.
     Syntax(SyntaxError),
 }
 
@@ -143,8 +144,12 @@ pub(super) fn is_one_variable(written: &str) -> bool {
     written.starts_with("${") && written.find('}') == written.len().checked_sub(1)
 }
 
-/// Adds to `variables` the parts of the result that are the text of variables.
-fn expand<'a>(
+/// The string with its variables filled in. Adds to `variables` the parts of the result that are the text of variables.
+///
+/// # Errors
+///
+/// See [`NotExpanded`].
+pub(super) fn expand<'a>(
     written: &'a str,
     environment: &Environment<'_>,
     variables: &mut Vec<Range<usize>>,

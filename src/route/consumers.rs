@@ -68,12 +68,40 @@ enum Known<'t> {
 }
 
 /// The key of a row as written in the file.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum KeyForm<'k> {
     /// The key itself.
     Plain(&'k [u8]),
     /// The SHA-256 of the key.
     Digest([u8; 32]),
+}
+
+/// A key of fewer characters can be guessed.
+const MIN_KEY: usize = 8;
+
+/// Names of kinds of hashes, in lower case without `-` and `_`.
+const HASHES: [&str; 5] = ["crypt", "hash", "sha", "smd5", "ssha"];
+/// The beginnings of others: `pbkdf2_sha256`, `argon2id`, `SHA-512`.
+const HASH_FAMILIES: [&str; 15] = [
+    "argon2", "bcrypt", "blake2", "blake3", "hmac", "md4", "md5", "ntlm", "pbkdf2", "scrypt", "sha1", "sha2",
+    "sha3", "sha5", "ssha2",
+];
+
+/// The fault of a key as written in the file. It holds no part of the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyTextFault {
+    /// It is empty, or has a control character.
+    #[error("no request can carry this key")]
+    NotSent,
+    /// It has fewer than 8 characters.
+    #[error("this key has fewer than {MIN_KEY} characters, so it could be guessed")]
+    Short,
+    /// It begins with `sha256:`, but what follows is no digest.
+    #[error("this is no SHA-256 of a key")]
+    Digest,
+    /// It is the hash of a key in another form: bcrypt, `sha1:…`, `{SSHA}…`.
+    #[error("this is a hash of another form than `sha256:` and 64 hexadecimal digits")]
+    OtherHash,
 }
 
 impl<'k> KeyForm<'k> {
@@ -90,22 +118,62 @@ impl<'k> KeyForm<'k> {
         memchr::memchr_iter(b':', file).any(is_prefix)
     }
 
-    /// The key in a file: text, or `sha256:` in any case and 64 hexadecimal digits. `None`: the digits are malformed.
-    pub fn parse(text: &'k str) -> Option<Self> {
+    /// The key in a file, with its variables filled in: text, or `sha256:` in any case and 64 hexadecimal digits.
+    ///
+    /// # Errors
+    ///
+    /// See [`KeyTextFault`].
+    pub fn parse(text: &'k str) -> Result<Self, KeyTextFault> {
+        if text.is_empty() || text.chars().any(char::is_control) {
+            return Err(KeyTextFault::NotSent);
+        }
         let split = text.split_at_checked(Self::DIGEST.len());
-        let Some((_, digits)) = split.filter(|(prefix, _)| prefix.eq_ignore_ascii_case(Self::DIGEST)) else {
-            return Some(Self::Plain(text.as_bytes()));
-        };
-        let mut digest = [0; 32];
-        if digits.len() != 64 {
-            return None;
+        let digits = split.filter(|(prefix, _)| prefix.eq_ignore_ascii_case(Self::DIGEST));
+        match digits {
+            Some((_, digits)) => digest_of(digits).map(Self::Digest).ok_or(KeyTextFault::Digest),
+            None if is_other_hash(text) => Err(KeyTextFault::OtherHash),
+            None if text.chars().take(MIN_KEY).count() < MIN_KEY => Err(KeyTextFault::Short),
+            None => Ok(Self::Plain(text.as_bytes())),
         }
-        let value = |digit: u8| u8::try_from(char::from(digit).to_digit(16)?).ok();
-        for (byte, pair) in digest.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
-            *byte = value(pair[0])? << 4 | value(pair[1])?;
-        }
-        Some(Self::Digest(digest))
     }
+}
+
+/// The digest that 64 hexadecimal digits write.
+fn digest_of(digits: &str) -> Option<[u8; 32]> {
+    let mut digest = [0; 32];
+    if digits.len() != 64 {
+        return None;
+    }
+    let value = |digit: u8| u8::try_from(char::from(digit).to_digit(16)?).ok();
+    for (byte, pair) in digest.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+        *byte = value(pair[0])? << 4 | value(pair[1])?;
+    }
+    Some(digest)
+}
+
+/// Whether a text is a hash as other programs write it: `$2y$10$…`, `{SSHA}…`, `sha1:…`, `pbkdf2_sha256$…`, `sha256-…`.
+fn is_other_hash(key: &str) -> bool {
+    if let Some(rest) = key.strip_prefix('$') {
+        let is_scheme = |name: &str| {
+            (1..=16).contains(&name.len())
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        };
+        return rest.split_once('$').is_some_and(|(name, _)| is_scheme(name));
+    }
+    if let Some((name, _)) = key.strip_prefix('{').and_then(|rest| rest.split_once('}')) {
+        return is_hash_name(name);
+    }
+    // The hash of a page's scripts (Subresource Integrity) is Base64 with its padding.
+    let is_integrity = |name: &str, rest: &str| is_hash_name(name) && rest.ends_with('=') && rest.len() >= 28;
+    key.split_once([':', '$', '=']).is_some_and(|(name, _)| is_hash_name(name))
+        || key.split_once('-').is_some_and(|(name, rest)| is_integrity(name, rest))
+}
+
+fn is_hash_name(text: &str) -> bool {
+    let letters = text.bytes().filter(|byte| !matches!(byte, b'-' | b'_')).take(8);
+    let name: String = letters.map(|byte| char::from(byte.to_ascii_lowercase())).collect();
+    let is_known = HASHES.contains(&&*name) || HASH_FAMILIES.iter().any(|family| name.starts_with(family));
+    text.len() <= 24 && is_known
 }
 
 impl Consumers {
@@ -366,15 +434,15 @@ mod tests {
         // echo -n secret | sha256sum
         let digest = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
         table.push(KeyForm::parse(digest).unwrap(), ["hashed"].into_iter()).unwrap();
-        table.push(KeyForm::parse("open").unwrap(), ["plain"].into_iter()).unwrap();
+        table.push(KeyForm::parse("open-key").unwrap(), ["plain"].into_iter()).unwrap();
         assert_eq!(table.push(KeyForm::Plain(b"secret"), ["again"].into_iter()), Err(0));
         let table = table.finish(2);
         assert_eq!(table.find(b"secret").unwrap().name(), "hashed");
-        assert_eq!(table.find(b"open").unwrap().name(), "plain");
+        assert_eq!(table.find(b"open-key").unwrap().name(), "plain");
         assert!(table.find(digest.as_bytes()).is_none(), "the digest itself is no key");
         for prefix in ["SHA256:", "Sha256:"] {
             let text = digest.replace("sha256:", prefix);
-            assert!(matches!(KeyForm::parse(&text), Some(KeyForm::Digest(_))), "{text}");
+            assert!(matches!(KeyForm::parse(&text), Ok(KeyForm::Digest(_))), "{text}");
             assert!(KeyForm::may_have_digests(format!("key,name\n{text},a\n").as_bytes()), "{text}");
         }
         assert!(!KeyForm::may_have_digests(b":,a256:,sha256"));
@@ -396,9 +464,17 @@ mod tests {
             &format!("sha256:{}", "g".repeat(64)),
             &format!("sha256:{}", "é".repeat(32)),
         ] {
-            assert!(KeyForm::parse(text).is_none(), "{text}");
+            assert_eq!(KeyForm::parse(text).err(), Some(KeyTextFault::Digest), "{text}");
         }
-        assert!(KeyForm::parse("SHA256:00").is_none());
-        assert!(matches!(KeyForm::parse("sha256"), Some(KeyForm::Plain(_))));
+        assert!(matches!(KeyForm::parse("SHA256:00"), Err(KeyTextFault::Digest)));
+        assert!(matches!(KeyForm::parse("sha256-a"), Ok(KeyForm::Plain(_))));
+    }
+
+    #[test]
+    fn a_key_has_eight_characters_or_more() {
+        for key in ["1234567", "k", "\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}"] {
+            assert_eq!(KeyForm::parse(key).err(), Some(KeyTextFault::Short), "{key}");
+        }
+        assert!(KeyForm::parse("\u{e9}2345678").is_ok());
     }
 }

@@ -163,7 +163,7 @@ rate = "1000000/s"
 burst = 1000000
 "#;
 
-const CSV: &str = "key,name,tier\nk-pro,ada,pro\nk-free,bob,free\nk-none,eve,\n";
+const CSV: &str = "key,name,tier\nkey-pro-1,ada,pro\nkey-free-1,bob,free\nkey-none-1,eve,\n";
 
 /// A random source of its own: a failure is the same in every run.
 struct Random(u64);
@@ -208,13 +208,13 @@ const QUERIES: [&str; 15] = [
     "?k=1",
     "?k=1&k=2",
     "?k=1&k=1",
-    "?key=k-pro",
-    "?key=k-free",
+    "?key=key-pro-1",
+    "?key=key-free-1",
     "?a&key=k%2Dnone",
     "?key=",
     "?key=wrong",
-    "?key=k-pro&key=k-pro",
-    "?key=k-pro&%6bey=k-free",
+    "?key=key-pro-1&key=key-pro-1",
+    "?key=key-pro-1&%6bey=key-free-1",
 ];
 
 const HEADERS: [&str; 25] = [
@@ -233,12 +233,12 @@ const HEADERS: [&str; 25] = [
     "x-forwarded-for: 10.1.2.3",
     "x-forwarded-for: 10.1.9.9",
     "x-forwarded-for: 10.66.1.1",
-    "x-api-key: k-pro",
-    "x-api-key: k-free",
-    "x-api-key: k-none",
+    "x-api-key: key-pro-1",
+    "x-api-key: key-free-1",
+    "x-api-key: key-none-1",
     "x-api-key: wrong",
     "x-api-key:",
-    "x_api_key: k-pro",
+    "x_api_key: key-pro-1",
     "x-forwarded-for: 9.9.9.9, 127.0.0.1",
     "x-forwarded-proto: https",
     "connection: x-plan",

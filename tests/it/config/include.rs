@@ -222,7 +222,7 @@ fn paths_are_relative_to_their_own_file() {
     let folder = ConfigFolder::new(&[
         ("gateway.toml", &format!("include = \"sub/a.toml\"\n{SMALL}auth = \"a\"\n")),
         ("sub/a.toml", auth),
-        ("sub/consumers.csv", "key,name\nk,n\n"),
+        ("sub/consumers.csv", "key,name\nkey-of-n,n\n"),
     ]);
     let loaded = folder.load("gateway.toml").unwrap();
     let files: Vec<_> =

@@ -127,6 +127,28 @@ fn what_was_not_checked_is_named_with_its_place() {
     );
 }
 
+#[test]
+fn variables_in_a_file_of_consumers_need_not_be_set() {
+    let auth = "[auth.a]\ntype = \"api-key\"\nfrom = \"header:x\"\nfile = \"consumers.csv\"\n";
+    let csv = "key,name\n${NO_1},a\n${NO_1},b\nkey-of-c,${NO_2:-c}\n";
+    let folder = ConfigFolder::new(&[
+        ("gateway.toml", &format!("{SMALL}auth = \"a\"\n{auth}")),
+        ("consumers.csv", csv),
+    ]);
+    let checked = folder.check("gateway.toml");
+    assert_eq!(checked.report.to_string(), "");
+    let lines = checked.report.skipped_lines();
+    assert_eq!(
+        lines.iter().map(|line| folder.relative(line)).collect::<Vec<_>>(),
+        ["gateway.toml:11:8: the environment variable `NO_1` is not set"]
+    );
+    let report = folder.load("gateway.toml").unwrap_err();
+    assert_eq!(
+        report.error_lines(),
+        [2, 3].map(|line| format!("consumers.csv:{line}: the environment variable `NO_1` is not set"))
+    );
+}
+
 /// The places of all numbers, booleans and strings of a file.
 fn scalars(table: &DeTable<'_>) -> Vec<Range<usize>> {
     fn add(value: &Spanned<DeValue<'_>>, all: &mut Vec<Range<usize>>) {

@@ -62,7 +62,7 @@ impl Table {
 
     fn written(&self, style: Style) -> String {
         let value = |value: &str| {
-            if style.all_quoted || value.contains(['"', ',', '\n', '\r']) {
+            if style.all_quoted || value.contains(['"', ',', '\n', '\r']) || value.starts_with('#') {
                 format!("\"{}\"", value.replace('"', "\"\""))
             } else {
                 value.to_owned()
@@ -256,11 +256,11 @@ fn a_misplaced_quote_is_a_fault_of_its_line() {
     let folder = tempfile::tempdir().unwrap();
     let message = "a quote begins or ends within a value, or is not closed";
     for (rows, line) in [
-        ("k1,acme,\"oops\nk2,beta,\"fine\"\nk3,gamma,x\n", 2),
-        ("k1,acme,x\n\nk2,be\"ta,x\n", 4),
-        ("k1,acme,\"a\" \n", 2),
-        ("k1,acme, \"a\"\n", 2),
-        ("k1,acme,x\nk2,beta,\"y", 3),
+        ("key-0001,acme,\"oops\nkey-0002,beta,\"fine\"\nkey-0003,gamma,x\n", 2),
+        ("key-0001,acme,x\n\nkey-0002,be\"ta,x\n", 4),
+        ("key-0001,acme,\"a\" \n", 2),
+        ("key-0001,acme, \"a\"\n", 2),
+        ("key-0001,acme,x\nkey-0002,beta,\"y", 3),
     ] {
         let report = parse(folder.path(), format!("key,name,note\n{rows}").as_bytes()).unwrap_err();
         assert!(
@@ -268,16 +268,88 @@ fn a_misplaced_quote_is_a_fault_of_its_line() {
             "{rows}\n{report}"
         );
     }
-    let report = parse(folder.path(), b"key,\"name\nk1,acme\n").unwrap_err();
+    let report = parse(folder.path(), b"key,\"name\nkey-0001,acme\n").unwrap_err();
     assert!(report.error_lines()[0].ends_with(&format!("consumers.csv:1: {message}")), "{report}");
 }
 
 #[test]
 fn a_line_has_its_number_behind_empty_lines_and_long_values() {
     let folder = tempfile::tempdir().unwrap();
-    let csv = "key,name,note\r\n\r\n\r\nk1,acme,\"a\r\nb\"\r\n\r\nk1,beta,x\r\n";
+    let csv = "key,name,note\r\n\r\n\r\nkey-0001,acme,\"a\r\nb\"\r\n\r\nkey-0001,beta,x\r\n";
     let report = parse(folder.path(), csv.as_bytes()).unwrap_err();
     assert_eq!(report.error_lines(), ["consumers.csv:7: this key stands in line 4 too"]);
+}
+
+/// The report of a table in an environment with three variables.
+fn in_environment(csv: &str) -> Result<LoadedConfig, Report> {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("consumers.csv"), csv).unwrap();
+    let toml = "[upstreams]\ndemo = \"builtin:echo\"\n[[routes]]\npath = \"/*\"\nupstream = \"demo\"\nauth = \"keys\"\n\
+                [auth.keys]\ntype = \"api-key\"\nfrom = \"header:x-api-key\"\nfile = \"consumers.csv\"\n";
+    let environment = |name: &str| match name {
+        "ACME_KEY" => Some(format!("#{SECRET},\"1\"\n")),
+        // printf %s hushhush-2 | sha256sum
+        "GLOBEX_KEY" => {
+            Some("SHA256:f0b3c2c8b8e5cdb92443233eb170bf778a6ac471b9207859208d32c5dde79623".to_owned())
+        }
+        "EMPTY" => Some(String::new()),
+        "SHORT" => Some("hush".to_owned()),
+        _ => None,
+    };
+    config::parse(toml.as_bytes(), folder.path().join("gateway.toml").to_str().unwrap(), &environment)
+}
+
+#[test]
+fn variables_are_filled_in_and_are_part_of_no_other_value() {
+    let loaded = in_environment(
+        "key,name,tier,note\n${ACME_KEY},acme,${EMPTY},a ${NONE:-b} $${c}\n\"${GLOBEX_KEY}\",${NAME:-globex},pro,$5\n",
+    )
+    .unwrap();
+    let row = |pairs: &[(&str, &str)]| -> Option<Row> {
+        Some(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+    };
+    let found = |key: &str| row_of(consumers(&loaded), key);
+    assert_eq!(found(&format!("#{SECRET},\"1\"")), row(&[("name", "acme"), ("note", "a b ${c}")]));
+    assert_eq!(found("hushhush-2"), row(&[("name", "globex"), ("note", "$5"), ("tier", "pro")]));
+    assert_eq!(consumers(&loaded).keys(), 2);
+}
+
+#[test]
+fn a_variable_that_is_no_key_is_a_fault_of_its_line() {
+    let csv = "key,name\n${MISSING},a\n${hushhush},b\n${EMPTY},c\n${SHORT},d\nabc-${hushhush,e\n${hush hush},f\nhushhush-1,g\n";
+    let report = in_environment(csv).unwrap_err();
+    assert_eq!(
+        report.error_lines(),
+        [
+            "consumers.csv:2: the environment variable `MISSING` is not set",
+            "consumers.csv:3: an environment variable that this line names is not set",
+            "consumers.csv:4: no request can carry this key",
+            "consumers.csv:5: this key has fewer than 8 characters, so it could be guessed",
+            "consumers.csv:6: `${` in this line begins no variable",
+            "consumers.csv:7: `${` in this line begins no variable",
+        ]
+    );
+    assert!(!report.to_string().contains("hush"), "{report}");
+}
+
+#[test]
+fn lines_that_begin_with_a_number_sign_are_comments() {
+    let folder = tempfile::tempdir().unwrap();
+    let csv = "\u{feff}# keys of \"2026\n#\n\nkey,name,note\r\n# hushhush-0,eve,\"\r\nhushhush-1,acme,\"a\n# b\"\n#hushhush-9,acme,x\n\
+               hushhush-2,#globex,#\n# the end";
+    let loaded = parse(folder.path(), csv.as_bytes()).unwrap();
+    let found = consumers(&loaded);
+    assert_eq!(found.keys(), 2, "{found:?}");
+    assert_eq!(found.find(b"hushhush-1").unwrap().column("note"), Some("a\n# b"));
+    assert_eq!(found.find(b"hushhush-2").unwrap().name(), "#globex");
+    let faulty = format!("{csv}\n\n# more\nhushhush-1,eve,\n");
+    let report = parse(folder.path(), faulty.as_bytes()).unwrap_err();
+    assert_eq!(report.error_lines(), ["consumers.csv:13: this key stands in line 6 too"]);
+    let report = parse(folder.path(), b"key,name\rhushhush-1,acme\r# end\rhushhush-2,acme\r").unwrap_err();
+    assert_eq!(
+        report.error_lines(),
+        ["consumers.csv:1: the lines of this file end with a carriage return alone"]
+    );
 }
 
 /// Just above a power of two, where the table has grown last.
@@ -333,8 +405,8 @@ fn tiers_that_share_a_counter_are_a_warning() {
         let path = folder.path().join("gateway.toml");
         config::parse(toml.as_bytes(), path.to_str().unwrap(), &|_| None).unwrap().warnings.warning_lines()
     };
-    let csv = "key,name,tier,org\nk1,a,pro,x\nk2,b,pro,x\nk3,c,free,y\nk4,d,free,\nk5,e,pro,\n";
-    let other = "key,name,tier,org\nm1,f,free,y\n";
+    let csv = "key,name,tier,org\nkey-0001,a,pro,x\nkey-0002,b,pro,x\nkey-0003,c,free,y\nkey-0004,d,free,\nkey-0005,e,pro,\n";
+    let other = "key,name,tier,org\nmore-001,f,free,y\n";
     for key in [
         "\"consumer\"",
         "[\"ip\", \"consumer\"]",
@@ -349,8 +421,13 @@ fn tiers_that_share_a_counter_are_a_warning() {
         assert!(found.len() == 1 && found[0].ends_with(&words), "{key}: {found:?}");
     };
     shared("\"global\"", csv, other, "consumers `a` and `c` have");
-    shared("\"consumer:org\"", csv, "key,name,tier,org\nm1,f,free,x\n", "consumers `a` and `f` have");
-    shared("\"consumer\"", csv, "key,name,tier,org\nm1,a,free,x\n", "consumer `a` of several auths has");
+    shared("\"consumer:org\"", csv, "key,name,tier,org\nmore-001,f,free,x\n", "consumers `a` and `f` have");
+    shared(
+        "\"consumer\"",
+        csv,
+        "key,name,tier,org\nmore-001,a,free,x\n",
+        "consumer `a` of several auths has",
+    );
 }
 
 /// A file of networks may be one of secrets by mistake.

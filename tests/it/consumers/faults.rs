@@ -49,19 +49,19 @@ fn all_faulty_lines_are_reported_at_once() {
     let long = "n".repeat(257);
     let csv = format!(
         "key,name,tier,org\n\
-         k1,acme,pro,x\n\
-         k1,zeta,pro,x\n\
-         k2,,pro,x\n\
-         k3,acme\n\
-         k4,acme,pro,x,y\n\
+         key-0001,acme,pro,x\n\
+         key-0001,zeta,pro,x\n\
+         key-0002,,pro,x\n\
+         key-0003,acme\n\
+         key-0004,acme,pro,x,y\n\
          sha256:abc,beta,,\n\
-         k5,acme,free,\n\
+         key-0005,acme,free,\n\
          ,gamma,,\n\
-         k6,{long},,\n\
-         k7,tiered,{long},\n\
+         key-0006,{long},,\n\
+         key-0007,tiered,{long},\n\
          \"two\nlines\",delta,,\n\
-         k8,bell\u{7},,\n\
-         k9,fine,,\n"
+         key-0008,bell\u{7},,\n\
+         key-0009,fine,,\n"
     );
     csv_faults(
         csv,
@@ -83,9 +83,13 @@ fn all_faulty_lines_are_reported_at_once() {
 
 #[test]
 fn a_name_may_be_256_bytes_long_once_it_is_encoded() {
-    let files = Files::with_consumers(format!("key,name\nk1,{}\nk2,{}\n", "n".repeat(256), "%".repeat(85)));
+    let files = Files::with_consumers(format!(
+        "key,name\nkey-0001,{}\nkey-0002,{}\n",
+        "n".repeat(256),
+        "%".repeat(85)
+    ));
     assert_eq!(warnings(&files, &configuration("", "")), [""; 0]);
-    let long = format!("key,name\nk1,{}\nk2,{}\n", "é".repeat(43), "%".repeat(86));
+    let long = format!("key,name\nkey-0001,{}\nkey-0002,{}\n", "é".repeat(43), "%".repeat(86));
     let message = "this name can not be sent to a backend";
     csv_faults(long, &[&format!("consumers.csv:2: {message}"), &format!("consumers.csv:3: {message}")]);
 }
@@ -98,9 +102,9 @@ fn a_header_line_names_each_column_once() {
         "consumers.csv:1: the header line names no column `key`",
         "consumers.csv:1: the header line names no column `name`",
     ];
-    csv_faults("k1,acme,pro\nk2,zeta,free\n", &missing);
-    csv_faults("key;name\nk1;acme\n", &missing);
-    csv_faults("Key,name\nk1,acme\n", &missing[..1]);
+    csv_faults("key-0001,acme,pro\nkey-0002,zeta,free\n", &missing);
+    csv_faults("key;name\nkey-0001;acme\n", &missing);
+    csv_faults("Key,name\nkey-0001,acme\n", &missing[..1]);
     csv_faults(
         "key,name,,name,tier,tier\n",
         &[
@@ -116,18 +120,97 @@ fn a_header_line_names_each_column_once() {
 
 #[test]
 fn a_file_that_is_not_utf8_names_its_line() {
-    csv_faults(b"key,name\nk1,acme\nk2,M\xfcller\n", &["consumers.csv:3: this line is not UTF-8"]);
+    csv_faults(
+        b"key,name\nkey-0001,acme\nkey-0002,M\xfcller\n",
+        &["consumers.csv:3: this line is not UTF-8"],
+    );
     csv_faults(b"\xff\xfek\x00e\x00y\x00", &["consumers.csv:1: this line is not UTF-8"]);
 }
 
 #[test]
 fn a_hash_and_its_key_are_one_key() {
-    // printf %s k1 | sha256sum
-    let digits = "6ab9f1eb8f7d3388f4f9d586f66e99fd54080df2c446f0e58668b09c08a16dd0";
+    // printf %s key-0001 | sha256sum
+    let digits = "1c1994d97561115e8778171182abce03a67f730bc1d2c84cbd391fe3e989cb1b";
     csv_faults(
-        format!("key,name\nk1,acme\nsha256:{digits},zeta\nsha256:{},eve\n", digits.to_uppercase()),
+        format!("key,name\nkey-0001,acme\nsha256:{digits},zeta\nsha256:{},eve\n", digits.to_uppercase()),
         &["consumers.csv:3: this key stands in line 2 too", "consumers.csv:4: this key stands in line 2 too"],
     );
+}
+
+#[test]
+fn what_is_no_key_is_a_fault_of_its_line() {
+    csv_faults(
+        "name,key\n\
+         short,1234567\n\
+         bcrypt,$2y$10$abcdefghijklmnopqrstuuv.PdO0MSkTZcFkE1y7KGtkdgBhTVUHO\n\
+         sha1,sha1:a94a8fe5ccb19ba61c4c0873d391e987982fbbd3\n\
+         base64,sha256:n4bQgYhMfWWaL+qgxVrQFaO/TxsrC4Is0V1sFbDwCgg=\n\
+         comment,#key-0001\n\
+         quoted,\"#key-0002\"\n\
+         # comment,key-0003\n\
+         good,key-0004\n",
+        &[
+            "consumers.csv:2: this key has fewer than 8 characters, so it could be guessed",
+            "consumers.csv:3: this is a hash of another form than `sha256:` and 64 hexadecimal digits",
+            "consumers.csv:4: this is a hash of another form than `sha256:` and 64 hexadecimal digits",
+            "consumers.csv:5: this is no SHA-256 of a key",
+            "consumers.csv:6: this key begins with `#`, as a comment line does",
+            "consumers.csv:7: this key begins with `#`, as a comment line does",
+        ],
+    );
+}
+
+#[test]
+fn hashes_of_other_programs_are_no_keys_and_others_are() {
+    let hashes = [
+        "$2y$10$abcdefghijklmnopqrstuuv.PdO0MSkTZcFkE1y7KGtkdgBhTVUHO",
+        "$argon2id$v=19$m=65536,t=3,p=4$c2FsdHNhbHQ$aGFzaA",
+        "$6$salt$hash",
+        "$apr1$salt$hash",
+        "{SHA}fEqNCco3Yq9h5ZUglD3CZJT4lBs=",
+        "{SSHA}fEqNCco3Yq9h5ZUglD3CZJT4lBs=",
+        "{bcrypt}$2a$10$abcdefghij",
+        "sha1:a94a8fe5ccb19ba61c4c0873d391e987982fbbd3",
+        "SHA-256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        "sha256=9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        "sha256$9f86d081884c7d65",
+        "sha512:ee26b0dd4af7e749aa1a8ee3c10ae992",
+        "md5:098f6bcd4621d373cade4e832627b4f6",
+        "pbkdf2_sha256$260000$salt$hash",
+        "scrypt:32768:8:1$salt$hash",
+        "bcrypt:whatever",
+        "sha256-n4bQgYhMfWWaL+qgxVrQFaO/TxsrC4Is0V1sFbDwCgg=",
+    ];
+    let keys = [
+        "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        "sk_live_51H8sha256",
+        "acme:5d1c9b7e0a42",
+        "shadow-5d1c9b7e0a42",
+        "sha-5d1c9b7e0a42",
+        "$100-a-month",
+        "{acme}-5d1c9b7e0a42",
+        "hashicorp:5d1c9b7e0a42",
+        "cryptoshop:5d1c9b7e0a42",
+        "schlüssel",
+        "12345678",
+    ];
+    let rows = hashes.iter().chain(&keys).enumerate();
+    let rows: String = rows.map(|(number, key)| format!("\"{key}\",name-{number}\n")).collect();
+    let message = "this is a hash of another form than `sha256:` and 64 hexadecimal digits";
+    let expected: Vec<_> =
+        (0..hashes.len()).map(|number| format!("consumers.csv:{}: {message}", number + 2)).collect();
+    csv_faults(format!("key,name\n{rows}"), &expected.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_tier_under_another_name_is_a_warning() {
+    let message = "the header line names no column `tier`, but one that is spelled in another way";
+    for column in ["Tier", "tiers", "TIER"] {
+        let files = Files::with_consumers(format!("key,name,{column}\nkey-0001,acme,pro\n"));
+        assert_eq!(warnings(&files, &configuration("", "")), [format!("consumers.csv:1: {message}")]);
+    }
+    let files = Files::with_consumers("key,name,Tier,tier\nkey-0001,acme,x,pro\n");
+    assert_eq!(warnings(&files, &configuration("", "")), [""; 0]);
 }
 
 /// What spreadsheets and other systems write.
@@ -135,12 +218,13 @@ fn a_hash_and_its_key_are_one_key() {
 fn files_of_common_programs_are_read() {
     let files = Files::new();
     for csv in [
-        "\u{feff}key,name,tier\r\nk1,\"acme, \"\"inc\"\"\",pro\r\n\r\nk2,zeta,\r\n",
-        "tier,name,key\npro,\"acme, \"\"inc\"\"\",k1\n,zeta,k2",
-        " key , name , tier \n k1 ,\"acme, \"\"inc\"\"\", pro \n\"k2\",\"zeta\",\"\"\n",
+        "\u{feff}key,name,tier\r\nkey-0001,\"acme, \"\"inc\"\"\",pro\r\n\r\nkey-0002,zeta,\r\n",
+        "tier,name,key\npro,\"acme, \"\"inc\"\"\",key-0001\n,zeta,key-0002",
+        " key , name , tier \n key-0001 ,\"acme, \"\"inc\"\"\", pro \n\"key-0002\",\"zeta\",\"\"\n",
     ] {
         files.write("consumers.csv", csv);
-        let output = files.tollgate(&configuration("", ""), &["explain", "GET", "/", "-H", "x-api-key: k1"]);
+        let output =
+            files.tollgate(&configuration("", ""), &["explain", "GET", "/", "-H", "x-api-key: key-0001"]);
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
         let line = "consumer  `acme, \"inc\"`, tier `pro`: named by `keys`\n";
         assert!(printed.contains(line), "{csv}\n---\n{printed}{}", String::from_utf8_lossy(&output.stderr));
@@ -152,7 +236,7 @@ fn a_file_without_consumers_is_a_warning() {
     let files = Files::with_consumers("key,name\n");
     assert_eq!(warnings(&files, &configuration("", "")), ["consumers.csv:1: the file names no consumer"]);
     // Where all lines are faulty, that is all there is to say.
-    let (_, printed) = Files::with_consumers("key,name\nk1\n").check(&configuration("", ""));
+    let (_, printed) = Files::with_consumers("key,name\nkey-0001\n").check(&configuration("", ""));
     assert!(!printed.contains("names no consumer"), "{printed}");
 }
 
@@ -279,7 +363,7 @@ fn tiers(limit: &str, tiers: &str) -> String {
 
 #[test]
 fn tiers_of_a_limit_have_its_periods() {
-    let files = Files::with_consumers("key,name\nk1,acme\n");
+    let files = Files::with_consumers("key,name\nkey-0001,acme\n");
     let rates = "rate = [\"10/min\", \"100/h\"]";
     let told = faults(
         &files,
@@ -314,7 +398,7 @@ fn tiers_of_a_limit_have_its_periods() {
 
 #[test]
 fn a_cost_that_a_tier_could_never_admit_is_a_fault() {
-    let files = Files::with_consumers("key,name\nk1,acme\n");
+    let files = Files::with_consumers("key,name\nkey-0001,acme\n");
     for (cost, words) in [("5", "costs 5"), ("{ reserve = 4, settle = \"bytes\" }", "reserves 4")] {
         let toml = tiers("rate = \"10/min\"", "[limits.api.tiers.free]\nburst = 3\n")
             .replace("limits = [\"api\"]", &format!("limits = [{{ name = \"api\", cost = {cost} }}]"));
@@ -328,7 +412,7 @@ fn a_cost_that_a_tier_could_never_admit_is_a_fault() {
 /// What the limit writes is inherited. What it does not write follows from the tier's own rate.
 #[test]
 fn a_tier_inherits_what_its_limit_writes() {
-    let files = Files::with_consumers("key,name\nk1,acme\n");
+    let files = Files::with_consumers("key,name\nkey-0001,acme\n");
     for (limit, tier, words) in [
         ("rate = \"10/min\"", "rate = \"1000/min\"", "1000 at once, then one every 60 ms"),
         ("rate = \"10/min\"\nburst = 50", "rate = \"1000/min\"", "50 at once, then one every 60 ms"),
@@ -344,7 +428,9 @@ fn a_tier_inherits_what_its_limit_writes() {
 
 #[test]
 fn tiers_and_columns_that_can_not_occur_are_reported() {
-    let files = Files::with_consumers("key,name,tier,org\nk1,a,pro,x\nk2,b,gold,\nk3,c,gold,\nk4,d,,\n");
+    let files = Files::with_consumers(
+        "key,name,tier,org\nkey-0001,a,pro,x\nkey-0002,b,gold,\nkey-0003,c,gold,\nkey-0004,d,,\n",
+    );
     let pro = "[limits.api.tiers.pro]\nrate = \"1000/min\"";
     assert_eq!(
         warnings(&files, &tiers("rate = \"10/min\"", pro)),

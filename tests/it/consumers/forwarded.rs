@@ -97,14 +97,14 @@ fn another_scheme_beside_a_bearer_key_is_forwarded() {
 
 #[test]
 fn names_are_percent_encoded_outside_visible_ascii() {
-    let csv = "key,name,tier\nk1,Müller & Söhne,50% Rabatt\nk2,\"a,\"\"b\"\"\",x~y\n";
+    let csv = "key,name,tier\nkey-0001,Müller & Söhne,50% Rabatt\nkey-0002,\"a,\"\"b\"\"\",x~y\n";
     let (backend, files) = (Backend::ok(), Files::with_consumers(csv));
     let gateway = gateway(&backend, &files, HEADER, "");
     let mut client = Client::connect(gateway.addr());
-    client.get("/", &key("k1")).expect(200);
+    client.get("/", &key("key-0001")).expect(200);
     let encoded = ("M%C3%BCller%20&%20S%C3%B6hne".to_owned(), "50%25%20Rabatt".to_owned());
     assert_eq!(consumer(&backend.latest()), encoded);
-    client.get("/", &key("k2")).expect(200);
+    client.get("/", &key("key-0002")).expect(200);
     assert_eq!(consumer(&backend.latest()), ("a,\"b\"".to_owned(), "x~y".to_owned()));
     let log = gateway.access_log(2);
     assert_eq!((&log[0]["consumer"], &log[0]["tier"]), (&"Müller & Söhne".into(), &"50% Rabatt".into()));

@@ -152,18 +152,18 @@ fn keys_may_be_stored_as_their_hash() {
 
 #[test]
 fn the_first_auth_whose_credential_a_request_carries_decides() {
-    let (backend, files) = (Backend::ok(), Files::with_consumers("key,name\nk1,ada\n"));
-    files.write("partners.csv", "key,name\np1,partner\n");
+    let (backend, files) = (Backend::ok(), Files::with_consumers("key,name\nkey-0001,ada\n"));
+    files.write("partners.csv", "key,name\npartner-1,partner\n");
     let tables = files.auth("keys", HEADER, "") + &files.auth_in("partners.csv", "partners", "bearer", "");
     let gateway =
         Gateway::start(&everything_to(&backend, &format!("auth = [\"keys\", \"partners\"]\n{tables}")));
     let ask = |fields: &str| get_with(gateway.addr(), "/", fields);
     for (fields, name) in [
-        ("x-api-key: k1\r\n", "ada"),
-        ("authorization: Bearer p1\r\n", "partner"),
-        ("authorization: Bearer p1\r\nx-api-key: k1\r\n", "ada"),
-        ("authorization: Bearer wrong\r\nx-api-key: k1\r\n", "ada"),
-        ("authorization: Bearer p1\r\nx-api-key:\r\n", "partner"),
+        ("x-api-key: key-0001\r\n", "ada"),
+        ("authorization: Bearer partner-1\r\n", "partner"),
+        ("authorization: Bearer partner-1\r\nx-api-key: key-0001\r\n", "ada"),
+        ("authorization: Bearer wrong\r\nx-api-key: key-0001\r\n", "ada"),
+        ("authorization: Bearer partner-1\r\nx-api-key:\r\n", "partner"),
     ] {
         ask(fields).expect(200);
         assert_eq!(consumer(&backend.latest()), named(name, None), "{fields}");
@@ -171,11 +171,11 @@ fn the_first_auth_whose_credential_a_request_carries_decides() {
         assert!(!head.contains("authorization") && !head.contains("x-api-key"), "{head}");
     }
     // The second is not asked, even though its credential is good.
-    let wrong = ask("x-api-key: p1\r\nauthorization: Bearer p1\r\n").expect(401);
+    let wrong = ask("x-api-key: partner-1\r\nauthorization: Bearer partner-1\r\n").expect(401);
     let challenges = ["ApiKey realm=\"keys\"", "Bearer realm=\"partners\""];
     assert_eq!(wrong.header_all("www-authenticate"), challenges);
     assert_eq!(ask("").expect(401).header_all("www-authenticate"), challenges);
-    let wrong = ask("authorization: Bearer k1\r\n").expect(401);
+    let wrong = ask("authorization: Bearer key-0001\r\n").expect(401);
     assert_eq!(
         wrong.header_all("www-authenticate"),
         ["ApiKey realm=\"keys\"", "Bearer realm=\"partners\", error=\"invalid_token\""]
@@ -340,13 +340,13 @@ fn consumers_are_counted_by_name_or_by_a_column() {
 
 #[test]
 fn one_name_from_two_auths_is_one_consumer() {
-    let (backend, files) = (Backend::ok(), Files::with_consumers("key,name\nk1,ada\n"));
-    files.write("more.csv", "key,name\nk2,ada\n");
+    let (backend, files) = (Backend::ok(), Files::with_consumers("key,name\nkey-0001,ada\n"));
+    files.write("more.csv", "key,name\nkey-0002,ada\n");
     let tables = files.auth("keys", HEADER, "") + &files.auth_in("more.csv", "more", "bearer", "");
     let rest = format!("auth = [\"keys\", \"more\"]\nlimits = [\"api\"]\n{BY_CONSUMER}{tables}");
     let gateway = Gateway::start(&everything_to(&backend, &rest));
     let status = |fields: &str| get_with(gateway.addr(), "/", fields).status;
-    let (one, other) = ("x-api-key: k1\r\n", "authorization: Bearer k2\r\n");
+    let (one, other) = ("x-api-key: key-0001\r\n", "authorization: Bearer key-0002\r\n");
     assert_eq!([status(one), status(other), status(one), status(other)], [200, 200, 429, 429]);
 }
 
@@ -354,7 +354,7 @@ fn one_name_from_two_auths_is_one_consumer() {
 fn a_consumer_has_its_server() {
     let named = |name| Backend::answering(format!("HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n{name}"));
     let servers = [named("a"), named("b"), named("c")];
-    let csv: String = (0..30).map(|number| format!("k{number},n{},\n", number % 15)).collect();
+    let csv: String = (0..30).map(|number| format!("key-{number:04},n{},\n", number % 15)).collect();
     let files = Files::with_consumers(format!("key,name,tier\n{csv}"));
     let urls: Vec<_> = servers.iter().map(|server| format!("\"{}\"", server.url())).collect();
     let gateway = Gateway::start(&format!(
@@ -364,7 +364,7 @@ fn a_consumer_has_its_server() {
         files.auth("keys", HEADER, "")
     ));
     let server_of =
-        |number: usize| get_with(gateway.addr(), "/", &key(&format!("k{number}"))).expect(200).text();
+        |number: usize| get_with(gateway.addr(), "/", &key(&format!("key-{number:04}"))).expect(200).text();
     let first: Vec<_> = (0..15).map(server_of).collect();
     let second: Vec<_> = (15..30).map(server_of).collect();
     assert_eq!(first, second, "two keys of a name");

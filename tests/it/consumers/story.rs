@@ -190,27 +190,27 @@ fn statuses_until(stop: &AtomicBool, gateway: &Gateway, one: &str) -> Vec<u16> {
 
 #[test]
 fn a_key_is_rotated_without_a_gap() {
-    let (service, files) = (Service::start(), Files::with_consumers("key,name,tier\nold,acme,pro\n"));
+    let (service, files) = (Service::start(), Files::with_consumers("key,name,tier\nold-key-1,acme,pro\n"));
     let toml = configuration(&service, &files, "").replace("1000/min", "1000000/min");
     let gateways = [Gateway::start(&toml)];
     let [gateway] = &gateways;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let old = scope.spawn(|| statuses_until(&stop, gateway, "old"));
-        edit(&gateways, &files, "key,name,tier\nold,acme,pro\nnew,acme,pro\n");
-        let new = scope.spawn(|| statuses_until(&stop, gateway, "new"));
+        let old = scope.spawn(|| statuses_until(&stop, gateway, "old-key-1"));
+        edit(&gateways, &files, "key,name,tier\nold-key-1,acme,pro\nnew-key-1,acme,pro\n");
+        let new = scope.spawn(|| statuses_until(&stop, gateway, "new-key-1"));
         let counted = || gateway.metric("tollgate_auth_total", &["result=\"accepted\""]);
         let before = counted();
         eventually("traffic on both keys", || (counted() > before + 100.0).then_some(()));
-        edit(&gateways, &files, "key,name,tier\nnew,acme,pro\n");
+        edit(&gateways, &files, "key,name,tier\nnew-key-1,acme,pro\n");
         let refused = || gateway.metric("tollgate_auth_total", &["result=\"invalid\""]);
         eventually("the old key to be refused", || (refused() > 20.0).then_some(()));
         stop.store(true, Ordering::SeqCst);
         assert_eq!(old.join().expect("no panic"), [200, 401], "until it was removed, and then never again");
         assert_eq!(new.join().expect("no panic"), [200], "from the moment that it was added");
     });
-    ask(gateway, "old").expect(401);
-    ask(gateway, "new").expect(200);
+    ask(gateway, "old-key-1").expect(401);
+    ask(gateway, "new-key-1").expect(200);
 }
 
 #[test]

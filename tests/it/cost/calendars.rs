@@ -13,7 +13,7 @@ fn settles_a_month(store: &str) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("consumers.csv");
     let move_to = |tier: &str| {
-        std::fs::write(&file, format!("key,name,tier\nsecret,acme,{tier}\nother,globex,\n")).unwrap();
+        std::fs::write(&file, format!("key,name,tier\nsecret-1,acme,{tier}\nanother-1,globex,\n")).unwrap();
     };
     move_to("free");
     let backend = parrot();
@@ -36,19 +36,19 @@ fn settles_a_month(store: &str) {
     };
     // More and less than was reserved.
     for (total, sum) in [(30, 30), (250, 280), (0, 280)] {
-        ask("secret", total).expect(200);
+        ask("secret-1", total).expect(200);
         comes_to_use(&gateway, "acme", sum);
     }
-    ask("secret", 120).expect(200);
+    ask("secret-1", 120).expect(200);
     comes_to_use(&gateway, "acme", 400);
-    let refused = ask("secret", 1);
+    let refused = ask("secret-1", 1);
     assert_eq!(refused.status, 429);
     let policy = refused.header("ratelimit-policy").expect("a policy").to_owned();
     let days =
         policy.strip_prefix("\"x\";q=400;w=").expect(&policy).parse::<u64>().expect("seconds") / 86_400;
     assert!((27..=32).contains(&days), "{policy}");
     // Another consumer has a month of its own.
-    ask("other", 10).expect(200);
+    ask("another-1", 10).expect(200);
     assert_eq!(used(&gateway, "acme"), 400);
     // In another tier the month goes on.
     move_to("pro");
@@ -56,11 +56,11 @@ fn settles_a_month(store: &str) {
     let before = reloads();
     gateway.signal(Signal::HUP);
     eventually("a reload", || (reloads() > before).then_some(()));
-    ask("secret", 50).expect(200);
+    ask("secret-1", 50).expect(200);
     comes_to_use(&gateway, "acme", 450);
-    ask("secret", 1_549).expect(200);
+    ask("secret-1", 1_549).expect(200);
     comes_to_use(&gateway, "acme", 1_999);
-    ask("secret", 1).expect(429);
+    ask("secret-1", 1).expect(429);
 }
 
 #[test]

@@ -9,7 +9,8 @@ use crate::harness::{Gateway, eventually};
 fn a_consumer_that_moves_to_another_tier_is_settled_to_the_unit() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("consumers.csv");
-    let move_to = |tier: &str| std::fs::write(&file, format!("key,name,tier\nsecret,acme,{tier}\n")).unwrap();
+    let move_to =
+        |tier: &str| std::fs::write(&file, format!("key,name,tier\nsecret-1,acme,{tier}\n")).unwrap();
     move_to("free");
     let backend = parrot();
     let auth = format!(
@@ -24,7 +25,7 @@ fn a_consumer_that_moves_to_another_tier_is_settled_to_the_unit() {
     let body = "{\"total\":30}";
     let held = format!("HTTP/1.1 200 OK\r\n|content-length: {}\r\n\r\n{body}", body.len());
     let mut clients =
-        [(); 3].map(|()| begin(&gateway, 0, "-", "x-key: secret\r\nx-then: gate\r\n", held.as_bytes()));
+        [(); 3].map(|()| begin(&gateway, 0, "-", "x-key: secret-1\r\nx-then: gate\r\n", held.as_bytes()));
     comes_to_use(&gateway, "acme", 300);
     move_to("pro");
     let reloads = || gateway.metric("tollgate_config_reloads_total", &["result=\"success\""]);
@@ -33,7 +34,7 @@ fn a_consumer_that_moves_to_another_tier_is_settled_to_the_unit() {
     eventually("a reload", || (reloads() > before).then_some(()));
     // Decided under the numbers of the other tier.
     for number in 1..=5 {
-        begin(&gateway, 0, "-", "x-key: secret\r\n", &json(body)).read().expect(200);
+        begin(&gateway, 0, "-", "x-key: secret-1\r\n", &json(body)).read().expect(200);
         assert_eq!(used(&gateway, "acme"), 300 + 30 * number);
     }
     backend.open_gate();

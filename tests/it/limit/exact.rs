@@ -57,7 +57,8 @@ fn a_consumer_that_moves_to_another_tier_under_load_gets_exactly_the_larger_allo
     for algorithm in ["token-bucket", "fixed-window", "sliding-window", "sliding-log", "gcra"] {
         let (backend, folder) = (Backend::ok(), tempfile::tempdir().unwrap());
         let file = folder.path().join("consumers.csv");
-        let write = |tier: &str| std::fs::write(&file, format!("key,name,tier\nk1,acme,{tier}\n")).unwrap();
+        let write =
+            |tier: &str| std::fs::write(&file, format!("key,name,tier\nkey-0001,acme,{tier}\n")).unwrap();
         write("free");
         let burst = |count: u32| if algorithm == "gcra" { format!("burst = {count}") } else { String::new() };
         let toml = everything_to(
@@ -75,7 +76,7 @@ fn a_consumer_that_moves_to_another_tier_under_load_gets_exactly_the_larger_allo
             ),
         );
         let gateway = Gateway::start(&toml);
-        let request = |_| "GET / HTTP/1.1\r\nhost: test\r\nauthorization: Bearer k1\r\n\r\n".to_owned();
+        let request = |_| "GET / HTTP/1.1\r\nhost: test\r\nauthorization: Bearer key-0001\r\n\r\n".to_owned();
         let address = gateway.addr();
         let statuses = std::thread::scope(|scope| {
             let load = Load { requests: 5_000, concurrency: 50 };

@@ -266,7 +266,7 @@ fn a_refusal_of_a_ban_shows_the_banned_limit() {
 fn a_refusal_for_wrong_credentials_lists_the_rates_of_their_limit() {
     let (backend, directory) = (Backend::ok(), tempfile::tempdir().expect("a directory"));
     let path = directory.path().join("consumers.csv");
-    std::fs::write(&path, "key,name\nright,ada\n").expect("the file can be written");
+    std::fs::write(&path, "key,name\nright-key,ada\n").expect("the file can be written");
     let rest = format!(
         "auth = \"keys\"\n[limits.wrong]\nalgorithm = \"sliding-log\"\nkey = \"ip\"\nrate = [\"1/h\", \"9/day\"]\n\
          [auth.keys]\ntype = \"api-key\"\nfrom = \"header:x-api-key\"\nfile = \"{}\"\nfailures = \"wrong\"\n{ALL}",

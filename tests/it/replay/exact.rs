@@ -150,7 +150,7 @@ path = "/free"
 upstream = "echo"
 "#;
 
-const CONSUMERS: &str = "key,name,tier\nk1,anna,pro\nk2,ben,\nk3,carla,basic\n";
+const CONSUMERS: &str = "key,name,tier\nkey-0001,anna,pro\nkey-0002,ben,\nkey-0003,carla,basic\n";
 
 const CONNECTIONS: u32 = 4;
 const BATCHES: u32 = 50;
@@ -175,7 +175,7 @@ fn batch(number: u32, settles: bool) -> String {
                 match random() % 6 {
                     0 => String::new(),
                     1 => "x-api-key: wrong\r\n".to_owned(),
-                    _ => format!("x-api-key: k{}\r\n", random() % 3 + 1),
+                    _ => format!("x-api-key: key-000{}\r\n", random() % 3 + 1),
                 },
             ),
             7 if index % 4 == 0 && settles => ("/settled".to_owned(), String::new()),

@@ -187,7 +187,7 @@ fn asked(draw: &mut Draw, token: &str) -> Asked {
             fields.push(("x-api-key", "wrong".to_owned()));
             is_explained = false;
         }
-        ("keyed" | "optional", _) => fields.push(("x-api-key", format!("key-{}", draw.below(3)))),
+        ("keyed" | "optional", _) => fields.push(("x-api-key", format!("customer-{}", draw.below(3)))),
         ("password", 1) => {
             fields.push(("authorization", "Basic YW5uOndyb25n".to_owned()));
             is_explained = false;
@@ -349,7 +349,7 @@ fn compare(seed: u32) {
     let folder = tempfile::tempdir().expect("a folder");
     let hash = bcrypt::hash("secret", 4).expect("a hash");
     std::fs::write(folder.path().join("users"), format!("ann:{hash}\n")).expect("a file");
-    let consumers = "key,name,tier\nkey-0,anna,pro\nkey-1,ben,\nkey-2,carla,basic\n";
+    let consumers = "key,name,tier\ncustomer-0,anna,pro\ncustomer-1,ben,\ncustomer-2,carla,basic\n";
     std::fs::write(folder.path().join("consumers.csv"), consumers).expect("a file");
     let door = Backend::start(|exchange| {
         let status = if exchange.field("x-refuse").is_some() { "403 Forbidden" } else { "200 OK" };
