@@ -34,6 +34,7 @@ mod name;
 mod named_file;
 mod networks;
 mod other_methods;
+mod path_spelling;
 mod peek;
 mod policy;
 mod rated;

@@ -9,7 +9,7 @@ use super::split;
 use super::table::ConfigTable;
 use super::text::{Cursor, SyntaxError};
 use super::value::ConfigValue;
-use super::{content, endpoint};
+use super::{content, endpoint, templates};
 use crate::plan::action::{RedirectTo, RouteAction};
 use crate::plan::target::{TargetFault, TargetTemplate};
 use crate::plan::{PathEdit, Redirect, UpstreamIndex};
@@ -93,6 +93,8 @@ fn path_edit(
     }
     if let Some(rewrite) = rewrite {
         let (text, path) = (rewrite.text()?, path?);
+        templates::variables(&rewrite);
+        templates::groups(&text);
         return text.parse("a path", |text| rewrite_target(text, path)).map(PathEdit::Rewrite);
     }
     let pattern = written.filter(|_| !path.is_some_and(|path| matches!(path, PathMatcher::Regex(_))));
@@ -128,6 +130,8 @@ fn redirect_table(value: &ConfigValue<'_>, path: Option<&PathMatcher>) -> Option
     let mut table = value.table("`redirect`")?;
     let to = table.require("to", "\"https://new.example.com/{*}\"", |value| {
         let (text, path) = (value.text()?, path?);
+        templates::variables(&value);
+        templates::groups(&text);
         text.parse("a URL", |text| redirect_target(text, path))
     });
     let status = table.or("status", Some(StatusCode::PERMANENT_REDIRECT), |value| {

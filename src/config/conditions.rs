@@ -49,7 +49,10 @@ enum PatternPlace {
 /// `headers`, `query`, `cookies` and `clients`.
 fn values(table: &mut ConfigTable<'_>, place: PatternPlace) -> Vec<Condition> {
     let headers = table.or("headers", Vec::new(), |value| {
-        headers::fields_with(&value, headers::any, |value| patterns(value, place, check_header))
+        headers::fields_with(&value, headers::any, |value| {
+            cookie_header(value);
+            patterns(value, place, check_header)
+        })
     });
     let query = table.or("query", Vec::new(), |value| named(&value, |_| None, place));
     let cookies = table.or("cookies", Vec::new(), |value| named(&value, cookie_fault, PatternPlace::New));
@@ -58,6 +61,29 @@ fn values(table: &mut ConfigTable<'_>, place: PatternPlace) -> Vec<Condition> {
     let query = query.into_iter().map(|(name, values)| Condition::query(name, values));
     let cookies = cookies.into_iter().map(|(name, values)| Condition::cookie(name, values));
     headers.chain(query).chain(cookies).chain(clients.map(Condition::clients)).collect()
+}
+
+/// Warns of a condition on a whole header `cookie` that means one cookie. `value`: as it stands for the header.
+fn cookie_header(value: &ConfigValue<'_>) {
+    let text = value.written().unwrap_or_default();
+    let is_cookie = value.label().trim_matches('`').eq_ignore_ascii_case("cookie");
+    let Some((name, rest)) = text.split_once('=').filter(|_| is_cookie) else { return };
+    let is_name =
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    if !is_name {
+        return;
+    }
+    let (place, meant) = match rest {
+        "*" => ("comes first", "true"),
+        rest if rest.ends_with('*') => ("comes first", "\"…\""),
+        _ => ("comes alone", "\"…\""),
+    };
+    // The value may be a secret.
+    let message = format!(
+        "the header `cookie` has all cookies of a request: this matches only where {} {place}",
+        quoted(name)
+    );
+    value.reader().warn(value.span(), message, format!("write `cookies = {{ {name} = {meant} }}`"));
 }
 
 /// Reads `not`: conditions none of which may hold.
@@ -193,8 +219,19 @@ fn host(value: &ConfigValue<'_>) -> Option<HostPattern> {
 fn methods(value: &ConfigValue<'_>) -> Option<Vec<Method>> {
     match value.written() {
         Some(text) => value.mismatch("a list", remedies::methods(text)),
-        None => distinct(value, method),
+        None => distinct(value, route_method),
     }
+}
+
+/// A method, but not a word for all of them.
+fn route_method(value: &ConfigValue<'_>) -> Option<Method> {
+    let is_all = |text: &str| ["*", "ANY", "ALL"].iter().any(|word| text.eq_ignore_ascii_case(word));
+    if let Some(word) = value.written().filter(|text| is_all(text)) {
+        let message = format!("{} is no method", quoted(word));
+        value.fault(message, "leave `methods` out: a route without it has all methods");
+        return None;
+    }
+    method(value)
 }
 
 pub(super) fn method(value: &ConfigValue<'_>) -> Option<Method> {

@@ -54,7 +54,12 @@ pub(super) fn read(table: &mut ConfigTable<'_>, name: &str, counted: &[Box<str>]
         );
     }
     let leeway = table.or("leeway", DEFAULT_LEEWAY, |value| leeway(&value));
-    let claim = |value: ConfigValue<'_>| value.text()?.parse("a claim", self::claim);
+    let claim = |value: ConfigValue<'_>| {
+        let text = value.text()?;
+        let claim = text.parse("a claim", self::claim)?;
+        nested_claim(&claim, &text);
+        Some(claim)
+    };
     let name = table.or("name", "sub".into(), claim);
     let tier = table.optional("tier", claim);
     let rules = ClaimsRules { issuer: issuer.map(Into::into), audience: audience.map(Into::into), leeway };
@@ -158,4 +163,38 @@ fn claim(name: &str) -> Result<String, text::SyntaxError> {
         return Err(text::SyntaxError::new("a claim has a name", "write, for example, `sub`"));
     }
     Ok(name.to_owned())
+}
+
+/// Claims of tokens that are objects: Supabase, Auth0, Keycloak, Clerk, Firebase, Kubernetes, OpenID Connect.
+const OBJECTS: [&str; 13] = [
+    "act",
+    "address",
+    "app_metadata",
+    "cnf",
+    "firebase",
+    "metadata",
+    "private_metadata",
+    "public_metadata",
+    "realm_access",
+    "resource_access",
+    "unsafe_metadata",
+    "user_metadata",
+    "verified_claims",
+];
+
+/// Warns of a claim that is meant to stand within another one: such claims are not read.
+pub(super) fn nested_claim(claim: &str, text: &text::Cursor<'_>) {
+    let plain = claim.trim_start_matches("$.").trim_start_matches('/');
+    let outer = plain.split_once(['.', '/']).map(|(outer, _)| outer);
+    let is_nested = |outer: &str| OBJECTS.contains(&outer) || plain.len() < claim.len();
+    if let Some(outer) = outer.filter(|outer| is_nested(outer)) {
+        let message = format!(
+            "{} names a claim of that whole name: a claim within {} is not read",
+            text.quoted(),
+            quoted(outer)
+        );
+        let inner = plain.rsplit(['.', '/']).next().unwrap_or_default();
+        let help = format!("let the issuer put the value into a claim of its own, such as {}", quoted(inner));
+        text.reader().warn(text.span(), message, help);
+    }
 }

@@ -9,7 +9,10 @@ use super::report::{SourceSpan, quoted};
 use super::table::ConfigTable;
 use super::text::SyntaxError;
 use super::value::{ConfigValue, Entry};
-use super::{algorithm, ban, before_auth, conditions, content, name, networks, policy, remedies, store};
+use super::{
+    algorithm, ban, before_auth, conditions, content, jwt, name, networks, path_spelling, policy, remedies,
+    store,
+};
 use crate::clock::micros;
 use crate::limit::units::{Cost, Micros};
 use crate::plan::trial::Trial;
@@ -195,12 +198,17 @@ pub(super) fn parts(value: &ConfigValue<'_>) -> Option<Vec<Part>> {
 }
 
 fn part(value: &ConfigValue<'_>) -> Option<Part> {
-    value.text()?.parse("a key", |text| {
+    let text = value.text()?;
+    let part = text.parse("a key", |text| {
         Part::parse(text).map_err(|fault| {
             let help = remedies::key_part(text).unwrap_or(fault.help);
             SyntaxError::new(fault.message, help)
         })
-    })
+    })?;
+    if let Part::JwtClaim(claim) = &part {
+        jwt::nested_claim(claim, &text);
+    }
+    Some(part)
 }
 
 fn exemption(value: &ConfigValue<'_>) -> Option<Exemption> {
@@ -208,6 +216,11 @@ fn exemption(value: &ConfigValue<'_>) -> Option<Exemption> {
     let exemption = text.parse("an exemption", |content| Exemption::parse_with(content, text.variables()))?;
     if let Some(network) = text.as_str().strip_prefix("ip:").and_then(|text| text.parse().ok()) {
         networks::warn_of_host_bits(network, value);
+    }
+    let path = text.written().strip_prefix("path:").and_then(path_spelling::foreign_parameter);
+    if let Some((segment, right)) = path {
+        let message = format!("{} in {} is a text, not a parameter", quoted(&segment), text.quoted());
+        value.reader().warn(value.span(), message, format!("write {}", quoted(&format!("path:{right}"))));
     }
     if let Exemption::Header(name, patterns) = &exemption {
         conditions::note_exemption(value, text.as_str(), name, patterns);

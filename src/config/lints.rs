@@ -1,19 +1,30 @@
 //! Lints: warnings about settings that are allowed, but probably unintended.
 
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Bound;
+
 use super::diagnostics::Diagnostics;
 use super::file::FileDraft;
-use super::report::{listed, quoted};
+use super::report::{cut_for_help, listed, quoted};
 use super::route_limits::RouteLimit;
 use super::routes;
 use super::{limits, server, store};
+use crate::limit::units::Micros;
+use crate::plan::action::RouteAction;
 use crate::plan::cost::CostRule;
 use crate::plan::{Limit, LimitIndex, Mode};
+use crate::route::Conditions;
 use crate::route::key::{Missing, Part};
 use crate::route::path::{EncodedDots, Path, PathMatching};
+use crate::route::pattern::HostPattern;
 
 /// A shared log of more events may block the server for some ten milliseconds after a lull, when all of them expire at
 /// once.
 const MAX_SHARED_EVENTS: u64 = 10_000;
+
+const MICROS_OF_DAY: u64 = 86_400_000_000;
+/// A process seldom lives for longer than this.
+const LONG_WINDOW: Micros = Micros(7 * MICROS_OF_DAY);
 
 /// Warns of settings without effect, and of limits that limit no client.
 pub(super) fn advise(draft: &FileDraft, reader: &Diagnostics<'_>) {
@@ -29,6 +40,7 @@ pub(super) fn advise(draft: &FileDraft, reader: &Diagnostics<'_>) {
             crowded_log(limit.span, sound, draft, reader);
             idle_share(limit.span, sound, draft, reader);
             header_as_allow_list(limit, sound, reader);
+            forgotten_window(limit, sound, draft, reader);
         }
     }
     for route in draft.routes.iter().filter(|route| reader.is_known(route.route.is_some())) {
@@ -36,6 +48,153 @@ pub(super) fn advise(draft: &FileDraft, reader: &Diagnostics<'_>) {
         uncompared_parameters(route, draft, reader);
         refused_path(route, draft, reader);
         endless_redirect(route, draft, reader);
+    }
+    // A route with faults may serve what seems to have no route, or set a cookie.
+    if is_complete && draft.routes.iter().all(|route| route.route.is_some()) {
+        let patterns = Patterns::new(draft);
+        for route in &draft.routes {
+            exact_path(route, &patterns, reader);
+            split_by_cookie(route, draft, reader);
+        }
+    }
+}
+
+/// `/api/` is one path. Nothing serves what is below it, unless another route has a pattern for it.
+fn exact_path(route: &routes::RouteDraft, patterns: &Patterns, reader: &Diagnostics<'_>) {
+    let Some(conditions) = &route.conditions else { return };
+    let path = conditions.path.to_string();
+    // A redirect or an answer of the gateway is often meant for one path.
+    let is_meant_so = conditions.path.is_regex() || !path.ends_with('/') || route.upstreams.is_empty();
+    if !is_meant_so && !patterns.serve_below(conditions, &path.to_lowercase()) {
+        let message = format!("{} is one path: requests for what is below it have no route", quoted(&path));
+        let alone = match path.trim_end_matches('/') {
+            "" => ", or `~^/$` for this path alone".to_owned(),
+            plain if plain.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-_".contains(&byte)) => {
+                format!(", or `~^{plain}/?$` for this path alone")
+            }
+            _ => String::new(),
+        };
+        let help = format!("write `{}*` for it and all below{alone}", cut_for_help(&path));
+        reader.warn(route.places.path.unwrap_or(route.span), message, help);
+    }
+}
+
+/// The patterns of all routes with `/*`, parameters or a regular expression, as far as it is told quickly what they match.
+#[derive(Default)]
+struct Patterns {
+    /// What stands before the first `*` or parameter, which is all of a regular expression: `/`.
+    beginnings: BTreeSet<String>,
+    /// The same by host as it is written; `*`: of all hosts.
+    by_host: HashMap<String, BTreeSet<String>>,
+}
+
+impl Patterns {
+    fn new(draft: &FileDraft) -> Self {
+        let mut patterns = Self::default();
+        for conditions in draft.routes.iter().filter_map(|route| route.conditions.as_ref()) {
+            let path = conditions.path.to_string();
+            let beginning = match path.find(['*', '{']) {
+                _ if conditions.path.is_regex() => "/",
+                Some(end) => path.get(..end).unwrap_or("/"),
+                None => continue,
+            };
+            let beginning = beginning.to_lowercase();
+            for host in hosts_of(conditions) {
+                patterns.by_host.entry(host).or_default().insert(beginning.clone());
+            }
+            patterns.beginnings.insert(beginning);
+        }
+        patterns
+    }
+
+    /// Whether some pattern may match a path below `path`, which ends with a slash.
+    fn serve_below(&self, conditions: &Conditions, path: &str) -> bool {
+        let is_served = |beginnings: &BTreeSet<String>| {
+            let mut ancestors = path.match_indices('/').filter_map(|(at, _)| path.get(..=at));
+            let next = beginnings.range::<str, _>((Bound::Included(path), Bound::Unbounded)).next();
+            ancestors.any(|ancestor| beginnings.contains(ancestor))
+                || next.is_some_and(|beginning| beginning.starts_with(path))
+        };
+        let hosts = hosts_of(conditions);
+        // A pattern of hosts may have any pattern of paths beside it.
+        if hosts.iter().any(|host| host.starts_with(ALL_HOSTS)) {
+            return is_served(&self.beginnings);
+        }
+        let is_of_host = |host: &str| self.by_host.get(host).is_some_and(is_served);
+        let is_of_suffix = |host: &str| {
+            let mut suffixes = host.match_indices('.').filter_map(|(dot, _)| host.get(dot..));
+            suffixes.any(|suffix| is_of_host(&format!("{ALL_HOSTS}{suffix}")))
+        };
+        is_of_host(ALL_HOSTS) || hosts.iter().any(|host| is_of_host(host) || is_of_suffix(host))
+    }
+}
+
+const ALL_HOSTS: &str = "*";
+
+/// The hosts as they are written; `*` for all.
+fn hosts_of(conditions: &Conditions) -> Vec<String> {
+    match conditions.hosts.as_slice() {
+        [] => vec![ALL_HOSTS.to_owned()],
+        hosts => hosts.iter().map(HostPattern::to_string).collect(),
+    }
+}
+
+/// A split whose choice a client does not keep: by a cookie that its first request does not have, or with one cookie for
+/// several upstreams.
+fn split_by_cookie(route: &routes::RouteDraft, draft: &FileDraft, reader: &Diagnostics<'_>) {
+    let Some(RouteAction::Split(split)) = route.route.as_ref().map(|route| &route.action) else { return };
+    let key = split.key.as_ref();
+    let cookie = key.and_then(|key| key.parts.iter().find(|part| matches!(part, Part::Cookie(_))));
+    // Another route may set the cookie before a client comes here.
+    let is_alone = draft.routes.iter().filter(|other| !other.upstreams.is_empty()).take(2).count() == 1;
+    if let Some(cookie) = cookie.filter(|_| is_alone) {
+        let message = format!(
+            "route {} is split by `{cookie}`, which the first request of a client does not have: the next one may reach \
+             another upstream",
+            quoted(&route.name)
+        );
+        let help = "write `upstream_key = \"ip\"`, or name a header that each request has";
+        reader.warn(route.span, message, help);
+    }
+    if key.is_some_and(|key| !key.may_be_missing()) {
+        return;
+    }
+    let used = split.shares.iter().filter(|(_, weight)| *weight > 0);
+    let named = used.filter_map(|(index, _)| {
+        let upstream = draft.upstreams.get(index.0).filter(|upstream| upstream.upstream.is_some())?;
+        Some((upstream, upstream.sticky.as_ref()?.cookie.as_str()))
+    });
+    let named: Vec<_> = named.collect();
+    let same = named.iter().enumerate().find_map(|(at, (upstream, cookie))| {
+        let first = named.iter().take(at).find(|(_, other)| other == cookie)?;
+        Some((first.0, *upstream, *cookie))
+    });
+    if let Some((first, second, cookie)) = same {
+        let message = format!(
+            "upstreams {} and {} of route {} have one `sticky` cookie, {}: each replaces the cookie of the other",
+            quoted(&first.name),
+            quoted(&second.name),
+            quoted(&route.name),
+            quoted(cookie),
+        );
+        let help = "give each its own cookie, and keep clients at their upstream: `upstream_key = \"ip\"`";
+        reader.warn(second.span, message, help);
+    }
+}
+
+/// A window of weeks or months in the memory of a process, which ends before.
+fn forgotten_window(limit: &limits::LimitDraft, sound: &Limit, draft: &FileDraft, reader: &Diagnostics<'_>) {
+    // A store with faults is meant as a shared one.
+    let is_shared = draft.store.shared.is_some() || reader.errors() > 0;
+    let longest = sound.all_policies().max_by_key(|policy| policy.algorithm.window());
+    if let Some(policy) = longest.filter(|policy| !is_shared && policy.algorithm.window() >= LONG_WINDOW) {
+        let message = format!(
+            "limit {} counts over {} days in memory: a restart of the gateway begins at 0",
+            quoted(&limit.name),
+            policy.algorithm.window().0 / MICROS_OF_DAY,
+        );
+        let help = "let a store keep the counters: `[store]` with `backend = \"redis\"` and `url`";
+        reader.warn(limit.span, message, help);
     }
 }
 

@@ -9,7 +9,7 @@ use super::auth::AuthDraft;
 use super::remedies::did_you_mean;
 use super::report::{listed, quoted};
 use super::table::ConfigTable;
-use super::text::SyntaxError;
+use super::text::{Cursor, SyntaxError};
 use super::value::ConfigValue;
 use crate::plan::log::{
     AccessLog, HeaderColumn, Log, LogColumn, LogField, LogFields, MAX_HEADER_COLUMNS, ProgramFormat, Sample,
@@ -91,6 +91,9 @@ fn read_format(table: &mut ConfigTable<'_>, access: Option<Form>) -> Option<Reco
 /// The access log's file. It is created when it is opened, not here, so that `check` leaves no file behind.
 fn file(value: &ConfigValue<'_>) -> Option<PathBuf> {
     let written = value.text()?;
+    if is_no_file(&written) {
+        return None;
+    }
     let path = value.reader().path(written.as_str(), value.span());
     match Output::check(&path) {
         Ok(()) => Some(path),
@@ -106,6 +109,29 @@ fn file(value: &ConfigValue<'_>) -> Option<PathBuf> {
             None
         }
     }
+}
+
+/// Reports a `file` of the access log that is no file. Returns whether it is a fault.
+fn is_no_file(text: &Cursor<'_>) -> bool {
+    const WORDS: [&str; 9] =
+        ["-", "console", "journal", "journald", "none", "off", "stderr", "stdout", "syslog"];
+    let written = text.as_str();
+    let is_service = written.starts_with("syslog:") || written.contains("://");
+    let name = written.to_ascii_lowercase();
+    if is_service {
+        let message =
+            format!("{} is no file: the access log goes to a file or to standard output", text.quoted());
+        let help = "leave `file` out, and let the service manager or a log shipper read standard output";
+        text.reader().fault(text.span(), message, help);
+    } else if WORDS.contains(&&*name) {
+        let message = format!("the access log goes to a file that is called {}", text.quoted());
+        let help = match &*name {
+            "off" | "none" => "write `access = \"off\"` for no log, or `./` before the name of a file",
+            _ => "leave `file` out for standard output, or write `./` before the name of a file",
+        };
+        text.reader().warn(text.span(), message, help);
+    }
+    is_service
 }
 
 fn read_fields(table: &mut ConfigTable<'_>, form: Form, secrets: &SecretHeaders) -> Option<Vec<LogColumn>> {

@@ -53,7 +53,7 @@ fn folded(word: &str) -> String {
 }
 
 /// What stands for a word of another proxy.
-fn movers_word(place: &'static str, word: &str) -> Option<&'static str> {
+pub(super) fn movers_word(place: &'static str, word: &str) -> Option<&'static str> {
     MOVERS.get(&(place, folded(word))).copied()
 }
 

@@ -17,7 +17,7 @@ use super::server::{body_bound, seconds};
 use super::table::ConfigTable;
 use super::text::Cursor;
 use super::value::ConfigValue;
-use super::{auth, conditions, content, cors, networks, templates};
+use super::{auth, conditions, content, cors, networks, path_spelling, templates};
 use crate::plan::action::RouteAction;
 use crate::plan::cors::Cors;
 use crate::plan::cost::CostRule;
@@ -74,6 +74,9 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
     let path = table.require("path", "\"/*\"", |value| value.text());
     let matcher = path.as_ref().and_then(|text| conditions::path(text, around.path_matching));
     let conditions = conditions::read(&mut table, matcher.clone(), around.path_matching);
+    if let (Some(path), Some(conditions)) = (&path, &conditions) {
+        path_spelling::check(path, conditions, around.path_matching);
+    }
     let ActionDraft { upstreams, redirect, path_edit, action } =
         action::read(&mut table, (path.as_ref(), matcher.as_ref()), &around.upstreams, around.path_matching);
     let cost = table.or("cost", CostDraft::DEFAULT, |value| cost::read(&value));

@@ -254,6 +254,9 @@ fn listen(value: &ConfigValue<'_>, tls: bool) -> Option<Vec<Listener>> {
 fn listener(value: &ConfigValue<'_>, tls: bool) -> Option<Listener> {
     if value.is_text() {
         let address = value.text()?.parse("an address with a port", socket_address)?;
+        if tls {
+            tls_at_port_80(address, value);
+        }
         return Some(Listener { address, tls, proxy_protocol: false });
     }
     if let Some(help) = value.whole_text().and_then(|number| remedies::port(number, false)) {
@@ -263,10 +266,22 @@ fn listener(value: &ConfigValue<'_>, tls: bool) -> Option<Listener> {
     let address = table.require("address", "\"127.0.0.1:8080\"", |value| {
         value.text()?.parse("an address with a port", socket_address)
     });
+    if let (Some(address), true, None) = (address, tls, table.given("tls")) {
+        tls_at_port_80(address, value);
+    }
     let tls = table.or("tls", tls, |value| speaks_tls(&value, tls));
     let proxy_protocol = table.or("proxy_protocol", false, |value| value.boolean());
     table.finish();
     Some(Listener { address: address?, tls, proxy_protocol })
+}
+
+/// The port of http, where a listener speaks TLS only since the file has certificates.
+fn tls_at_port_80(address: SocketAddr, listener: &ConfigValue<'_>) {
+    if address.port() == 80 {
+        let message = format!("the listener `{address}` speaks TLS, since the file has a `[[server.tls]]`");
+        let help = format!("write `{{ address = \"{address}\", tls = false }}` for plain HTTP");
+        listener.reader().warn(listener.span(), message, help);
+    }
 }
 
 fn speaks_tls(value: &ConfigValue<'_>, certificates: bool) -> Option<bool> {

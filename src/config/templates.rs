@@ -3,7 +3,9 @@
 use http::HeaderValue;
 
 use super::headers::field_value;
+use super::remedies::movers_word;
 use super::report::{listed, quoted};
+use super::text::Cursor;
 use super::value::ConfigValue;
 use crate::plan::template::{BodyTemplate, Escaping, HeaderTemplate, Template, TemplateWord, UnknownWord};
 
@@ -13,6 +15,7 @@ const MAX_TEMPLATE: usize = 64 << 10;
 /// Reads the value of a header.
 pub(super) fn header(value: &ConfigValue<'_>) -> Option<HeaderTemplate> {
     let text = field_value(value)?;
+    variables(value);
     // It was read from a string.
     let text = std::str::from_utf8(text.as_bytes()).unwrap_or_default();
     match parse(text, value)? {
@@ -56,5 +59,56 @@ fn parse(text: &str, value: &ConfigValue<'_>) -> Option<Result<Template, String>
             value.fault(message, format!("known: {known}; write `{{{{{word}}}}}` for the text itself"));
             None
         }
+    }
+}
+
+/// Warns of a variable of another proxy in a text that is sent as it is written.
+pub(super) fn variables(value: &ConfigValue<'_>) {
+    let Some(written) = value.written() else { return };
+    if let Some((variable, remedy)) = variable(written) {
+        let message = format!("{} is sent as it is written: it is no variable of tollgate", quoted(variable));
+        value.reader().warn(value.span(), message, remedy);
+    }
+}
+
+/// The first variable of nginx, HAProxy, Envoy or Caddy in a text, with what stands for it here.
+fn variable(text: &str) -> Option<(&str, String)> {
+    let at = |start: usize| {
+        let rest = text.get(start..)?;
+        let end = match rest.as_bytes().first()? {
+            b'$' => {
+                let is_of_name =
+                    |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+                1 + rest.bytes().skip(1).position(|byte| !is_of_name(byte)).unwrap_or(rest.len() - 1)
+            }
+            b'%' if rest.starts_with("%[") => rest.find(']')? + 1,
+            b'%' => rest.get(1..)?.find('%')? + 2,
+            b'{' if rest.starts_with("{http.") => rest.find('}')? + 1,
+            _ => return None,
+        };
+        let found = rest.get(..end)?;
+        Some((found, remedy_of(found)?))
+    };
+    text.char_indices()
+        .filter(|(_, letter)| matches!(letter, '$' | '%' | '{'))
+        .find_map(|(start, _)| at(start))
+}
+
+/// What stands for a variable of another proxy: `$remote_addr`, `%[src]`, `{http.request.host}`.
+fn remedy_of(variable: &str) -> Option<String> {
+    const OF_REQUEST: [&str; 5] = ["$http_", "$arg_", "$cookie_", "%[req.hdr(", "%REQ("];
+    let known = movers_word("=variable", variable).map(str::to_owned);
+    let is_of_request = || OF_REQUEST.iter().any(|begin| variable.starts_with(begin));
+    let otherwise = || "leave it out: a header of the file can not repeat one of the request".to_owned();
+    known.or_else(|| is_of_request().then(otherwise))
+}
+
+/// Warns of a reference to a group of a regular expression, such as `$1`, where groups are written `{1}`.
+pub(super) fn groups(text: &Cursor<'_>) {
+    let digit = |at: usize| text.written().as_bytes().get(at + 1).filter(|byte| byte.is_ascii_digit());
+    let found = text.written().match_indices('$').find_map(|(at, _)| digit(at));
+    if let Some(digit) = found.map(|digit| char::from(*digit)) {
+        let message = format!("`${digit}` in {} is a text, not a group", text.quoted());
+        text.reader().warn(text.span(), message, format!("write `{{{digit}}}`"));
     }
 }

@@ -1,5 +1,6 @@
 //! Paths as regular expressions: `~^/v[0-9]+/search$`.
 
+use std::collections::BTreeSet;
 use std::{fmt, iter};
 
 use regex::bytes::{Captures, Regex, RegexBuilder};
@@ -28,7 +29,7 @@ impl PathRegex {
     ///
     /// # Errors
     ///
-    /// Text that is no regular expression, or one that is too large. Backreferences and look-around do not exist: they
+    /// Text that is no regular expression, that is not ASCII, or that is too large. Backreferences and look-around do not exist: they
     /// can not be matched in linear time.
     pub fn parse(text: &str, matching: PathMatching) -> Result<Self, PatternFault> {
         if text.len() > MAX_REGEX {
@@ -48,6 +49,12 @@ impl PathRegex {
         }
         if text.is_empty() {
             return fault("the regular expression is empty", "write `path = \"/*\"` for every path");
+        }
+        if !text.is_ascii() {
+            return fault(
+                format!("`~{text}` has characters that no path has: paths are percent-encoded"),
+                format!("write {}", percent_encoded(text)),
+            );
         }
         let ignores_case = matching == PathMatching::Lenient;
         let regex = RegexBuilder::new(text)
@@ -121,6 +128,39 @@ fn put_groups(captures: &Captures<'_>, mut group: impl FnMut(usize, &str)) {
         let text = found.map(|found| std::str::from_utf8(found.as_bytes()).unwrap_or_default());
         group(index, text.unwrap_or_default());
     }
+}
+
+/// The expression with other characters as requests carry them, in back-ticks: `` `~^/caf%C3%A9$` ``. Of a class, its
+/// characters as alternatives.
+fn percent_encoded(text: &str) -> String {
+    let encoded = |letter: char| {
+        let mut bytes = [0; 4];
+        letter.encode_utf8(&mut bytes).bytes().map(|byte| format!("%{byte:02X}")).collect::<String>()
+    };
+    let (mut out, mut in_class, mut is_escaped) = (String::from("`~"), false, false);
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            ' '..='~' => out.push(letter),
+            _ if in_class => {
+                let others: BTreeSet<_> = text.chars().filter(|letter| !letter.is_ascii()).collect();
+                let all = others.into_iter().take(3).map(encoded).collect::<Vec<_>>().join("|");
+                return format!("`(?:{all})` in place of the class: each character as requests carry it");
+            }
+            _ => {
+                if is_escaped {
+                    out.pop();
+                }
+                let is_repeated = matches!(letters.peek(), Some('*' | '+' | '?' | '{'));
+                let code = encoded(letter);
+                out.push_str(&if is_repeated { format!("(?:{code})") } else { code });
+            }
+        }
+        in_class = letter == '[' && !is_escaped || in_class && (letter != ']' || is_escaped);
+        is_escaped = letter == '\\' && !is_escaped;
+    }
+    out.push('`');
+    out
 }
 
 /// The last line of the library's message names the fault.

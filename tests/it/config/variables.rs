@@ -29,7 +29,7 @@ fn a_default_holds_for_what_is_not_set_or_empty() {
     assert_eq!(host("http://${UNSET:-a:-b}:1".replace("a:-b", "a").as_str()), "a:1");
     assert_eq!(host("${UNSET:-http://a:2}"), "a:2");
     assert_eq!(host("http://a${UNSET:-}:1"), "a:1");
-    assert!(parse(SMALL.replace("/\"", "/${UN SET:-x}\"")).is_err());
+    assert!(parse(SMALL.replace("/main\"", "/${UN SET:-x}\"")).is_err());
 }
 
 #[test]

@@ -80,7 +80,12 @@ fn api_keys_with_plans() {
 
 #[test]
 fn monthly_quotas() {
-    follow_recipe("monthly-quotas.md", |_| ());
+    follow_page("docs/recipes/monthly-quotas.md", |page| {
+        let _redis = Redis::start_at(page.address(6379).port()).expect("the port is ours");
+        page.serve("server.py", 9001, &[]);
+        page.gateway();
+        page.sessions()
+    });
 }
 
 #[test]

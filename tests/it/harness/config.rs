@@ -18,6 +18,7 @@ pub(crate) fn environment(name: &str) -> Option<String> {
         "EMPTY" => " ",
         "FIELDS" => "legacy",
         "HOST" => "backend.internal",
+        "LONG_SECRET" => "hush hush, and once more: hush hush, hush hush",
         "REDIS_URL" => "redis://gate:hush%20hush@10.0.0.1",
         "SECONDS" => "3",
         _ => return None,

@@ -6,8 +6,7 @@ use tempfile::TempDir;
 use tollgate::config::{self, CheckedConfig, LoadedConfig, Report};
 
 /// A complete configuration without a limit.
-pub(crate) const SMALL: &str =
-    "[upstreams]\ndemo = \"builtin:echo\"\n[[routes]]\nname = \"main\"\npath = \"/\"\nupstream = \"demo\"\n";
+pub(crate) const SMALL: &str = "[upstreams]\ndemo = \"builtin:echo\"\n[[routes]]\nname = \"main\"\npath = \"/main\"\nupstream = \"demo\"\n";
 
 /// The files, below a temporary directory.
 pub(crate) struct ConfigFolder(TempDir);
