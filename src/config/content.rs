@@ -74,7 +74,16 @@ pub(super) fn errors(value: &ConfigValue<'_>) -> Option<ErrorPages> {
             value.reader().fault(entry.key_span, message, help);
             continue;
         };
-        let Some(mut table) = entry.value.table(&quoted(&format!("errors.{}", entry.key))) else { continue };
+        let title = quoted(&format!("errors.{}", entry.key));
+        let table = match entry.value.written() {
+            Some(text) => {
+                let is_path = text.contains(['/', '.']);
+                let page = if is_path { "body_file = \"sorry.html\"" } else { "body = \"…\"" };
+                entry.value.mismatch("a table", format!("write `{code} = {{ {page} }}`", code = entry.key))
+            }
+            None => entry.value.table(&title),
+        };
+        let Some(mut table) = table else { continue };
         let is_empty = table.given("body").is_none() && table.given("body_file").is_none();
         let (content, span) = (content(&mut table), table.span());
         if table.finish() {
@@ -131,6 +140,9 @@ const MAX_REJECT_BODY: usize = 64 << 10;
 
 /// Reads `reject`.
 pub(super) fn reject(value: &ConfigValue<'_>) -> Option<Arc<Reject>> {
+    if let Some(number) = value.whole_text().filter(|text| text.len() == 3) {
+        return value.mismatch("a table", format!("write `reject = {{ status = {number} }}`"));
+    }
     let mut table = value.table("`reject`")?;
     let status = table.or("status", StatusCode::TOO_MANY_REQUESTS, |value| status(&value));
     let type_given = table.take("content_type");

@@ -19,6 +19,11 @@ const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
 
 /// Reads `cors` of a route that names these methods.
 pub(super) fn read(value: &ConfigValue<'_>, route_methods: &[Method]) -> Option<Cors> {
+    if !value.is_table() {
+        let help =
+            "write `cors = { origins = [\"https://app.example.com\"] }`; `[\"*\"]` stands for all sites";
+        return value.mismatch("a table", help);
+    }
     let mut table = value.table("`cors`")?;
     let origins = table.require("origins", "[\"https://app.example.com\"]", |value| origins(&value));
     let methods = table.or("methods", route_methods.to_vec(), |value| distinct(&value, method));

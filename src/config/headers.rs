@@ -24,6 +24,11 @@ const FRAMING: [HeaderName; 8] = [
 
 /// For headers of a response.
 pub(super) fn framing(name: &HeaderName) -> Option<&'static str> {
+    if name.as_str().starts_with('-') {
+        return Some(
+            "leave the `-` out: `remove_request_headers` and `remove_response_headers` remove a header",
+        );
+    }
     FRAMING.contains(name).then_some("leave it out: tollgate frames messages itself")
 }
 

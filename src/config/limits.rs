@@ -1,8 +1,11 @@
 //! `[limits.NAME]`.
 
+use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
+
+use ipnet::IpNet;
 
 use super::rated::RatedLimit;
 use super::report::{SourceSpan, quoted};
@@ -65,8 +68,8 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<(
     let key = key(&mut table);
     let ban = table.optional("ban", |value| ban::read(&value));
     let on_error = table.or("on_error", inherited, |value| store::on_error(&value));
-    let exempt =
-        table.or("exempt", Vec::new(), |value| value.each(|item| Some((exemption(&item)?, item.span()))));
+    let exempt = table
+        .or("exempt", Vec::new(), |value| value.each(|item| Some((written_exemption(&item)?, item.span()))));
     let mode = table.or("mode", Mode::Enforce, |value| value.choice(&Mode::WORDS));
     let reject = table.optional("reject", |value| content::reject(&value));
     let reveal = table.or("reveal", false, |value| value.boolean());
@@ -231,4 +234,25 @@ fn exemption(value: &ConfigValue<'_>) -> Option<Exemption> {
         );
     }
     Some(exemption)
+}
+
+/// As [`exemption`]; one as other proxies have them is answered with what stands for it.
+fn written_exemption(value: &ConfigValue<'_>) -> Option<Exemption> {
+    match value.written().and_then(|text| Some((text, exemption_remedy(text)?))) {
+        None => exemption(value),
+        Some((text, help)) => {
+            // The text after `=` may be a secret.
+            let text = text.split_inclusive('=').next().unwrap_or_default();
+            value.fault(format!("`{text}` is not an exemption"), help);
+            None
+        }
+    }
+}
+
+/// The remedy for an exemption that is a network without its word, or a condition that routes have.
+fn exemption_remedy(text: &str) -> Option<String> {
+    if text.parse::<IpNet>().is_ok() || text.parse::<IpAddr>().is_ok() {
+        return Some(format!("write `ip:{text}`"));
+    }
+    remedies::movers_word("=exempt", text.split([':', '=']).next()?).map(str::to_owned)
 }

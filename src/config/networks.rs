@@ -17,17 +17,29 @@ const FILE: &str = "file:";
 
 /// Reads `allow` and `deny` of a table.
 pub(super) fn rules(table: &mut ConfigTable<'_>) -> AddressRules {
-    AddressRules {
-        allow: table.optional("allow", |value| {
-            let all = some(&value, "`allow` names no network, so every request would be refused")?;
-            Some(Arc::new(all.into_iter().collect()))
-        }),
-        // An empty `deny` refuses none.
-        deny: table.optional("deny", |value| {
-            let mut all = Vec::new();
-            value.each(|item| add(&item, &mut all))?;
-            Some(Arc::new(all.into_iter().collect()))
-        }),
+    let allow = table.optional("allow", |value| {
+        some(&value, "`allow` names no network, so every request would be refused")
+    });
+    // An empty `deny` refuses none.
+    let deny = table.optional("deny", |value| {
+        let mut all = Vec::new();
+        value.each(|item| add(&item, &mut all))?;
+        warn_of_none_left(allow.as_deref().unwrap_or_default(), &all, &value);
+        Some(all)
+    });
+    let shared = |all: Vec<IpNet>| Arc::new(all.into_iter().collect());
+    AddressRules { allow: allow.map(shared), deny: deny.map(shared) }
+}
+
+/// `deny` wins over `allow`. In nginx the first line that fits decides, so people write `deny all` below an `allow`.
+fn warn_of_none_left(allow: &[IpNet], deny: &[IpNet], value: &ConfigValue<'_>) {
+    let is_denied = |allowed: &IpNet| deny.iter().any(|denied| denied.contains(allowed));
+    if !allow.is_empty() && allow.iter().all(is_denied) {
+        value.reader().warn(
+            value.span(),
+            "`deny` has all networks of `allow`, and it wins: every request is refused",
+            "leave `deny` out: clients that `allow` does not list are refused without it",
+        );
     }
 }
 
@@ -107,9 +119,12 @@ fn network(text: &str) -> Result<IpNet, SyntaxError> {
         return Ok(address.to_canonical().into());
     }
     text.parse().map_err(|_| {
-        SyntaxError::new(
-            format!("{} is neither an address nor a network", quoted(text)),
-            "write an address (`192.0.2.1`), a network (`10.0.0.0/8`) or, in `gateway.toml`, `file:PATH`",
-        )
+        let help = match text {
+            "all" | "any" | "*" => "leave it out: an `allow` refuses all clients that it does not list",
+            _ => {
+                "write an address (`192.0.2.1`), a network (`10.0.0.0/8`) or, in `gateway.toml`, `file:PATH`"
+            }
+        };
+        SyntaxError::new(format!("{} is neither an address nor a network", quoted(text)), help)
     })
 }

@@ -30,7 +30,7 @@ static MOVERS: LazyLock<HashMap<(&str, String), &str>> = LazyLock::new(|| {
 });
 
 /// The places of `movers.txt` by the titles of tables. One that ends in `.` begins the titles of many tables.
-const PLACES: [(&str, &str); 8] = [
+const PLACES: [(&str, &str); 9] = [
     ("the file", "file"),
     ("`[[routes]]`", "route"),
     ("`[limits.", "limit"),
@@ -39,6 +39,7 @@ const PLACES: [(&str, &str); 8] = [
     ("`[server]`", "server"),
     ("`[admin]`", "admin"),
     ("`[store]`", "store"),
+    ("`[auth.", "auth"),
 ];
 
 /// The place of a table in `movers.txt`.
@@ -87,7 +88,9 @@ pub(super) fn key_part(text: &str) -> Option<String> {
     if let Some(name) = text.strip_prefix("$http_") {
         return header(&name.replace('_', "-"));
     }
-    if let Some(name) = of_function("hdr(").or_else(|| of_function("req.hdr(")) {
+    let placeholder = |of: &str| text.strip_prefix(of)?.strip_suffix('}');
+    let placeholder = placeholder("{header.").or_else(|| placeholder("{http.request.header."));
+    if let Some(name) = of_function("hdr(").or_else(|| of_function("req.hdr(")).or(placeholder) {
         return header(name);
     }
     if let Some(name) = text.strip_prefix("$cookie_") {

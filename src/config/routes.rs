@@ -186,8 +186,15 @@ fn edits(
     (set, remove): (&'static str, &'static str),
     objection: HeaderRule,
 ) -> HeaderEdits {
+    let value_of = |value: &ConfigValue<'_>| {
+        if value.written() == Some("") {
+            let message = format!("`{set}` sets a header to an empty value, and does not remove it");
+            value.reader().warn(value.span(), message, format!("to remove it, name it in `{remove}`"));
+        }
+        templates::header(value)
+    };
     HeaderEdits {
-        set: table.or(set, Vec::new(), |value| headers::fields_with(&value, objection, templates::header)),
+        set: table.or(set, Vec::new(), |value| headers::fields_with(&value, objection, value_of)),
         remove: table.or(remove, Vec::new(), |value| headers::names(&value, objection)),
     }
 }
