@@ -4,6 +4,7 @@
 mod haproxy;
 mod nginx;
 mod others;
+mod published;
 mod traefik;
 
 use std::collections::BTreeMap;

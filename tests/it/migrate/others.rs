@@ -1,15 +1,19 @@
-//! `docs/migrate/kong.md` and `docs/migrate/envoy.md`: the counterparts do what the files there are documented to do.
+//! `docs/migrate/kong.md`, `envoy.md` and `caddy.md`: the counterparts do what the files there are documented to do.
 
 use super::{Case, Compared, Peer, block, get, named_backend, observe, outcome, page, substituted};
-use crate::harness::{Backend, Gateway};
+use crate::harness::{Authority, Backend, Gateway};
 
 const COMPARED: Compared = Compared { sent_on: &[], answered: &[] };
 
 /// The outcome of each request.
 fn outcomes(gateway: &Gateway, backends: &[(&str, &Backend)], rows: &[(Case, &str)]) {
     let peer = Peer { name: "tollgate", plain: gateway.addr(), tls: None };
+    outcomes_of(&peer, backends, rows);
+}
+
+fn outcomes_of(peer: &Peer, backends: &[(&str, &Backend)], rows: &[(Case, &str)]) {
     for (case, expected) in rows {
-        let observed = observe(&peer, case, backends, &COMPARED);
+        let observed = observe(peer, case, backends, &COMPARED);
         assert_eq!(outcome(&observed), *expected, "{} {} {:?}", case.method, case.target, case.fields);
     }
 }
@@ -99,4 +103,50 @@ fn envoy() {
             (get("/api/a").fields("x-tenant: blue-1\r\n"), "shop GET /v2/a HTTP/1.1"),
         ],
     );
+}
+
+#[test]
+fn caddy() {
+    let page = page("caddy");
+    let authority = Authority::new();
+    authority.certify("example.com", &["example.com"]);
+    let (shop, search) = (named_backend("shop"), named_backend("search"));
+    let quoted = |file: &str| format!("\"{}\"", authority.path(file).display());
+    let gateway = Gateway::start(&substituted(
+        &block(&page, "toml"),
+        &[
+            ("0.0.0.0:80", "127.0.0.1:0".to_owned()),
+            ("0.0.0.0:443", "127.0.0.1:0".to_owned()),
+            ("\"example.com.pem\"", quoted("example.com.pem")),
+            ("\"example.com.key\"", quoted("example.com.key")),
+            // The other server of the API, by another name of the same address.
+            ("\"http://10.0.1.2:9001\"", format!("\"http://localhost:{}\"", shop.addr().port())),
+            ("10.0.1.1:9001", shop.addr().to_string()),
+            ("10.0.1.3:9002", search.addr().to_string()),
+            ("192.168.0.0/16", "127.0.0.3".to_owned()),
+            // The checks are requests, too.
+            ("path = \"/healthz\" }", "path = \"/healthz\", interval = \"1h\" }".to_owned()),
+        ],
+    ));
+    shop.wait_for(2);
+    let [plain, tls] = [0, 1].map(|index| gateway.addresses()[index]);
+    let peer = Peer { name: "tollgate", plain, tls: Some((tls, authority.client())) };
+    let shops = |target| get(target).fields("host: shop.example.com\r\n");
+    let mut rows = vec![
+        (shops("/a?b=c").plain(), "308 https://shop.example.com/a?b=c"),
+        (shops("/healthz"), "200"),
+        (shops("/old"), "301 /new"),
+        (shops("/api/a?b=c"), "shop GET /api/a?b=c HTTP/1.1"),
+        (shops("/search/a"), "search GET /a HTTP/1.1"),
+        (shops("/admin/a"), "403"),
+        (shops("/admin/a").by(3), "shop GET /admin/a HTTP/1.1"),
+        (get("/a"), "404"),
+    ];
+    rows.extend((0..5).map(|_| (shops("/login").method("POST").body(9), "shop POST /login HTTP/1.1")));
+    rows.push((shops("/login").method("POST").body(9), "429"));
+    rows.push((shops("/login"), "shop GET /login HTTP/1.1"));
+    outcomes_of(&peer, &[("shop", &shop), ("search", &search)], &rows);
+    let requests = shop.requests();
+    let of_api = requests.iter().find(|request| request.target() == "/api/a?b=c").expect("it was forwarded");
+    assert_eq!(of_api.header("x-real-ip").as_deref(), Some("127.0.0.2"));
 }
