@@ -149,15 +149,14 @@ fn patterns(
     if !value.is_list() {
         return pattern(value, place, check).map(|pattern| vec![pattern]);
     }
-    let mut found = HashSet::new();
+    let mut texts = HashSet::new();
     value.some_of(|item| {
         let pattern = pattern(&item, PatternPlace::New, check)?;
-        if !found.insert(pattern) {
+        if !texts.insert((pattern == ValuePattern::Absent, pattern.to_string())) {
             item.fault(format!("{} names this one twice", value.label()), "leave one of the two out");
         }
-        Some(())
-    })?;
-    Some(found.into_iter().collect())
+        Some(pattern)
+    })
 }
 
 fn pattern(

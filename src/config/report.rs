@@ -62,12 +62,25 @@ pub(super) struct Findings {
     faults: Vec<Diagnostic>,
     errors: usize,
     warnings: usize,
-    /// What was not checked, with its place.
-    skipped: Vec<(SourceSpan, String)>,
-    /// What the user may want to look at, with its place.
-    notes: Vec<(SourceSpan, String)>,
+    remarks: Vec<Remark>,
     /// The number of notes that are not kept.
     hidden_notes: usize,
+}
+
+/// Something that is neither an error nor a warning, with its place.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Remark {
+    span: SourceSpan,
+    text: String,
+    kind: RemarkKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum RemarkKind {
+    /// What was not checked.
+    Skipped,
+    /// What the user may want to look at.
+    Note,
 }
 
 /// An error or a warning, with its remedy.
@@ -107,9 +120,8 @@ impl Report {
     /// A report of these files.
     pub(super) fn new(sources: &Sources, mut findings: Findings, named: Vec<NamedFile>) -> Self {
         findings.faults.sort_by_key(|fault| (fault.span, fault.other.as_ref().map(|other| other.line)));
-        findings.skipped.sort();
-        findings.skipped.dedup();
-        findings.notes.sort();
+        findings.remarks.sort();
+        findings.remarks.dedup();
         let shown = |file: &SourceFile| ShownText {
             name: file.name.clone(),
             text: redact::shown(&file.text),
@@ -143,19 +155,22 @@ impl Report {
 
     /// What was not checked since a variable or a file is not there, in one line each: `gateway.toml:12:8: …`.
     pub fn skipped_lines(&self) -> Vec<String> {
-        self.findings.skipped.iter().map(|placed| self.placed_line(placed)).collect()
+        self.remarks(RemarkKind::Skipped).collect()
     }
 
     /// Values that are right, but had another meaning in earlier versions, in one line each: `gateway.toml:12:8: …`.
     pub fn note_lines(&self) -> Vec<String> {
         let hidden = self.findings.hidden_notes;
         let more = (hidden > 0).then(|| format!("and {hidden} more"));
-        self.findings.notes.iter().map(|placed| self.placed_line(placed)).chain(more).collect()
+        self.remarks(RemarkKind::Note).chain(more).collect()
     }
 
-    fn placed_line(&self, (span, text): &(SourceSpan, String)) -> String {
-        let line = self.line_of(*span);
-        format!("{}:{}:{}: {text}", line.file, line.number, line.column())
+    fn remarks(&self, kind: RemarkKind) -> impl Iterator<Item = String> {
+        let of_kind = self.findings.remarks.iter().filter(move |remark| remark.kind == kind);
+        of_kind.map(|Remark { span, text, .. }| {
+            let line = self.line_of(*span);
+            format!("{}:{}:{}: {text}", line.file, line.number, line.column())
+        })
     }
 
     /// The errors and warnings shown, in the order of the files.
@@ -347,17 +362,23 @@ impl Findings {
 
     /// Adds something that was not checked.
     pub(super) fn skip(&mut self, span: SourceSpan, why: &str) {
-        if self.skipped.len() < MAX_SHOWN {
-            self.skipped.push((span, readable(&redact::without_users(why))));
+        self.remark(span, &redact::without_users(why), RemarkKind::Skipped);
+    }
+
+    /// Adds a note. Beyond [`MAX_SHOWN`] it is only counted.
+    pub(super) fn note(&mut self, span: SourceSpan, text: &str) {
+        if !self.remark(span, text, RemarkKind::Note) {
+            self.hidden_notes += 1;
         }
     }
 
-    /// Adds a note.
-    pub(super) fn note(&mut self, span: SourceSpan, text: &str) {
-        match self.notes.len() < MAX_SHOWN {
-            true => self.notes.push((span, readable(text))),
-            false => self.hidden_notes += 1,
+    /// Returns whether there was room.
+    fn remark(&mut self, span: SourceSpan, text: &str, kind: RemarkKind) -> bool {
+        let has_room = self.remarks.iter().filter(|remark| remark.kind == kind).count() < MAX_SHOWN;
+        if has_room {
+            self.remarks.push(Remark { span, text: readable(text), kind });
         }
+        has_room
     }
 
     /// Whether a further error would be shown, so that computing a costly remedy is worthwhile.

@@ -46,7 +46,7 @@ struct PatternList {
     patterns: Vec<ValuePattern>,
     ignores_case: bool,
     /// Contains the same patterns; `None` if there are few.
-    index: Option<ValueIndex>,
+    index: Option<Box<ValueIndex>>,
 }
 
 /// Shorter lists have no index: trying a few patterns is as fast.
@@ -198,7 +198,7 @@ impl ValuePatterns {
     fn with_case(mut patterns: Vec<ValuePattern>, ignores_case: bool) -> Self {
         patterns.sort_unstable();
         patterns.dedup();
-        let index = (patterns.len() >= MIN_TO_INDEX).then(|| ValueIndex::new(&patterns, ignores_case));
+        let index = (patterns.len() >= MIN_TO_INDEX).then(|| ValueIndex::new(&patterns, ignores_case).into());
         Self(Arc::new(PatternList { patterns, ignores_case, index }))
     }
 
