@@ -17,6 +17,7 @@ const FILE: &str = "file:";
 
 /// Reads `allow` and `deny` of a table.
 pub(super) fn rules(table: &mut ConfigTable<'_>) -> AddressRules {
+    let errors_before = table.reader().errors();
     let allow = table.optional("allow", |value| {
         some(&value, "`allow` names no network, so every request would be refused")
     });
@@ -24,7 +25,10 @@ pub(super) fn rules(table: &mut ConfigTable<'_>) -> AddressRules {
     let deny = table.optional("deny", |value| {
         let mut all = Vec::new();
         value.each(|item| add(&item, &mut all))?;
-        warn_of_none_left(allow.as_deref().unwrap_or_default(), &all, &value);
+        // An unknown value may be a further network.
+        if value.reader().errors() == errors_before {
+            warn_of_none_left(allow.as_deref().unwrap_or_default(), &all, &value);
+        }
         Some(all)
     });
     let shared = |all: Vec<IpNet>| Arc::new(all.into_iter().collect());

@@ -42,7 +42,7 @@ pub(super) struct RouteDraft {
     pub(super) route: Option<Route>,
 }
 
-/// The places of a route's settings in the file, where they are given.
+/// The places of a route's settings in the file, where they are given; of `deny` that of its value.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RoutePlaces {
     pub(super) path: Option<SourceSpan>,
@@ -50,6 +50,7 @@ pub(super) struct RoutePlaces {
     pub(super) methods: Option<SourceSpan>,
     pub(super) clients: Option<SourceSpan>,
     pub(super) allow: Option<SourceSpan>,
+    pub(super) deny: Option<SourceSpan>,
     pub(super) redirect: Option<SourceSpan>,
 }
 
@@ -90,6 +91,7 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
         methods: table.given("methods"),
         clients: table.given("clients"),
         allow: table.given("allow"),
+        deny: table.given_value("deny"),
         redirect: table.given("redirect"),
     };
     let rest = rest(&mut table, methods, around);

@@ -157,6 +157,11 @@ impl<'a> ConfigTable<'a> {
         self.entries.get_key_value(key).map(|(written, _)| written.span().into())
     }
 
+    /// The place of a key's value, if the key is given.
+    pub(super) fn given_value(&self, key: &str) -> Option<SourceSpan> {
+        self.entries.get(key).map(|value| value.span().into())
+    }
+
     /// Keys that are known, but not read this time because the key that gives them their meaning is missing.
     pub(super) fn skip(&mut self, keys: &[&'static str]) {
         self.known.extend(keys);

@@ -218,6 +218,10 @@ impl WitnessCheck<'_> {
         if own.allow.is_none() && clients.is_empty() {
             return;
         }
+        // One fault is told once.
+        if draft.places.deny.is_some_and(|place| self.diagnostics.has_finding_at(place)) {
+            return;
+        }
         let place = draft.places.allow.or(draft.places.clients).unwrap_or(draft.span);
         let remedy =
             "`deny` goes before `allow`: take the networks that are meant out of the one that refuses them";
@@ -262,6 +266,10 @@ impl WitnessCheck<'_> {
     fn exemptions(&mut self, limit: &LimitDraft, users: &[RouteIndex]) {
         let Some(sound) = limit.limit.as_ref().filter(|_| users.len() <= MAX_USERS) else { return };
         for (exemption, place) in sound.exempt.iter().zip(&limit.exempt_places) {
+            // One fault is told once.
+            if matches!(exemption, Exemption::Path(_)) && self.diagnostics.has_finding_at(*place) {
+                continue;
+            }
             let why = match exemption {
                 Exemption::Ip(network) if self.exempts_nobody(*network, users) => {
                     "no route that uses it admits a client of this network".to_owned()

@@ -25,9 +25,17 @@ fn load(file: &str) -> LoadedConfig {
     parse(file).unwrap_or_else(|report| panic!("{report}\n{file}"))
 }
 
-/// The warnings about settings that no request meets, one a line.
+/// The warnings about settings that no request meets, one a line; or the faults of paths that no request can have as they
+/// are spelled.
 fn told(file: &str) -> Vec<String> {
-    let warnings = load(file).warnings.to_string();
+    let warnings = match parse(file) {
+        Ok(loaded) => loaded.warnings.to_string(),
+        Err(report) => {
+            let faults = report.to_string();
+            let is_fault = |line: &&str| line.starts_with("error: ");
+            return faults.lines().filter(is_fault).map(str::to_owned).collect();
+        }
+    };
     let is_it = |line: &&str| line.starts_with("warning: ") && WORDS.iter().any(|word| line.contains(word));
     warnings.lines().filter(is_it).map(str::to_owned).collect()
 }
@@ -58,11 +66,11 @@ fn dead(kind: usize, random: &mut Rng) -> (String, &'static str) {
     let (w, v) = (format!("w{}", word(random)), format!("v{}", word(random)));
     let number = random.u8(1..100);
     match kind {
-        0 => (routes(&[&format!("path = '~^{w}$'")]), "no request has a path like"),
-        1 => (routes(&[&format!("path = '~^/{w}//{v}$'")]), "no request has a path like"),
-        2 => (routes(&[&format!("path = '~^/{w}/([a-z]+ ){{2}}$'")]), "no request has a path like"),
-        3 => (routes(&[&format!("path = '~^/{w}/%61'")]), "no request has a path like"),
-        4 => (routes(&[&format!("path = '~^/{w}/\\.\\./{v}'")]), "no request has a path like"),
+        0 => (routes(&[&format!("path = '~^{w}$'")]), "no request has a path"),
+        1 => (routes(&[&format!("path = '~^/{w}//{v}$'")]), "no request has a path"),
+        2 => (routes(&[&format!("path = '~^/{w}/([a-z]+ ){{2}}$'")]), "no request has a path"),
+        3 => (routes(&[&format!("path = '~^/{w}/%61'")]), "no request has a path"),
+        4 => (routes(&[&format!("path = '~^/{w}/\\.\\./{v}'")]), "no request has a path"),
         5 => {
             (routes(&[&format!("path = '~^/{w}'"), &format!("path = \"/{w}/*\"")]), "takes all its requests")
         }
