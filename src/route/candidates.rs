@@ -216,7 +216,7 @@ impl Group {
     fn lists_for(&self, request: &RouteRequest<'_>) -> SmallVec<[usize; 8]> {
         let (mut found, mut max_len) = (SmallVec::<[usize; 8]>::new(), 64);
         self.finder.each_key(request, |key| {
-            found.extend_from_slice(&self.owners[key]);
+            self.owners[key].iter().for_each(|&list| found.push(list));
             // A client may repeat a value.
             if found.len() >= max_len {
                 sort_and_dedup(&mut found);

@@ -214,23 +214,29 @@ impl ValuePatterns {
 
     /// Whether any pattern matches, where these are all values that a request has. Allocates only for values of more
     /// than 256 bytes whose case does not count.
-    pub(super) fn match_any<V: AsRef<[u8]>>(&self, values: impl Iterator<Item = V>) -> bool {
+    #[inline]
+    pub(super) fn match_any<V: AsRef<[u8]>>(&self, mut values: impl Iterator<Item = V>) -> bool {
         let PatternList { patterns, ignores_case, index } = &*self.0;
         if let Some(index) = index {
             return index.find(values, |_| true);
         }
         let mut is_absent = true;
-        for value in values {
+        let is_found = values.any(|value| {
             is_absent = false;
-            let value = value.as_ref();
-            let matches = |value: &[u8]| patterns.iter().any(|pattern| pattern.matches(value));
-            let is_match = if *ignores_case { matches(&lower_case(value)) } else { matches(value) };
-            if is_match {
-                return true;
+            match ignores_case {
+                true => match_in_lower_case(patterns, value.as_ref()),
+                false => patterns.iter().any(|pattern| pattern.matches(value.as_ref())),
             }
-        }
-        is_absent && patterns.contains(&ValuePattern::Absent)
+        });
+        is_found || is_absent && patterns.contains(&ValuePattern::Absent)
     }
+}
+
+/// A function of its own, since its buffer is large.
+#[inline(never)]
+fn match_in_lower_case(patterns: &[ValuePattern], value: &[u8]) -> bool {
+    let value = lower_case(value);
+    patterns.iter().any(|pattern| pattern.matches(&value))
 }
 
 impl PartialEq for PatternList {

@@ -33,6 +33,8 @@ pub(super) struct ValueIndex {
     suffixes: Affixes,
     inner: InnerTexts,
     regexes: Regexes,
+    /// Whether there are other patterns than whole values and begins.
+    has_others: bool,
     present: Option<PatternIndex>,
     absent: Option<PatternIndex>,
 }
@@ -84,6 +86,8 @@ impl ValueIndex {
                 ValuePattern::Absent => index.absent = Some(at),
             }
         }
+        let Self { suffixes, inner, regexes, .. } = &index;
+        index.has_others = !(suffixes.lengths.is_empty() && inner.all.is_empty() && regexes.all.is_empty());
         index.inner.index();
         index.regexes.index();
         index
@@ -95,23 +99,25 @@ impl ValueIndex {
     #[inline]
     pub(super) fn find<V: AsRef<[u8]>>(
         &self,
-        values: impl Iterator<Item = V>,
+        mut values: impl Iterator<Item = V>,
         mut visit: impl FnMut(PatternIndex) -> bool,
     ) -> bool {
         let mut is_absent = true;
-        for value in values {
+        let is_found = values.any(|value| {
             is_absent = false;
-            let value = value.as_ref();
-            let is_found = match self.ignores_case {
-                true => self.find_in(&lower_case(value), &mut visit),
-                false => self.find_in(value, &mut visit),
-            };
-            if is_found {
-                return true;
+            match self.ignores_case {
+                true => self.find_in_lower_case(value.as_ref(), &mut visit),
+                false => self.find_in(value.as_ref(), &mut visit),
             }
-        }
+        });
         let always = if is_absent { self.absent } else { self.present };
-        always.is_some_and(visit)
+        is_found || always.is_some_and(visit)
+    }
+
+    /// A function of its own, since its buffer is large.
+    #[inline(never)]
+    fn find_in_lower_case(&self, value: &[u8], visit: &mut impl FnMut(PatternIndex) -> bool) -> bool {
+        self.find_in(&lower_case(value), visit)
     }
 
     #[inline]
@@ -121,12 +127,17 @@ impl ValueIndex {
             return true;
         }
         let begins = self.prefixes.lengths.iter().filter_map(|&length| value.get(..length));
-        let ends =
-            self.suffixes.lengths.iter().filter_map(|&length| value.get(value.len().checked_sub(length)?..));
         let mut begins = begins.filter_map(|text| found(&self.prefixes.by_text, text));
-        let mut ends = ends.filter_map(|text| found(&self.suffixes.by_text, text));
-        begins.any(&mut *visit)
-            || ends.any(&mut *visit)
+        begins.any(&mut *visit) || self.has_others && self.find_other(value, visit)
+    }
+
+    /// As [`Self::find_in`], for patterns that are neither whole values nor begins.
+    #[inline(never)]
+    fn find_other(&self, value: &[u8], visit: &mut impl FnMut(PatternIndex) -> bool) -> bool {
+        let end = |length: usize| value.len().checked_sub(length).and_then(|start| value.get(start..));
+        let ends = self.suffixes.lengths.iter().filter_map(|&length| end(length));
+        let mut ends = ends.filter_map(|text| self.suffixes.by_text.get(text).copied());
+        ends.any(&mut *visit)
             || !self.inner.all.is_empty() && self.inner.find_in(value, visit)
             || !self.regexes.all.is_empty() && self.regexes.find_in(value, visit)
     }

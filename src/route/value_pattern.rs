@@ -100,6 +100,7 @@ impl ValuePattern {
     }
 
     /// Whether one value matches; letters in any case if the pattern is in lower case and the value is, too.
+    #[inline]
     pub(super) fn matches(&self, value: &[u8]) -> bool {
         match self {
             Self::Exact(text) => **text == *value,
