@@ -55,7 +55,7 @@ struct Index {
 #[derive(Debug)]
 struct Group {
     finder: Finder,
-    /// For each key of the finder the indices in `lists` that it leads to.
+    /// For each key of the finder the indices in `lists` that it leads to. Empty: each leads to the list of its index.
     owners: Vec<SmallVec<[usize; 2]>>,
     /// The routes of each condition.
     lists: Vec<Candidates>,
@@ -206,6 +206,10 @@ impl Group {
             lists[list].all.push(candidate);
         }
         lists.iter_mut().for_each(Candidates::index);
+        // As where each route requires one value: a step less.
+        if owners.iter().enumerate().all(|(key, lists)| lists.as_slice() == [key]) {
+            owners = Vec::new();
+        }
         let (first, index) = members.first()?;
         let finder = Finder::new(first.conditions.get(*index)?, &keys)?;
         Some(Self { finder, owners, lists })
@@ -216,7 +220,10 @@ impl Group {
     fn lists_for(&self, request: &RouteRequest<'_>) -> SmallVec<[usize; 8]> {
         let (mut found, mut max_len) = (SmallVec::<[usize; 8]>::new(), 64);
         self.finder.each_key(request, |key| {
-            self.owners[key].iter().for_each(|&list| found.push(list));
+            match self.owners.get(key) {
+                Some(lists) => lists.iter().for_each(|&list| found.push(list)),
+                None => found.push(key),
+            }
             // A client may repeat a value.
             if found.len() >= max_len {
                 sort_and_dedup(&mut found);
