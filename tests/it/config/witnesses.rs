@@ -2,7 +2,6 @@
 //! files whose routes are all reached by some request of a small world.
 
 use fastrand::Rng;
-use tollgate::config::LoadedConfig;
 use tollgate::plan::Plan;
 use tollgate::route::RouteIndex;
 
@@ -20,10 +19,6 @@ const WORDS: [&str; 7] = [
     "redirects in a circle",
     "no body is JSON and a form at once",
 ];
-
-fn load(file: &str) -> LoadedConfig {
-    parse(file).unwrap_or_else(|report| panic!("{report}\n{file}"))
-}
 
 /// The warnings about settings that no request meets, one a line; or the faults of paths that no request can have as they
 /// are spelled.
