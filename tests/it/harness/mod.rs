@@ -84,7 +84,7 @@ pub(crate) use holding::HoldingBackend;
 pub(crate) use http2::{Frame, FrameServer, Frames, Http2Backend, send_all};
 pub(crate) use http2_client::{Body, Http2, get as h2_get, reason as h2_reason};
 pub(crate) use load::Load;
-pub(crate) use ports::free_address;
+pub(crate) use ports::{free_address, free_address_of_all};
 pub(crate) use promtool::promtool;
 pub(crate) use redis::{Answer, Connection, Redis};
 pub(crate) use redis_cluster::Cluster;

@@ -8,10 +8,19 @@ use socket2::{Domain, Socket, Type};
 /// keeps the kernel from giving the port to another listener or outgoing connection, and a listener that sets
 /// SO_REUSEADDR can still bind it.
 pub(crate) fn free_address() -> SocketAddr {
+    reserved(Ipv4Addr::LOCALHOST)
+}
+
+/// The same for a listener on all addresses: a socket on any other address of the machine would keep it from the port.
+pub(crate) fn free_address_of_all() -> SocketAddr {
+    reserved(Ipv4Addr::UNSPECIFIED)
+}
+
+fn reserved(address: Ipv4Addr) -> SocketAddr {
     let reserve = || {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         socket.set_reuse_address(true)?;
-        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
+        socket.bind(&SocketAddr::from((address, 0)).into())?;
         let address = socket.local_addr()?;
         std::mem::forget(socket);
         std::io::Result::Ok(address)

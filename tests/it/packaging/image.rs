@@ -1,6 +1,7 @@
 //! The container image: its root file system runs without a container engine, and the Dockerfile agrees with it.
 
 use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +12,8 @@ use crate::harness::container::ImageRoot;
 use crate::harness::dockerfile::Dockerfile;
 use crate::harness::sources::read;
 use crate::harness::{
-    Authority, Backend, Client, Next, binary, everything_to, free_address, refuses_connections,
+    Authority, Backend, Client, Next, binary, everything_to, free_address, free_address_of_all,
+    refuses_connections,
 };
 
 /// What the image holds beside the libraries of a dynamic binary.
@@ -110,12 +112,13 @@ fn the_root_holds_the_gateway_and_what_it_needs() {
 #[test]
 fn it_starts_serves_limits_and_is_healthy_with_the_configuration_of_the_image() {
     let Some(image) = ImageRoot::assemble() else { return };
-    let (admin, clients) = (free_address(), free_address());
+    let (admin, all) = (free_address(), free_address_of_all());
+    let clients = SocketAddr::from((Ipv4Addr::LOCALHOST, all.port()));
     let own = read(&image.path().join("etc/tollgate/gateway.toml"));
     assert_eq!(image.environment("TOLLGATE_CONFIG"), "/etc/tollgate/gateway.toml");
     let toml = own.replace("127.0.0.1:9900", &admin.to_string());
     assert_ne!(own, toml, "the admin listener of the image has another address");
-    let port = format!("0.0.0.0:{}", clients.port());
+    let port = all.to_string();
     let environment = [("TOLLGATE_LISTEN", port.as_str())];
     let down = image.health_without_gateway(&environment);
     assert_eq!(down.status.code(), Some(1), "{}", String::from_utf8_lossy(&down.stderr));
