@@ -15,9 +15,11 @@ use size_line::{Padding, SizeLine};
 const MAX_CHUNK_LINE: usize = 1 << 10;
 /// Bytes of a trailer section, its empty line included.
 pub const MAX_TRAILERS: usize = 16 << 10;
-/// Bytes of framing that a request body may have beyond the number of its data bytes. Chunks of one byte with long
-/// extensions would cost a thousand times their data.
+/// Bytes of framing that a request body may have beyond its data and the framing that each chunk needs. Chunks of one byte
+/// with long extensions would cost a thousand times their data.
 const MAX_EXTRA_FRAMING: u64 = 16 << 10;
+/// The framing that each chunk needs: a digit and two line ends. A client that writes byte by byte sends nothing else.
+const LEAST_FRAMING: u64 = 5;
 
 /// A chunked body violates the grammar, or a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,7 +37,8 @@ pub struct ChunkDecoder {
     length: usize,
     /// The trailer lines so far, each with its CR LF.
     trailers: Vec<u8>,
-    /// Bytes of size lines and line ends that may still come; each byte of data adds one. `None`: no bound.
+    /// Bytes of size lines and line ends that may still come; each byte of data adds one, and each chunk
+    /// [`LEAST_FRAMING`]. `None`: no bound.
     framing: Option<u64>,
 }
 
@@ -66,7 +69,8 @@ enum ChunkState {
 }
 
 impl ChunkDecoder {
-    /// For a request body: parsed strictly. Its framing may have 16 KiB more bytes than its data.
+    /// For a request body: parsed strictly. Beyond what each chunk needs, its framing may have 16 KiB more bytes than
+    /// its data.
     pub fn of_request() -> Self {
         Self::new(Padding::Refused, Some(MAX_EXTRA_FRAMING))
     }
@@ -101,7 +105,8 @@ impl ChunkDecoder {
             if let ChunkState::Data { left } = self.state {
                 let here = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len() - at);
                 let left = left - here as u64;
-                self.framing = self.framing.map(|framing| framing.saturating_add(here as u64));
+                let chunk = if left == 0 { LEAST_FRAMING } else { 0 };
+                self.framing = self.framing.map(|framing| framing.saturating_add(here as u64 + chunk));
                 self.state = if left == 0 { ChunkState::DataCr } else { ChunkState::Data { left } };
                 return Ok((at + here, &bytes[at..at + here]));
             }
