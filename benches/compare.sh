@@ -6,9 +6,13 @@
 #
 #   proxied       CPU a proxied request, without a limit and with one that never refuses
 #   keys          the same with a million keys
+#   price         CPU a proxied request with one limit, three, and one in a local Redis, beside none: wrk and oha, HTTP/1.1 and
+#                 HTTP/2 (needs wrk, oha and redis-server)
 #   refused       CPU a refused request
 #   close         CPU a request, with a connection for each
 #   large         CPU a response of 1 MB
+#   sizes         CPU a megabyte of responses of 100 KB, 1 MB and 100 MB, to 1, 16 and 256 connections, plain and over TLS,
+#                 beside nginx with and without its temporary file (needs wrk and openssl)
 #   websocket     CPU a message over WebSocket connections
 #   churn         percentiles with many new connections beside many kept ones
 #   tls           CPU a request over kept TLS connections and with a handshake, and a response of 100 KB (needs h2load, openssl)
@@ -37,7 +41,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 for part in processes gateways tables document; do source "benches/compare/$part.sh"; done
 
-tables=(proxied keys refused close large websocket tls http2 payload churn memory credentials latency flood slow shared
+tables=(proxied keys price refused close large sizes websocket tls http2 payload churn memory credentials latency flood slow shared
   syscalls allocations inside bodies)
 rounds=${ROUNDS:-5}
 seconds=${SECONDS_EACH:-4}

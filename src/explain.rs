@@ -194,7 +194,8 @@ pub fn explain(plan: &Plan, request: &ExplainRequest) -> Explanation {
             let secret = KeySecret::Process([0; 16]);
             let known = Known { bans: Bans::none(), memory: None, now: Timestamp(0) };
             let sources = ExplainSources { secret: &secret, loop_mark: None, known, decisions: None };
-            let resolution = resolved(plan, request, &head, sources, None);
+            let mut seen = None;
+            let resolution = resolved(plan, request, &head, sources, None, &mut seen);
             Explanation::of(plan, request, &head, &resolution, None, OFFLINE)
         }
         Err(fault) => Explanation::refused(plan, request, fault),
@@ -245,7 +246,7 @@ impl Explanation {
         };
         let request = match outcome {
             Ok(resolved) => Some(resolved.request.request()),
-            Err(Unroutable { seen, .. }) => seen.as_deref().map(SeenRequest::request),
+            Err(Unroutable { seen, .. }) => seen.map(SeenRequest::request),
         };
         let decided = |_: &&Resolved<'_, '_>| answer.is_none() && unverified.is_none();
         let routed = outcome.as_ref().ok().filter(decided).map(|resolved| &resolved.request);

@@ -6,6 +6,7 @@
 #   unlimited  no limit
 #   admitted   a limit by client address that never refuses
 #   keys       a limit by `x-api-key` that never refuses: a unit takes a minute to come back, so that keys stay live
+#   three      (tollgate) three limits that never refuse: by client address, by a header, and one for all
 #   refused    a limit by client address that is used up
 #   slow       (tollgate) no limit, and room for many connections
 #   churn      no limit, and room for many connections
@@ -25,12 +26,14 @@ start_backend() {
   mkdir "$work/files"
   head -c 1000000 /dev/zero | tr '\0' x >"$work/files/large"
   head -c 100000 /dev/zero | tr '\0' x >"$work/files/medium"
+  head -c 100000000 /dev/zero | tr '\0' x >"$work/files/huge"
   nginx_http >"$work/backend.conf" <<CONF
   server { listen 127.0.0.1:$backend reuseport; default_type text/plain; root $work/files;
     location = /auth { return 204; }
     location / { return 200 "ok\n"; }
     location = /medium { sendfile on; }
     location = /large { sendfile on; }
+    location = /huge { sendfile on; }
   }
   server { listen 127.0.0.1:$backend_h2 reuseport http2; default_type text/plain;
     location / { return 200 "ok\n"; }
@@ -55,7 +58,7 @@ start() {
 }
 
 tollgate_config() {
-  local numbers='' use='' auth='' algorithm=token-bucket max_keys=1500000 max_connections=10000
+  local numbers='' names='"l"' use='' auth='' algorithm=token-bucket max_keys=1500000 max_connections=10000
   local server="\"http://127.0.0.1:$backend\""
   case $1 in
     admitted) numbers='key = "ip"
@@ -63,6 +66,17 @@ rate = "1000000/s"' ;;
     keys) numbers='key = "header:x-api-key"
 rate = "1/min"
 burst = 1000' ;;
+    three) numbers='key = "ip"
+rate = "1000000/s"
+[limits.m]
+algorithm = "token-bucket"
+key = "header:user-agent"
+missing = "skip"
+rate = "1000000/s"
+[limits.n]
+algorithm = "token-bucket"
+key = "global"
+rate = "1000000/s"' names='"l", "m", "n"' ;;
     refused) numbers='key = "ip"
 rate = "1/day"' ;;
     api-key) auth=$'type = "api-key"\nfrom = "header:x-api-key"\nfile = "'$work$'/consumers.csv"' ;;
@@ -77,7 +91,7 @@ rate = "1000000000/day"
 align = "first-request"' ;;
   esac
   if [ -n "$numbers" ]; then
-    use='limits = ["l"]'
+    use="limits = [$names]"
     numbers=$'[limits.l]\nalgorithm = "'$algorithm$'"\n'$numbers
   fi
   if [ -n "$auth" ]; then
@@ -116,6 +130,14 @@ headers_run() { tollgate_run "$1"; }
 redis_config() { store=$'backend = "redis"\nurl = "redis://127.0.0.1:'$redis$'"' tollgate_config "$1"; }
 redis_run() { tollgate_run "$1"; }
 
+# tollgate without a limit, with one, with three, and with one in Redis: for the table `price`.
+none_config() { tollgate_config unlimited; }
+none_run() { tollgate_run "$1"; }
+one_config() { tollgate_config admitted; }
+one_run() { tollgate_run "$1"; }
+three_config() { tollgate_config three; }
+three_run() { tollgate_run "$1"; }
+
 start_redis() {
   find_free_port
   redis=$free
@@ -137,8 +159,8 @@ http {
   access_log off;
   keepalive_requests 1000000000;
   keepalive_timeout 60s;
-  # A response is not stored on disk on its way.
-  proxy_max_temp_file_size 0;
+  # The largest part of a response that is stored on disk on its way.
+  proxy_max_temp_file_size ${temp_file:-0};
   client_body_temp_path $work/t1; proxy_temp_path $work/t2; fastcgi_temp_path $work/t3;
   uwsgi_temp_path $work/t4; scgi_temp_path $work/t5;
 $(cat)
@@ -180,6 +202,10 @@ nginx_config() {
 CONF
 }
 nginx_run() { exec nginx -p "$work" -c "$1"; }
+
+# The same as it is without that setting: a response that its client reads slowly is stored on disk.
+stored_config() { temp_file=1024m nginx_config "$1"; }
+stored_run() { nginx_run "$1"; }
 
 haproxy_config() {
   local limit='' bind='' to=$backend proto=''

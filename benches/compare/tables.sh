@@ -7,6 +7,45 @@ proxied() {
   cpu_table
 }
 
+# The price of a limit: three limits, and one in a local Redis, beside none.
+price() {
+  local program
+  for program in wrk oha redis-server; do
+    command -v "$program" >/dev/null || { missing "$program"; return 0; }
+  done
+  start_redis
+  by_command wrk-http1.1 wrk -t 2 -c "$connections" -d "${seconds}s"
+  by_command oha-http1.1 oha --no-tui --output-format json -z "${seconds}s" -c "$connections"
+  by_command oha-http2 oha --no-tui --output-format json -z "${seconds}s" -c 8 -p 8 --http2
+  stop store
+  table 'cpu_us:CPU_µs/request:2 requests_per_second:requests/s:0' none
+}
+
+# by_command CASE COMMAND…: the cost of a request from this generator of load, for `price`.
+by_command() {
+  local at=$1 round name output spent
+  shift
+  for round in $(seq "$rounds"); do
+    for name in $(in_turn "$round" none one three redis); do
+      start "$name" admitted
+      spent=$(nanoseconds "$name")
+      output=$("$@" "http://127.0.0.1:${port[$name]}/")
+      awk -v spent=$(($(nanoseconds "$name") - spent)) '
+        / requests in / { total = good = $1; sub("s,", "", $4); took = $4 }
+        /Non-2xx/ { good -= $NF }
+        /"total":/ && !took { gsub(/[^0-9.]/, "", $2); took = $2 }
+        /"statusCodeDistribution"/ { inside = 1; next }
+        inside && /}/ { inside = 0 }
+        inside { gsub(/[",:]/, ""); total += $2; if ($1 == 200) good = $2 }
+        END {
+          printf "requests %d\nunanswered %d\nstatus_200 %d\n", total, total - good, good
+          if (good) printf "cpu_us %.3f\nrequests_per_second %.1f\n", spent / good / 1e3, good / took
+        }' <<<"$output" | record "$at" "$name" "$round" 200
+      stop "$name"
+    done
+  done
+}
+
 # A limit that is used up.
 refused() {
   fresh refused 429 "${gateways[@]}" "${headers[@]}"
@@ -27,6 +66,59 @@ large() {
   fresh large 200 "${gateways[@]}"
   load_options=()
   cpu_table
+}
+
+# Responses of three sizes to few and to many clients. `stored` is nginx with its temporary file. 100 MB go to at most 16
+# clients: 256 would not end in the time.
+sizes() {
+  command -v wrk >/dev/null || { missing wrk; return 0; }
+  make_certificate
+  local kind path count
+  for kind in plain tls; do
+    for path in medium large huge; do
+      for count in 1 16 256; do
+        if [ "$path$count" != huge256 ]; then by_wrk "$path-$count-$kind" "$kind" "/$path" "$count"; fi
+      done
+    done
+  done
+  table 'cpu_mb:CPU_µs/MB:1 all_mb:with_client_and_backend:1 mb_per_second:MB/s:0' 'nginx stored haproxy'
+}
+
+# by_wrk CASE KIND PATH CONNECTIONS: as `fresh`, with wrk. All is divided by the megabytes that it has read, since many
+# responses are under way at its end.
+by_wrk() {
+  local at=$1 kind=$2 path=$3 count=$4 round name output proxy backend_time client scheme=http
+  if [ "$kind" = tls ]; then scheme=https; fi
+  for round in $(seq "$rounds"); do
+    for name in $(in_turn "$round" "${gateways[@]}" ${stored:-stored}); do
+      start "$name" "$kind"
+      load_by_wrk 1 >/dev/null
+      proxy=$(nanoseconds "$name") backend_time=$(nanoseconds backend)
+      { client=$(TIMEFORMAT='%U %S'; { time load_by_wrk "$seconds" >"$work/wrk" 2>&1; } 2>&1); }
+      output=$(<"$work/wrk")
+      awk -v proxy=$(($(nanoseconds "$name") - proxy)) -v backend=$(($(nanoseconds backend) - backend_time)) \
+        -v client="$client" '
+        function megabytes(text) {
+          return text * (text ~ /GB/ ? 1073.741824 : text ~ /MB/ ? 1.048576 : text ~ /KB/ ? 0.001024 : 1e-6)
+        }
+        / requests in / { total = $1; took = $4; read = megabytes($5) }
+        /Non-2xx/ { bad += $NF }
+        /Socket errors/ { gsub(",", ""); bad += $4 + $6 + $8 + $10 }
+        END {
+          printf "requests %d\nunanswered %d\nstatus_200 %d\n", total, bad, total - bad
+          split(client, spent, " ")
+          if (read) printf "cpu_mb %.3f\nall_mb %.3f\nmb_per_second %.1f\nrequests_per_second %.1f\ncpu_us %.3f\n",
+            proxy / read / 1e3, (proxy + backend) / read / 1e3 + (spent[1] + spent[2]) / read * 1e6,
+            read / took, total / took, proxy / (total ? total : 1) / 1e3
+        }' <<<"$output" | record "$at" "$name" "$round" 200
+      stop "$name"
+    done
+  done
+}
+
+# load_by_wrk SECONDS: for `by_wrk`.
+load_by_wrk() {
+  wrk -t "$((count < 2 ? 1 : 2))" -c "$count" -d "$1" --timeout 30 "$scheme://127.0.0.1:${port[$name]}$path"
 }
 
 # Messages of 100 bytes over 1,000 WebSocket connections. The backend sends each back.

@@ -88,7 +88,8 @@ pub fn explain_live(
         Err(fault) => return Explanation::refused(plan, request, fault),
     };
     let (known, reason) = credential.known();
-    let resolution = resolved(plan, request, &head, running.sources(None), known);
+    let mut seen = None;
+    let resolution = resolved(plan, request, &head, running.sources(None), known, &mut seen);
     let mut explanation = Explanation::of(plan, request, &head, &resolution, Some(running.ids), reason);
     if let (Some(answer), LiveCredential::Verified(_, Err(fault))) = (&mut explanation.answer, credential) {
         answer.reason = fault.to_string();
@@ -108,7 +109,8 @@ pub fn decide_live(
     let mut spans = Vec::new();
     let head = request.head(&mut spans).ok()?;
     let (known, _) = credential.known();
-    let resolution = resolved(plan, request, &head, running.sources(Some(decisions)), known);
+    let mut seen = None;
+    let resolution = resolved(plan, request, &head, running.sources(Some(decisions)), known, &mut seen);
     match resolution.outcome.ok()?.end {
         End::Decided(Some(RequestVerdict::Admitted(delay, _))) => Some(LiveVerdict::Admitted(delay)),
         End::Decided(Some(RequestVerdict::Refused(refusal, _))) => Some(LiveVerdict::Refused {
@@ -131,7 +133,8 @@ pub fn pending_credential(
 ) -> Option<PendingCredential> {
     let mut spans = Vec::new();
     let head = request.head(&mut spans).ok()?;
-    let resolution = resolved(plan, request, &head, running.sources(None), None);
+    let mut seen = None;
+    let resolution = resolved(plan, request, &head, running.sources(None), None, &mut seen);
     let Resolved { request, end } = resolution.outcome.ok()?;
     let seen = request.request();
     let (auth, verification) = match end {

@@ -16,6 +16,7 @@ use crate::plan::auth::{
 use crate::plan::decision::{DecisionObserver, LimitPhase, Need, RequestDecision, RequestVerdict, Ruled};
 use crate::plan::loop_mark::LoopMark;
 use crate::plan::resolve::{LocatedRequest, Peer, RouteLookup, RoutedRequest, Unroutable, locate};
+use crate::plan::seen_request::SeenRequest;
 use crate::plan::{Plan, Route};
 use crate::route::RouteIndex;
 use crate::route::client::ClientAddress;
@@ -81,10 +82,11 @@ pub(super) fn resolved<'p, 'r>(
     head: &'r RequestHead<'r>,
     sources: ExplainSources<'_>,
     credential: Option<KnownCredential<'p>>,
+    seen: &'r mut Option<SeenRequest<'r>>,
 ) -> Resolution<'p, 'r> {
     // With TLS, so that the route behind a redirect is explained too.
     let peer = Peer { address: request.peer, secure: true, subject: None };
-    let RouteLookup { client, host, route, outcome } = locate(plan, sources.loop_mark, head, peer);
+    let RouteLookup { client, host, route, outcome } = locate(plan, sources.loop_mark, head, peer, seen);
     let outcome = outcome.map(|located| drive(plan, located, sources, credential));
     Resolution { client, host, route, outcome }
 }

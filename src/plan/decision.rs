@@ -370,7 +370,7 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         known: Known<'_>,
         observer: &mut impl DecisionObserver<'p>,
     ) -> Need {
-        self.request.seen.content = content;
+        self.request.content = content;
         self.route_limits(known, observer)
     }
 

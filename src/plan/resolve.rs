@@ -71,7 +71,7 @@ pub struct LocatedRequest<'p, 'r> {
     /// Its route.
     pub route: &'p Route,
     /// The request as routes see it.
-    pub seen: SeenRequest<'r>,
+    pub seen: &'r SeenRequest<'r>,
 }
 
 /// A request that is answered before its credential is looked at.
@@ -80,7 +80,7 @@ pub struct Unroutable<'r> {
     /// The response.
     pub response: EarlyResponse,
     /// The request as routes see it, if its path is valid.
-    pub seen: Option<Box<SeenRequest<'r>>>,
+    pub seen: Option<&'r SeenRequest<'r>>,
 }
 
 /// A request with a route, and the data found for it so far.
@@ -100,7 +100,9 @@ pub struct RoutedRequest<'p, 'r> {
     pub target: Cow<'r, str>,
     /// What it says about its server.
     pub affinity: Affinity,
-    pub(super) seen: SeenRequest<'r>,
+    pub(super) seen: &'r SeenRequest<'r>,
+    /// What its body says, as far as it was read.
+    pub(super) content: &'r RequestContent,
 }
 
 /// The response to a request that is not forwarded or charged.
@@ -140,6 +142,14 @@ impl EarlyResponse {
     }
 }
 
+/// What was found out about a head: an equal one has the same route and the same host, until the plan changes.
+#[derive(Clone, Copy, Debug)]
+pub struct RoutedHead {
+    route: RouteIndex,
+    /// The host is that many bytes of the authority, from its begin.
+    host: usize,
+}
+
 /// The input of the first step.
 #[derive(Clone, Copy)]
 struct Input<'p, 'r> {
@@ -147,33 +157,36 @@ struct Input<'p, 'r> {
     head: &'r RequestHead<'r>,
     peer: Peer<'r>,
     client: ClientAddress,
-    /// The route of an equal head.
-    last: Option<RouteIndex>,
+    /// What is known of an equal head.
+    last: Option<RoutedHead>,
 }
 
 /// Finds the route of a request, as the client sent it. `loop_mark` is that of the process; without one, no request counts
-/// as having passed it before.
+/// as having passed it before. `seen` keeps the request as routes see it: all that follows borrows it, since moving it
+/// costs measurably.
 pub fn locate<'p, 'r>(
     plan: &'p Plan,
     loop_mark: Option<&LoopMark>,
     head: &'r RequestHead<'r>,
     peer: Peer<'r>,
+    seen: &'r mut Option<SeenRequest<'r>>,
 ) -> RouteLookup<'p, 'r> {
-    locate_again(plan, loop_mark, head, peer, None)
+    locate_again(plan, loop_mark, head, peer, None, seen)
 }
 
-/// The same for a head that may equal one whose route was found: `last` is that route, if it does. `None` wherever routes
-/// depend on more than the head ([`RouteTable::reads_clients`](crate::route::RouteTable::reads_clients)).
+/// The same for a head that may equal one whose route was found: `last` is what was found out, if it does. `None` wherever
+/// routes depend on more than the head ([`RouteTable::reads_clients`](crate::route::RouteTable::reads_clients)).
 #[inline]
 pub fn locate_again<'p, 'r>(
     plan: &'p Plan,
     loop_mark: Option<&LoopMark>,
     head: &'r RequestHead<'r>,
     peer: Peer<'r>,
-    last: Option<RouteIndex>,
+    last: Option<RoutedHead>,
+    seen: &'r mut Option<SeenRequest<'r>>,
 ) -> RouteLookup<'p, 'r> {
     let client = plan.server.client.identify(peer.address, head.fields);
-    Input { plan, head, peer, client, last }.locate(loop_mark)
+    Input { plan, head, peer, client, last }.locate(loop_mark, seen)
 }
 
 /// Finds the route of a request of an access log.
@@ -181,49 +194,63 @@ pub fn locate_logged<'p, 'r>(
     plan: &'p Plan,
     head: &'r RequestHead<'r>,
     sender: LoggedSender,
+    seen: &'r mut Option<SeenRequest<'r>>,
 ) -> RouteLookup<'p, 'r> {
     let peer = Peer { address: sender.client, secure: sender.secure, subject: None };
     let client = plan.server.client.client(sender.client);
-    Input { plan, head, peer, client, last: None }.locate(None)
+    Input { plan, head, peer, client, last: None }.locate(None, seen)
 }
 
 impl<'p, 'r> Input<'p, 'r> {
     #[inline]
-    fn locate(self, loop_mark: Option<&LoopMark>) -> RouteLookup<'p, 'r> {
+    fn locate(
+        self,
+        loop_mark: Option<&LoopMark>,
+        seen: &'r mut Option<SeenRequest<'r>>,
+    ) -> RouteLookup<'p, 'r> {
         let mut route = None;
         let authority = authority_of(self.head);
-        let (host, outcome) = match self.see(authority) {
+        let (host, outcome) = match self.see(authority, seen) {
             Err(response) => (bare_host(authority), Err(Unroutable { response, seen: None })),
             Ok(seen) => {
-                let host = seen.host.clone();
-                let outcome = match self.route(loop_mark, &seen, &mut route) {
+                let outcome = match self.route(loop_mark, seen, &mut route) {
                     Ok((index, route)) => Ok(LocatedRequest { index, route, seen }),
-                    Err(response) => Err(Unroutable { response, seen: Some(Box::new(seen)) }),
+                    Err(response) => Err(Unroutable { response, seen: Some(seen) }),
                 };
-                (host, outcome)
+                (Cow::Borrowed(&*seen.host), outcome)
             }
         };
         RouteLookup { client: self.client, host, route, outcome }
     }
 
-    fn see(self, authority: &'r str) -> Result<SeenRequest<'r>, EarlyResponse> {
+    #[inline]
+    fn see(
+        self,
+        authority: &'r str,
+        seen: &'r mut Option<SeenRequest<'r>>,
+    ) -> Result<&'r SeenRequest<'r>, EarlyResponse> {
         let Self { plan, head, peer, client, .. } = self;
         if head.target.path == "*" {
             return Err(EarlyResponse::Options);
         }
-        let path = Path::parse(head.target.path, plan.server.path_matching);
-        let path = path.map_err(RejectReason::malformed_path)?;
-        Ok(SeenRequest {
+        let (raw, matching) = (head.target.path, plan.server.path_matching);
+        let (path, host) = match self.last.and_then(|last| authority.get(..last.host)) {
+            Some(host) => (Path::plain(raw, matching), Cow::Borrowed(host)),
+            None => {
+                let path = Path::parse(raw, matching).map_err(RejectReason::malformed_path)?;
+                (path, bare_host(authority))
+            }
+        };
+        Ok(seen.insert(SeenRequest {
             head,
             path,
             named: authority,
-            host: bare_host(authority),
+            host,
             client,
             peer: peer.address,
             subject: peer.subject,
-            content: &RequestContent::Unknown,
             secure: self.came_by_tls(),
-        })
+        }))
     }
 
     fn route(
@@ -241,7 +268,8 @@ impl<'p, 'r> Input<'p, 'r> {
         }
         let request = seen.request();
         let preflight = preflight_route(plan, head, &request);
-        let found_now = || self.last.or_else(|| plan.table.find(&request));
+        let known = self.last.map(|last| last.route);
+        let found_now = || known.or_else(|| plan.table.find(&request));
         let index = preflight.or_else(found_now).ok_or_else(RejectReason::no_route)?;
         let route = plan.route(index);
         *found = Some((index, route));
@@ -265,6 +293,25 @@ impl<'p, 'r> Input<'p, 'r> {
         let said = said.and_then(|value| value.split(|byte| *byte == b',').next());
         let says_https = said.is_some_and(|said| said.trim_ascii().eq_ignore_ascii_case(b"https"));
         self.peer.secure || (says_https && self.plan.server.client.trusts(self.peer.address))
+    }
+}
+
+impl<'r> RouteLookup<'_, 'r> {
+    /// The request as routes see it, if its path is valid.
+    pub fn seen(&self) -> Option<&'r SeenRequest<'r>> {
+        match &self.outcome {
+            Ok(located) => Some(located.seen),
+            Err(unroutable) => unroutable.seen,
+        }
+    }
+
+    /// What an equal head has, too. `None`: it is to be looked at again. The route of a preflight is that of another method.
+    #[inline]
+    pub fn routed_head(&self) -> Option<RoutedHead> {
+        let (seen, (route, _)) = self.seen().zip(self.route)?;
+        let is_plain = seen.path.is_plain() && seen.head.method != Method::OPTIONS;
+        let host = seen.named.get(..seen.host.len()).filter(|host| std::ptr::eq(*host, &*seen.host))?;
+        is_plain.then_some(RoutedHead { route, host: host.len() })
     }
 }
 
@@ -305,20 +352,22 @@ impl<'p, 'r> RoutedRequest<'p, 'r> {
             target: Cow::Borrowed(""),
             affinity: Affinity::default(),
             seen,
+            content: &RequestContent::Unknown,
         }
     }
 
     /// The request as routes and keys see it.
     pub fn request(&self) -> RouteRequest<'_> {
-        RouteRequest { consumer: self.caller.consumer.map(|named| named.consumer), ..self.seen.request() }
+        let consumer = self.caller.consumer.map(|named| named.consumer);
+        RouteRequest { consumer, content: self.content, ..self.seen.request() }
     }
 
     /// Computes its charges to the limits that are `charged`.
     #[inline]
     pub(super) fn charge(&mut self, plan: &'p Plan, secret: &KeySecret, charged: impl Fn(&Limit) -> bool) {
-        let Self { route, caller, charges, seen, .. } = self;
-        let request =
-            RouteRequest { consumer: caller.consumer.map(|named| named.consumer), ..seen.request() };
+        let Self { route, caller, charges, seen, content, .. } = self;
+        let consumer = caller.consumer.map(|named| named.consumer);
+        let request = RouteRequest { consumer, content, ..seen.request() };
         charges.clear();
         // Built in place: they are large enough that moving them costs measurably.
         charges.add_limits(plan, route, &request, secret, charged);
@@ -342,9 +391,9 @@ impl<'p, 'r> RoutedRequest<'p, 'r> {
     /// The target that the route makes of its path is ambiguous.
     #[inline]
     pub(super) fn assign(&mut self, plan: &'p Plan, draw: u64) -> Result<(), RejectReason> {
-        let Self { route, seen, .. } = self;
-        let request =
-            RouteRequest { consumer: self.caller.consumer.map(|named| named.consumer), ..seen.request() };
+        let Self { route, seen, content, .. } = *self;
+        let consumer = self.caller.consumer.map(|named| named.consumer);
+        let request = RouteRequest { consumer, content, ..seen.request() };
         let upstream = match &route.action {
             RouteAction::Forward(upstream) => Some(*upstream),
             RouteAction::Split(split) => {
@@ -380,8 +429,8 @@ impl<'p, 'r> RoutedRequest<'p, 'r> {
     }
 
     /// The request as services and logs see it.
-    pub fn seen(&self) -> &SeenRequest<'r> {
-        &self.seen
+    pub fn seen(&self) -> &'r SeenRequest<'r> {
+        self.seen
     }
 
     /// Whether the client is identified.

@@ -13,7 +13,7 @@ use crate::route::content::RequestContent;
 use crate::route::path::Path;
 use crate::route::pattern::normal_authority;
 
-/// A request as routes and keys see it.
+/// A request as routes see it, before its credential is looked at and its body is read.
 #[derive(Clone, Debug)]
 pub struct SeenRequest<'r> {
     pub(super) head: &'r RequestHead<'r>,
@@ -26,7 +26,6 @@ pub struct SeenRequest<'r> {
     /// The peer of its connection.
     pub(super) peer: IpAddr,
     pub(super) subject: Option<&'r str>,
-    pub(super) content: &'r RequestContent,
     /// The client uses TLS, to the gateway or to the trusted proxy before it.
     pub(super) secure: bool,
 }
@@ -60,7 +59,7 @@ impl SeenRequest<'_> {
         }
     }
 
-    /// The request as routes and keys see it.
+    /// The request as routes see it: neither its consumer nor its body is known.
     pub fn request(&self) -> RouteRequest<'_> {
         RouteRequest {
             method: &self.head.method,
@@ -71,7 +70,7 @@ impl SeenRequest<'_> {
             body: self.head.body,
             client: self.client,
             tls_subject: self.subject,
-            content: self.content,
+            content: &RequestContent::Unknown,
             consumer: None,
         }
     }

@@ -6,7 +6,7 @@ use bytes::BytesMut;
 
 use crate::clock::Deadline;
 use crate::http1::head_parser::HeadParser;
-use crate::route::RouteIndex;
+use crate::plan::resolve::RoutedHead;
 use crate::upstream::exchange::ResponseBuffer;
 
 /// Buffer sets that a worker keeps for later requests.
@@ -21,8 +21,8 @@ pub(crate) struct Buffers {
     pub(crate) inbound: BytesMut,
     /// Parses the request head. It remembers the last one, whichever connection had the buffers then.
     pub(crate) head_parser: HeadParser,
-    /// The route of that head.
-    pub(crate) last_route: Cell<Option<LastRoute>>,
+    /// What was found out about that head.
+    pub(crate) last_head: Cell<Option<LastHead>>,
     /// The bytes for the backend; the body of a local response.
     pub(crate) message: BytesMut,
     /// Bytes received from the backend.
@@ -35,13 +35,12 @@ pub(crate) struct Buffers {
     pub(crate) watch_deadline: Deadline,
 }
 
-/// The route that a plan has for a head: until the plan changes, an equal head has the same one.
+/// What was found out about the last head.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LastRoute {
-    /// The number of the worker's plan.
+pub(crate) struct LastHead {
+    /// The number of the worker's plan then.
     pub(crate) plan: u64,
-    /// The route.
-    pub(crate) index: RouteIndex,
+    pub(crate) routed: RoutedHead,
 }
 
 /// A worker's buffers that are not in use.

@@ -32,13 +32,9 @@ impl NotedValues {
 
     #[cold]
     fn note(head: &RequestHead<'_>, location: &RouteLookup<'_, '_>) -> Box<Self> {
-        let RouteLookup { host, route, outcome, .. } = location;
+        let RouteLookup { host, route, .. } = location;
         let merge_slashes = route.is_none_or(|(_, route)| route.conditions.merge_slashes);
-        let seen = match outcome {
-            Ok(located) => Some(&located.seen),
-            Err(unroutable) => unroutable.seen.as_deref(),
-        };
-        let request = seen.map(SeenRequest::request);
+        let request = location.seen().map(SeenRequest::request);
         let path = request.map_or(head.target.path, |request| request.path.form(merge_slashes));
         Box::new(Self {
             host: host.clone().into_owned(),

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
-use http::Method;
 
-use super::buffer_pool::{Buffers, LastRoute};
+use super::buffer_pool::{Buffers, LastHead};
 use super::credentials::{Verified, verify};
 use super::decide::{OverLimitRequest, RequestAction, decide_otherwise};
 use super::drain::drain;
@@ -40,6 +39,7 @@ use crate::plan::auth::{AuthFailure, CallerIdentity, CredentialFault};
 use crate::plan::decision::{Need, RequestDecision, RequestVerdict};
 use crate::plan::reject_reason::RejectReason;
 use crate::plan::resolve::{self, EarlyResponse, RouteLookup, RoutedRequest};
+use crate::plan::seen_request::SeenRequest;
 use crate::route::content::RequestContent;
 use crate::route::identity::Identity;
 use crate::store::StoreRequest;
@@ -50,7 +50,7 @@ pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction 
     let mut ctx = RequestContext::begin(&session.worker, &session.peer, now);
     let plan = Rc::clone(&ctx.plan);
     let Session { worker, reader, writer, peer, buffers, may_keep, is_last, .. } = &mut *session;
-    let Buffers { inbound, head_parser, last_route, message, outbound, .. } =
+    let Buffers { inbound, head_parser, last_head, message, outbound, .. } =
         &mut **buffers.get_or_insert_default();
     // Parsed in place: it is large enough that moving it costs measurably.
     let parsed = head_parser.parse(inbound);
@@ -58,7 +58,7 @@ pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction 
         Ok(head) => head,
         &Err(fault) => return refuse(session, &mut ctx, fault).await,
     };
-    last_route.set(last_route.take().filter(|_| head.is_repeated));
+    last_head.set(last_head.take().filter(|_| head.is_repeated));
     ctx.take_head(peer, head, *may_keep);
     ctx.open_record(peer, Some(head));
     let length = head.length;
@@ -73,12 +73,12 @@ pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction 
         stream: UndecidedRequest::stream_of(reader.source()),
         entry: None,
     };
-    let findings = Findings { last_route, identity: &identity, body: &body, ahead, held: &held };
-    // Left where it is written: it is large enough that moving it costs measurably.
-    let mut action = None;
+    let findings = Findings { last_head, identity: &identity, body: &body, ahead, held: &held };
+    // Left where they are written: they are large enough that moving them costs measurably.
+    let (mut seen, mut action) = (None, None);
     {
         let mut judging = pin!(async {
-            action = Some(judge(&mut ctx, &plan, head, peer, reader, &findings).await);
+            action = Some(judge(&mut ctx, &plan, head, peer, reader, &findings, &mut seen).await);
         });
         let mut held = (&mut *writer, &mut *outbound);
         poll_fn(|context| undecided.poll_decided(judging.as_mut(), &mut held, context)).await;
@@ -129,8 +129,8 @@ async fn send_held(writer: &mut ResponseWriter, held: &mut BytesMut) -> bool {
 /// What is found out about a request before it is charged.
 #[derive(Clone, Copy)]
 struct Findings<'p, 'r> {
-    /// The route of the head before it.
-    last_route: &'r Cell<Option<LastRoute>>,
+    /// What was found out about the head before it, if it is equal.
+    last_head: &'r Cell<Option<LastHead>>,
     /// What its credential says, once it was verified.
     identity: &'p OnceCell<Arc<Identity>>,
     /// Its body, once it was read.
@@ -173,8 +173,9 @@ async fn judge<'p, 'r>(
     peer: &'r ConnectionPeer,
     reader: &mut RequestReader,
     findings: &Findings<'p, 'r>,
+    seen: &'r mut Option<SeenRequest<'r>>,
 ) -> RequestAction<'p, 'r> {
-    let lookup = locate(ctx, plan, head, peer, findings.last_route);
+    let lookup = locate(ctx, plan, head, peer, findings.last_head, seen);
     note(ctx, plan, head, peer, findings, &lookup);
     let located = match lookup.outcome {
         Ok(located) => located,
@@ -210,22 +211,23 @@ async fn judge<'p, 'r>(
     }
 }
 
-/// Finds the route, which is that of the head before it if the two are equal.
+/// Finds the route: that of the head before it if the two are equal.
 #[inline]
 fn locate<'p, 'r>(
     ctx: &RequestContext,
     plan: &'p WorkerPlan,
     head: &'r RequestHead<'r>,
     peer: &'r ConnectionPeer,
-    last_route: &Cell<Option<LastRoute>>,
+    last_head: &Cell<Option<LastHead>>,
+    seen: &'r mut Option<SeenRequest<'r>>,
 ) -> RouteLookup<'p, 'r> {
-    let is_known = |last: &LastRoute| last.plan == plan.number && !plan.table.reads_clients();
-    let last = last_route.get().filter(is_known).map(|last| last.index);
+    let is_known = |last: &LastHead| last.plan == plan.number && !plan.table.reads_clients();
+    let last = last_head.get().filter(is_known).map(|last| last.routed);
     let loop_mark = Some(&ctx.worker.shared.loop_mark);
-    let lookup = resolve::locate_again(plan, loop_mark, head, peer.as_seen(), last);
-    // The route of a preflight is that of another method.
-    let own = lookup.route.filter(|_| head.method != Method::OPTIONS);
-    last_route.set(own.map(|(index, _)| LastRoute { plan: plan.number, index }));
+    let lookup = resolve::locate_again(plan, loop_mark, head, peer.as_seen(), last, seen);
+    if last.is_none() {
+        last_head.set(lookup.routed_head().map(|routed| LastHead { plan: plan.number, routed }));
+    }
     lookup
 }
 

@@ -72,8 +72,8 @@ impl<'p> KeysOfLog<'p> {
     }
 
     fn find_in(&self, request: &LoggedRequest, head: &RequestHead<'_>, found: impl FnOnce(KeyedRequest<'_>)) {
-        let sender = ConsumerNames::sender(request);
-        let Ok(located) = locate_logged(self.plan, head, sender).outcome else { return };
+        let (sender, mut seen) = (ConsumerNames::sender(request), None);
+        let Ok(located) = locate_logged(self.plan, head, sender, &mut seen).outcome else { return };
         let CredentialCheck::Known(consumer) = self.consumers.check(request, &located) else { return };
         let caller = CallerIdentity { consumer, granted: &[] };
         let Ok(routed) = located.assign(self.plan, caller, 0) else { return };

@@ -119,8 +119,8 @@ impl<'p> VirtualGateway<'p> {
         head: &RequestHead<'_>,
         sink: &mut impl ReplaySink,
     ) {
-        let RouteLookup { route, outcome, .. } =
-            locate_logged(self.plan, head, ConsumerNames::sender(logged));
+        let (sender, mut seen) = (ConsumerNames::sender(logged), None);
+        let RouteLookup { route, outcome, .. } = locate_logged(self.plan, head, sender, &mut seen);
         let index = route.map(|(index, _)| index);
         let located = match outcome {
             Ok(located) => located,

@@ -95,11 +95,10 @@ impl<'a> Path<'a> {
             spelled,
         };
         let (merged, kept, has_encoded_dots) = if scan.is_normal {
-            let spelled = Cow::Borrowed(raw);
             if scan.is_folded {
-                let merged = Form { spelled, folded: None };
-                return Ok(Self { merged, kept: None, matching, has_encoded_dots: false });
+                return Ok(Self::plain(raw, matching));
             }
+            let spelled = Cow::Borrowed(raw);
             (form(spelled.clone(), true), form(spelled, false), has_encoded_dots(raw))
         } else {
             let decoded = decode_unreserved(raw)?;
@@ -110,6 +109,21 @@ impl<'a> Path<'a> {
             (form(true)?, form(false)?, has_encoded_dots(&decoded))
         };
         Ok(Self { kept: (kept != merged).then_some(kept), merged, matching, has_encoded_dots })
+    }
+
+    /// The path that `raw` is, where it was parsed before and [is plain](Self::is_plain).
+    #[inline]
+    pub fn plain(raw: &'a str, matching: PathMatching) -> Self {
+        let merged = Form { spelled: Cow::Borrowed(raw), folded: None };
+        Self { merged, kept: None, matching, has_encoded_dots: false }
+    }
+
+    /// Whether all forms of the path are as it was spelled.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        let Form { spelled, folded } = &self.merged;
+        let is_spelled = matches!(spelled, Cow::Borrowed(_)) && folded.is_none();
+        is_spelled && self.kept.is_none() && !self.has_encoded_dots
     }
 
     /// Whether a segment is a dot segment for backends that decode separators or drop parameters before they resolve

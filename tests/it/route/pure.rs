@@ -75,7 +75,8 @@ fn heads() -> impl Strategy<Value = String> {
 
 /// All that is found out about a request, as text.
 fn resolved(plan: &Plan, head: &RequestHead<'_>, peer: Peer<'_>, draw: u64) -> String {
-    let location = locate(plan, None, head, peer);
+    let mut seen = None;
+    let location = locate(plan, None, head, peer, &mut seen);
     let found = format!("{location:?}");
     let Ok(located) = location.outcome else { return found };
     let secret = KeySecret::Process([7; 16]);
