@@ -75,7 +75,7 @@ impl AdminListener {
 
     /// Serves until the task is dropped.
     pub async fn run(self, shared: Arc<Shared>) {
-        let mut open: Vec<Arc<Seat>> = Vec::with_capacity(MAX_CONNECTIONS);
+        let mut open: Vec<Arc<AdminConnection>> = Vec::with_capacity(MAX_CONNECTIONS);
         let guard = Arc::new(self.guard);
         loop {
             match self.listener.accept().await {
@@ -84,14 +84,14 @@ impl AdminListener {
                     if !has_room(&mut open) {
                         continue;
                     }
-                    let seat = Arc::<Seat>::default();
-                    open.push(Arc::clone(&seat));
+                    let connection = Arc::<AdminConnection>::default();
+                    open.push(Arc::clone(&connection));
                     let (guard, shared) = (Arc::clone(&guard), Arc::clone(&shared));
                     tokio::spawn(async move {
                         tokio::select! {
                             biased;
-                            () = seat.evicted.notified() => {}
-                            () = serve(stream, peer, &guard, &shared, &seat) => {}
+                            () = connection.evicted.notified() => {}
+                            () = serve(stream, peer, &guard, &shared, &connection) => {}
                         }
                     });
                 }
@@ -106,7 +106,7 @@ impl AdminListener {
 
 /// One open connection, shared by its task and the list of all.
 #[derive(Debug, Default)]
-struct Seat {
+struct AdminConnection {
     /// A whole request head was received.
     asked: AtomicBool,
     /// The connection is to be closed for another.
@@ -115,19 +115,27 @@ struct Seat {
 
 /// Whether there is room for one more connection, if necessary by evicting the oldest without a request: silent
 /// connections must not keep probes out. `open` is in the order of accepting.
-fn has_room(open: &mut Vec<Arc<Seat>>) -> bool {
-    open.retain(|seat| Arc::strong_count(seat) > 1);
+fn has_room(open: &mut Vec<Arc<AdminConnection>>) -> bool {
+    open.retain(|connection| Arc::strong_count(connection) > 1);
     if open.len() < MAX_CONNECTIONS {
         return true;
     }
-    let Some(oldest) = open.iter().position(|seat| !seat.asked.load(Ordering::Relaxed)) else { return false };
+    let Some(oldest) = open.iter().position(|connection| !connection.asked.load(Ordering::Relaxed)) else {
+        return false;
+    };
     open.remove(oldest).evicted.notify_one();
     true
 }
 
-async fn serve(stream: TcpStream, peer: SocketAddr, guard: &Guard, shared: &Shared, seat: &Seat) {
+async fn serve(
+    stream: TcpStream,
+    peer: SocketAddr,
+    guard: &Guard,
+    shared: &Shared,
+    connection: &AdminConnection,
+) {
     let service = service_fn(async |request: Request<Incoming>| {
-        seat.asked.store(true, Ordering::Relaxed);
+        connection.asked.store(true, Ordering::Relaxed);
         Ok::<_, std::convert::Infallible>(answer::answer(request, peer, guard, shared).await)
     });
     let connection = http1::Builder::new()

@@ -306,8 +306,8 @@ fn only_for_run(switch: &str) -> clap::Error {
     command().error(ErrorKind::ArgumentConflict, format!("`{switch}` is only for `tollgate run`"))
 }
 
-fn run(file: &Path, manner: RunOptions) -> ExitCode {
-    match serve::run(file, manner) {
+fn run(file: &Path, options: RunOptions) -> ExitCode {
+    match serve::run(file, options) {
         Ok(Ended::Drained) => ExitCode::SUCCESS,
         Ok(Ended::AtOnce) => ExitCode::from(INTERRUPTED),
         Err(ServeError::Config(report)) => refuse(&report),

@@ -120,11 +120,11 @@ pub enum ServeError {
 /// # Errors
 ///
 /// See [`ServeError`].
-pub fn run(file: &Path, manner: RunOptions) -> Result<Ended, ServeError> {
+pub fn run(file: &Path, options: RunOptions) -> Result<Ended, ServeError> {
     let loaded = config::load(file).map_err(ServeError::Config)?;
     let mut inherited = systemd::of_service_manager(&loaded.plan)?;
     let log = &loaded.plan.log;
-    let log = program_log::start(&log.level, manner.level, log.program)
+    let log = program_log::start(&log.level, options.level, log.program)
         .map_err(|error| ServeError::System("start the program log", io::Error::other(error)))?;
     log_report(&log, &loaded.warnings);
     descriptors::raise(loaded.plan.server.max_connections);
@@ -139,7 +139,7 @@ pub fn run(file: &Path, manner: RunOptions) -> Result<Ended, ServeError> {
             .map_err(|error| ServeError::System("take signals", error))?;
         let rotation = Rotation::take().map_err(|error| ServeError::System("take signals", error))?;
         let upgrade = BinaryUpgrade::take(file).map_err(|error| ServeError::System("take signals", error))?;
-        let predecessor = match manner.takeover {
+        let predecessor = match options.takeover {
             true => take_over(&loaded.plan, &mut inherited)?,
             false => None,
         };
@@ -147,7 +147,7 @@ pub fn run(file: &Path, manner: RunOptions) -> Result<Ended, ServeError> {
         let signals = (signals, rotation, upgrade);
         let running = Running::start(loaded.plan, signals, inherited, predecessor, control).await?;
         let (named, files) = life::channel(loaded.files);
-        if manner.watch {
+        if options.watch {
             watch::start(file, files, triggers);
         }
         running.control(file, named, log, receiver).await

@@ -345,7 +345,7 @@ impl<'a> RequestCharges<'a> {
             None => {
                 let tightest =
                     if self.before.is_empty() { tightest } else { self.tightest_with_earlier(tightest) };
-                Admission { sentence: AdmissionDecision::Admit(delay), tightest }
+                Admission { decision: AdmissionDecision::Admit(delay), tightest }
             }
             Some(&(wait, longest)) => {
                 let violated = refused.iter().map(|(_, one)| &*one.policy.name).collect();
@@ -356,7 +356,7 @@ impl<'a> RequestCharges<'a> {
                     Wait::Unknown => (None, RefusalCause::InFlight),
                 };
                 let refusal = Refusal { limit: longest.limit, wait, jitter: Micros(0), violated, why };
-                Admission { sentence: AdmissionDecision::Refuse(refusal), tightest: Some(longest) }
+                Admission { decision: AdmissionDecision::Refuse(refusal), tightest: Some(longest) }
             }
         }
     }

@@ -35,14 +35,14 @@ impl Drop for RequestContext {
         let now = self.worker.shared.clock.now();
         self.worker.last_answer.set(now);
         let duration = now.since(self.started);
-        let fate = self.fate();
-        let passed = matches!(fate, RequestOutcome::Admitted | RequestOutcome::Delayed);
+        let outcome = self.outcome();
+        let passed = matches!(outcome, RequestOutcome::Admitted | RequestOutcome::Delayed);
         let admitted = passed || self.admitted;
         self.plan.metrics.request(self.route, self.status, duration, self.delay, admitted);
         self.plan.metrics.bodies(self.route, self.received, self.sent);
-        self.plan.metrics.outcome(self.route, fate);
-        if !matches!(fate, RequestOutcome::Admitted | RequestOutcome::Delayed) {
-            self.record_refusal(fate);
+        self.plan.metrics.outcome(self.route, outcome);
+        if !matches!(outcome, RequestOutcome::Admitted | RequestOutcome::Delayed) {
+            self.record_refusal(outcome);
         }
         if let Some(mut record) = self.record.take() {
             record.status = self.status;
@@ -361,7 +361,7 @@ impl RequestContext {
 
     /// Notes the outcome, and the refusing limit for the access log.
     fn note_refusal(&mut self, refusal: &Refusal<'_>, tightest: Option<&BindingLimit<'_>>) {
-        self.fate = RequestOutcome::Refused;
+        self.outcome = RequestOutcome::Refused;
         self.note(tightest);
         let Some(record) = &mut self.record else { return };
         if tightest.is_none() {
@@ -385,11 +385,11 @@ impl RequestContext {
 
     /// The outcome of the request. A refusal stays one if the client did not wait for it. A backend's 5xx is a failure:
     /// for the client there is no difference.
-    fn fate(&self) -> RequestOutcome {
+    fn outcome(&self) -> RequestOutcome {
         let failed = self.error.is_some() || self.status.is_server_error();
-        match self.fate {
+        match self.outcome {
             RequestOutcome::Admitted | RequestOutcome::Delayed if failed => self.rejection(),
-            fate => fate,
+            outcome => outcome,
         }
     }
 }
@@ -425,7 +425,7 @@ impl<'p> DecisionObserver<'p> for RequestContext {
         }
         self.decided(ruled);
         self.list(ruled);
-        if let (Ruling::Decided(Admission { sentence: AdmissionDecision::Admit(_), .. }), LimitPhase::Route) =
+        if let (Ruling::Decided(Admission { decision: AdmissionDecision::Admit(_), .. }), LimitPhase::Route) =
             (ruling, phase)
         {
             self.settlement = Settlement::begin(&self.worker, &self.plan, request, outcome, self.started);

@@ -121,11 +121,11 @@ pub(super) async fn decide_otherwise(
 /// The same under concurrency limits: the request may wait for a place.
 async fn take_turn(
     ctx: &mut RequestContext,
-    assessment: &RequestCharges<'_>,
+    charges: &RequestCharges<'_>,
     reader: &RequestReader,
 ) -> Option<Outcome> {
-    let bans = assessment.bans();
-    let request = StoreRequest { charges: &assessment.charges, bans: &bans };
+    let bans = charges.bans();
+    let request = StoreRequest { charges: &charges.charges, bans: &bans };
     let (plan, shared) = (Rc::clone(&ctx.plan), Arc::clone(&ctx.worker.shared));
     let turn = plan.counters.admit(request, ctx.started, || shared.clock.now());
     let InTurn { outcome, places, waited } = tokio::select! {
@@ -136,7 +136,7 @@ async fn take_turn(
     ctx.places = places;
     if waited > Micros(0) {
         ctx.delay = waited;
-        ctx.fate = RequestOutcome::Delayed;
+        ctx.outcome = RequestOutcome::Delayed;
     }
     Some(outcome)
 }

@@ -75,10 +75,10 @@ pub(crate) async fn answer(
 pub(crate) async fn echo(
     session: &mut Session,
     ctx: &mut RequestContext,
-    delivery: &ForwardRequest<'_>,
+    forward_request: &ForwardRequest<'_>,
 ) -> NextAction {
     // Like a backend that reads the whole request before it responds.
-    let drained = read_whole(session, ctx, u64::MAX, delivery.max_body_bytes()).await;
+    let drained = read_whole(session, ctx, u64::MAX, forward_request.max_body_bytes()).await;
     ctx.form.keep &= drained == Drained::Whole;
     if let Drained::Broken(fault @ (BodyFault::Malformed | BodyFault::TooLarge)) = drained {
         return send_problem(session, ctx, upload_fault(Some(fault))).await;
@@ -86,8 +86,8 @@ pub(crate) async fn echo(
     ctx.answered(StatusCode::OK, None);
     let mut settlement = ctx.settlement.take();
     let mut fields = BytesMut::new();
-    put_fields(ctx, delivery.route, delivery.tightest.as_ref(), Fields::NONE, &mut fields);
-    put_own_request_id(ctx, delivery.route, &mut fields);
+    put_fields(ctx, forward_request.route, forward_request.tightest.as_ref(), Fields::NONE, &mut fields);
+    put_own_request_id(ctx, forward_request.route, &mut fields);
     let after = send(session, ctx, |page| {
         let text = as_text(page.scrap);
         if let Some(settlement) = &mut settlement {

@@ -36,20 +36,20 @@ use crate::upstream::{Failed, FailedAttempts, Failure};
 pub(crate) async fn forward(
     session: &mut Session,
     ctx: &mut RequestContext,
-    delivery: &ForwardRequest<'_>,
+    forward_request: &ForwardRequest<'_>,
 ) -> NextAction {
     let plan = Rc::clone(&ctx.plan);
     if ctx.form.grpc {
-        ctx.terms.turn_to_messages(delivery.silence());
+        ctx.terms.turn_to_messages(forward_request.silence());
     }
-    if plan.upstream(delivery.upstream).backend == Backend::Echo {
-        return fixed_response::echo(session, ctx, delivery).await;
+    if plan.upstream(forward_request.upstream).backend == Backend::Echo {
+        return fixed_response::echo(session, ctx, forward_request).await;
     }
     let Session { peer, reader, writer, private: own, buffers, .. } = &mut *session;
     let Buffers { inbound, message, answer, outbound, backend_deadline, watch_deadline, .. } =
         &mut **buffers.get_or_insert_default();
     let client_http2 = peer.http2;
-    let backend_http2 = plan.upstream(delivery.upstream).protocol == Protocol::Http2;
+    let backend_http2 = plan.upstream(forward_request.upstream).protocol == Protocol::Http2;
     let mut terms = std::mem::take(&mut ctx.terms);
     if backend_http2 {
         terms.turn_to_http2(client_http2);
@@ -57,11 +57,12 @@ pub(crate) async fn forward(
     answer.bytes.clear();
     let holds_place = ctx.places.is_some();
     let source = reader.source().clone();
-    let announced = delivery.announce(ctx, peer, &source);
+    let announced = forward_request.announce(ctx, peer, &source);
     let own = OwnConnections::new(own, announced.as_ref(), !client_http2);
-    let mut upload = Upload::new(terms, delivery.route.max_body_bytes, reader, inbound);
-    upload.guard_trailers(TrailerRules { plan: &plan, route: delivery.route });
-    let &ForwardRequest { route, upstream, idempotent, affinity, private, since: asked, .. } = delivery;
+    let mut upload = Upload::new(terms, forward_request.route.max_body_bytes, reader, inbound);
+    upload.guard_trailers(TrailerRules { plan: &plan, route: forward_request.route });
+    let &ForwardRequest { route, upstream, idempotent, affinity, private, since: asked, .. } =
+        forward_request;
     if ctx.form.http_11 {
         upload.pass_hints(&route.response_headers);
     }
@@ -80,17 +81,17 @@ pub(crate) async fn forward(
             ctx.received = upload.bytes();
             return NextAction::Drop;
         }
-        Some(Ok((exchange, head))) if delivery.is_answer(&exchange, &head) => {
+        Some(Ok((exchange, head))) if forward_request.is_answer(&exchange, &head) => {
             ctx.note_answer(upstream, &exchange, head.status, asked);
             let (watch, deadline) = ((client_http2 || holds_place).then_some(watch), backend_deadline);
             let http2 = client_http2 && backend_http2;
-            let passage = ResponseRelay { delivery, http2, ctx, outbound, writer, watch, deadline };
-            match passage.run(exchange, head).await {
+            let relay = ResponseRelay { forward_request, http2, ctx, outbound, writer, watch, deadline };
+            match relay.run(exchange, head).await {
                 Ok(after) => return after,
                 Err(failed) => failed,
             }
         }
-        Some(Ok((exchange, _))) => delivery.no_answer(ctx, &exchange),
+        Some(Ok((exchange, _))) => forward_request.no_answer(ctx, &exchange),
         Some(Err(failed)) => failed,
     };
     ctx.received = upload.bytes();
@@ -104,7 +105,7 @@ pub(crate) async fn forward(
     upload.end_interim(outbound);
     ctx.form.keep &= upload.is_done();
     let fault = upload.fault();
-    fail(session, ctx, delivery, &failed, fault).await
+    fail(session, ctx, forward_request, &failed, fault).await
 }
 
 /// Counts the attempts that were not answered, and those that were followed by a retry.
@@ -129,7 +130,7 @@ fn lost_client(fault: Option<BodyFault>, http2: bool) -> Option<&'static str> {
 
 /// A response being relayed from a backend to the client.
 struct ResponseRelay<'c, 'p> {
-    delivery: &'c ForwardRequest<'p>,
+    forward_request: &'c ForwardRequest<'p>,
     /// Both the client and the backend speak HTTP/2.
     http2: bool,
     ctx: &'c mut RequestContext,
@@ -167,7 +168,8 @@ impl ResponseRelay<'_, '_> {
         }
         exchange.answer().bytes.advance(head.length);
         self.ctx.answered(head.status, None);
-        let mut download = Download::new(head.framing, framing, trailers, self.delivery.route.read_timeout);
+        let mut download =
+            Download::new(head.framing, framing, trailers, self.forward_request.route.read_timeout);
         if self.ctx.settlement.as_ref().is_some_and(|settlement| settlement.reads_trailers()) {
             download.keep_trailers();
         }
@@ -188,14 +190,14 @@ impl ResponseRelay<'_, '_> {
         self.ctx.received = exchange.body().bytes();
         Ok(match passed {
             Ok(()) => {
-                exchange.finish(&head, self.delivery.upstream_of(self.ctx).idle_timeout);
+                exchange.finish(&head, self.forward_request.upstream_of(self.ctx).idle_timeout);
                 if self.ctx.form.keep { NextAction::Keep } else { NextAction::Close }
             }
             Err(RelayError::Unsent) => {
                 self.outbound.truncate(head_begins);
                 // Another response replaces this one, and its body ends in another way.
                 self.ctx.form.keep = may_keep;
-                return Err(self.delivery.no_answer(self.ctx, &exchange));
+                return Err(self.forward_request.no_answer(self.ctx, &exchange));
             }
             Err(RelayError::Messages(fault)) if framing == BodyFraming::Frames => self.end_call(fault),
             Err(cut) => {
@@ -235,7 +237,7 @@ impl ResponseRelay<'_, '_> {
 
     /// The trailers that may be forwarded, if the client accepts any.
     fn trailers(&self, fields: Fields<'_>) -> Trailers {
-        match self.delivery.trailers {
+        match self.forward_request.trailers {
             false => Trailers::NONE,
             true if self.http2 => Trailers::All,
             true => Trailers::declared(fields),
@@ -252,8 +254,14 @@ impl ResponseRelay<'_, '_> {
         let (out, server) = (&mut *self.outbound, exchange.index());
         let answer = exchange.answer();
         put_status(out, head.status, answer.bytes.get(head.reason.0..head.reason.1));
-        put_fields(self.ctx, self.delivery.route, self.delivery.tightest.as_ref(), answer.fields(head), out);
-        self.delivery.put_sticky_cookie(self.ctx, server, out);
+        put_fields(
+            self.ctx,
+            self.forward_request.route,
+            self.forward_request.tightest.as_ref(),
+            answer.fields(head),
+            out,
+        );
+        self.forward_request.put_sticky_cookie(self.ctx, server, out);
         match (framing, head.content_length) {
             (BodyFraming::Chunked, _) => put_field(out, b"transfer-encoding", b"chunked"),
             // RFC 9110 §8.6 forbids it with 204.
@@ -281,8 +289,8 @@ impl ResponseRelay<'_, '_> {
         let protocol = fields.known(Name::Upgrade).unwrap_or_default();
         let head_begins = out.len();
         put_status(out, head.status, None);
-        put_fields(self.ctx, self.delivery.route, self.delivery.tightest.as_ref(), fields, out);
-        self.delivery.put_sticky_cookie(self.ctx, server, out);
+        put_fields(self.ctx, self.forward_request.route, self.forward_request.tightest.as_ref(), fields, out);
+        self.forward_request.put_sticky_cookie(self.ctx, server, out);
         put_field(out, b"connection", b"upgrade");
         put_field(out, b"upgrade", protocol);
         out.extend_from_slice(b"\r\n");
@@ -296,7 +304,11 @@ impl ResponseRelay<'_, '_> {
             Ok(()) => {
                 let held =
                     TunnelHold { places: self.ctx.places.take(), settlement: self.ctx.settlement.take() };
-                NextAction::Tunnel(exchange.into_connection(), self.delivery.route.tunnel_timeout, held)
+                NextAction::Tunnel(
+                    exchange.into_connection(),
+                    self.forward_request.route.tunnel_timeout,
+                    held,
+                )
             }
             Err(_) => self.cut(RelayError::Client, false),
         }
@@ -324,11 +336,11 @@ impl ResponseRelay<'_, '_> {
 async fn fail(
     session: &mut Session,
     ctx: &mut RequestContext,
-    delivery: &ForwardRequest<'_>,
+    forward_request: &ForwardRequest<'_>,
     failed: &Failed,
     body: Option<BodyFault>,
 ) -> NextAction {
-    ctx.note_failure(delivery.upstream, failed);
+    ctx.note_failure(forward_request.upstream, failed);
     // A body that breaks off is the client's doing: the backend has worked on it.
     if let Some(settlement) = ctx.settlement.as_mut().filter(|_| failed.failure != Failure::Upload) {
         if failed.reached { settlement.lose() } else { settlement.give_back() }

@@ -194,15 +194,15 @@ impl Client {
             }
             self.note_pong();
             self.streams.mark_idle_if_empty(context);
-            let fate = match self.due_action() {
-                Some(fate) => fate,
+            let action = match self.due_action() {
+                Some(action) => action,
                 None => {
-                    let (at, fate) = self.next_action();
+                    let (at, action) = self.next_action();
                     ready!(self.deadline.poll(context, at));
-                    fate
+                    action
                 }
             };
-            match fate {
+            match action {
                 ConnAction::Ping => self.ping(),
                 // Bytes that the client reads slowly may precede the PING.
                 ConnAction::PingTimeout if self.traffic.has_moved_since(self.mark) || self.is_slow() => {

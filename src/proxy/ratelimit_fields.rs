@@ -23,14 +23,14 @@ impl RequestContext {
         outcome: &Outcome,
         admission: &Admission<'_>,
     ) {
-        let retry_after = match &admission.sentence {
+        let retry_after = match &admission.decision {
             AdmissionDecision::Refuse(refusal) => refusal.retry_after(),
             AdmissionDecision::Admit(_) => None,
         };
         let server = &self.plan.server;
         if server.ratelimit_policies == RatelimitPolicies::All && server.ratelimit_headers.has_standard() {
             let binding = admission.tightest.as_ref().map(|tightest| tightest.policy);
-            let admitted = matches!(admission.sentence, AdmissionDecision::Admit(_));
+            let admitted = matches!(admission.decision, AdmissionDecision::Admit(_));
             self.listed = listed(&charges.told(outcome, admitted), binding, retry_after, self.started);
         } else if let Some(tightest) = &admission.tightest {
             self.list_binding(tightest, retry_after);

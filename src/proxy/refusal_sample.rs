@@ -114,7 +114,7 @@ impl RequestContext {
 
     /// Records the sample of a request that ended refused or failed.
     #[inline(never)]
-    pub(crate) fn record_refusal(&mut self, fate: RequestOutcome) {
+    pub(crate) fn record_refusal(&mut self, outcome: RequestOutcome) {
         let mut kept = match std::mem::take(&mut self.refusal_sample) {
             RefusalSample::Waived => return,
             RefusalSample::Kept(kept) => *kept,
@@ -122,7 +122,7 @@ impl RequestContext {
             RefusalSample::Undecided => return,
         };
         kept.status = self.status;
-        if fate != RequestOutcome::Refused {
+        if outcome != RequestOutcome::Refused {
             // Without an error of the gateway's own, it is the backend's 5xx.
             kept.reason = Cow::Borrowed(self.error.unwrap_or("answer of the backend"));
         }

@@ -47,7 +47,7 @@ pub(crate) struct RequestContext {
     /// left.
     pub(crate) error: Option<&'static str>,
     /// The limits' decision on the request.
-    pub(crate) fate: RequestOutcome,
+    pub(crate) outcome: RequestOutcome,
     /// All limits have admitted the request, and any delay is over.
     pub(crate) admitted: bool,
     /// How long the request waits for a place and in a leaky bucket.
@@ -106,7 +106,7 @@ impl RequestContext {
             received: 0,
             sent: 0,
             error: Some("client_gone"),
-            fate: RequestOutcome::Admitted,
+            outcome: RequestOutcome::Admitted,
             admitted: false,
             delay: Micros(0),
             refusal_sample: RefusalSample::Undecided,

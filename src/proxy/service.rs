@@ -77,11 +77,11 @@ pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction 
     // Left where they are written: they are large enough that moving them costs measurably.
     let (mut seen, mut action) = (None, None);
     {
-        let mut judging = pin!(async {
-            action = Some(judge(&mut ctx, &plan, head, peer, reader, &findings, &mut seen).await);
+        let mut deciding = pin!(async {
+            action = Some(decide_request(&mut ctx, &plan, head, peer, reader, &findings, &mut seen).await);
         });
         let mut held = (&mut *writer, &mut *outbound);
-        poll_fn(|context| undecided.poll_decided(judging.as_mut(), &mut held, context)).await;
+        poll_fn(|context| undecided.poll_decided(deciding.as_mut(), &mut held, context)).await;
     }
     // A further refusal joins the responses that are held back. What may take time does not delay them.
     let is_prompt = matches!(action, Some(RequestAction::Refuse(_))) && ctx.terms.body() == Body::EMPTY;
@@ -94,11 +94,11 @@ pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction 
             let response = overloaded(&mut ctx);
             Box::pin(early(session, &mut ctx, &response)).await
         }
-        Some(RequestAction::Forward(delivery, target)) => {
+        Some(RequestAction::Forward(forward_request, target)) => {
             message.clear();
-            delivery.write_head(&mut ctx, head, target, peer, message);
+            forward_request.write_head(&mut ctx, head, target, peer, message);
             leave_body(inbound, length, body);
-            forward::forward(session, &mut ctx, &delivery).await
+            forward::forward(session, &mut ctx, &forward_request).await
         }
         Some(RequestAction::Answer(fixed)) => {
             leave_body(inbound, length, body);
@@ -166,7 +166,7 @@ fn overloaded(ctx: &mut RequestContext) -> EarlyResponse {
 }
 
 /// Finds the route, and drives the decision to its end.
-async fn judge<'p, 'r>(
+async fn decide_request<'p, 'r>(
     ctx: &mut RequestContext,
     plan: &'p WorkerPlan,
     head: &'r RequestHead<'r>,
@@ -312,8 +312,8 @@ async fn act<'p, 'r>(
         }
         RouteAction::Respond(response) => FixedForm::Respond(response),
         RouteAction::Forward(_) | RouteAction::Split(_) => {
-            let delivery = ForwardRequest::new(routed, tightest, since);
-            return RequestAction::Forward(delivery, std::mem::take(&mut routed.target));
+            let forward_request = ForwardRequest::new(routed, tightest, since);
+            return RequestAction::Forward(forward_request, std::mem::take(&mut routed.target));
         }
     };
     RequestAction::Answer(Box::new(FixedAnswer { route, tightest, form }))
@@ -392,7 +392,7 @@ async fn wait(ctx: &mut RequestContext, delay: Micros, reader: &RequestReader) -
         () = reader.gone() => return false,
         () = tokio::time::sleep(Duration::from_micros(delay.0)) => {}
     }
-    ctx.fate = RequestOutcome::Delayed;
+    ctx.outcome = RequestOutcome::Delayed;
     true
 }
 

@@ -213,7 +213,12 @@ fn fault(world: &World, algorithm: SuggestedAlgorithm, is_verified: bool) -> Opt
 }
 
 /// The worlds that are judged.
-fn judge(seeds: std::ops::Range<u64>, algorithm: SuggestedAlgorithm, is_verified: bool, whole_seconds: bool) {
+fn check_worlds(
+    seeds: std::ops::Range<u64>,
+    algorithm: SuggestedAlgorithm,
+    is_verified: bool,
+    whole_seconds: bool,
+) {
     let mut faults = Vec::new();
     for seed in seeds.clone() {
         let world = World::new(seed).with_abusers(seed);
@@ -225,42 +230,42 @@ fn judge(seeds: std::ops::Range<u64>, algorithm: SuggestedAlgorithm, is_verified
 
 #[test]
 fn a_token_bucket_refuses_all_abusers_and_no_person() {
-    judge(0..worlds(10), SuggestedAlgorithm::TokenBucket, true, false);
+    check_worlds(0..worlds(10), SuggestedAlgorithm::TokenBucket, true, false);
 }
 
 #[test]
 fn a_gcra_refuses_all_abusers_and_no_person() {
-    judge(1_000..1_000 + worlds(4), SuggestedAlgorithm::Gcra, true, false);
+    check_worlds(1_000..1_000 + worlds(4), SuggestedAlgorithm::Gcra, true, false);
 }
 
 #[test]
 fn a_leaky_bucket_refuses_all_abusers_and_no_person() {
-    judge(1_000..1_000 + worlds(4), SuggestedAlgorithm::LeakyBucket, true, false);
+    check_worlds(1_000..1_000 + worlds(4), SuggestedAlgorithm::LeakyBucket, true, false);
 }
 
 #[test]
 fn a_fixed_window_refuses_all_abusers_and_no_person() {
-    judge(1_000..1_000 + worlds(4), SuggestedAlgorithm::FixedWindow, true, false);
+    check_worlds(1_000..1_000 + worlds(4), SuggestedAlgorithm::FixedWindow, true, false);
 }
 
 #[test]
 fn a_sliding_window_refuses_all_abusers_and_no_person() {
-    judge(1_000..1_000 + worlds(4), SuggestedAlgorithm::SlidingWindow, true, false);
+    check_worlds(1_000..1_000 + worlds(4), SuggestedAlgorithm::SlidingWindow, true, false);
 }
 
 #[test]
 fn a_sliding_log_refuses_all_abusers_and_no_person() {
-    judge(1_000..1_000 + worlds(4), SuggestedAlgorithm::SlidingLog, true, false);
+    check_worlds(1_000..1_000 + worlds(4), SuggestedAlgorithm::SlidingLog, true, false);
 }
 
 #[test]
 fn bounds_alone_refuse_all_abusers_and_no_person() {
-    judge(2_000..2_000 + worlds(6), SuggestedAlgorithm::TokenBucket, false, false);
+    check_worlds(2_000..2_000 + worlds(6), SuggestedAlgorithm::TokenBucket, false, false);
 }
 
 #[test]
 fn whole_seconds_are_enough() {
-    judge(3_000..3_000 + worlds(6), SuggestedAlgorithm::TokenBucket, true, true);
+    check_worlds(3_000..3_000 + worlds(6), SuggestedAlgorithm::TokenBucket, true, true);
 }
 
 /// The number of worlds of a test: the usual one, or as many as the environment variable `SUGGEST_WORLDS` says.

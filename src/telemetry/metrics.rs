@@ -323,8 +323,8 @@ impl WorkerMetrics {
     }
 
     /// Counts the outcome of a request; see [`Self::request`].
-    pub fn outcome(&self, route: Option<RouteIndex>, fate: RequestOutcome) {
-        self.answers(route).fate(fate).add(1);
+    pub fn outcome(&self, route: Option<RouteIndex>, outcome: RequestOutcome) {
+        self.answers(route).outcome(outcome).add(1);
     }
 
     fn answers(&self, route: Option<RouteIndex>) -> &RouteCounters {
@@ -429,7 +429,7 @@ impl WorkerMetrics {
     /// Counts a connection to that listener that is rejected, or closed early.
     pub fn connection_rejected(&self, listener: usize, why: ConnectionRejectReason) {
         if let Some(listener) = self.series.listeners.get(listener) {
-            listener.cells().turned_away(why).add(1);
+            listener.cells().rejected_connections(why).add(1);
         }
     }
 

@@ -135,13 +135,13 @@ pub struct Exchange<'r, U> {
     /// Bytes that TLS had written when the request began.
     bytes_written: u64,
     /// `message` still begins with the head.
-    intact: bool,
+    head_kept: bool,
     /// A small body is kept, so that an idempotent request with it may be sent again.
     keeps_body: bool,
     /// The backend accepts no more of the request.
-    deaf: bool,
+    write_closed: bool,
     /// The request body broke off.
-    broken: bool,
+    body_failed: bool,
     /// A byte of a response was received.
     answered: bool,
     ending: AbortReason,
@@ -173,10 +173,10 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
             attempts,
             sent: 0,
             written: false,
-            intact: true,
+            head_kept: true,
             keeps_body,
-            deaf: false,
-            broken: false,
+            write_closed: false,
+            body_failed: false,
             answered: false,
             ending: AbortReason::Lost,
             progress: now,
@@ -199,8 +199,8 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
     /// or is kept, and no byte of a response was received.
     pub(super) fn into_retryable(self) -> Option<UpstreamRequest<'r, U>> {
         let unanswered = self.is_repeatable_body() && !self.answered;
-        let untaken = unanswered || !self.has_reached();
-        (self.intact && !self.broken && untaken).then(|| {
+        let unprocessed = unanswered || !self.has_reached();
+        (self.head_kept && !self.body_failed && unprocessed).then(|| {
             self.request.answer.bytes.clear();
             self.request
         })
@@ -209,7 +209,7 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
     /// Whether the request may be sent again although it was answered: it is idempotent, its body was not begun or is kept,
     /// and nothing of the response went on to the client.
     pub(super) fn is_repeatable(&self) -> bool {
-        self.is_repeatable_body() && self.intact && !self.broken && self.interim == 0
+        self.is_repeatable_body() && self.head_kept && !self.body_failed && self.interim == 0
     }
 
     /// Whether the method is idempotent, and the body was not begun or is kept as a whole.
@@ -221,7 +221,7 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
     /// The request again, without the response to it, whose head is `head`. Its connection is kept if the whole response
     /// was received already.
     pub(super) fn into_repeated(self, head: &ResponseHead, idle_timeout: Duration) -> UpstreamRequest<'r, U> {
-        let is_sent = self.is_sent() && !self.deaf;
+        let is_sent = self.is_sent() && !self.write_closed;
         let bytes = &mut self.request.answer.bytes;
         let whole = match head.framing {
             Framing::None => Some(head.length as u64),
@@ -334,7 +334,7 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
 
     /// Whether all received bytes of the request are sent, and more are to come.
     fn awaits_client(&self) -> bool {
-        !self.deaf && !self.request.body.is_done() && self.sent == self.request.message.len()
+        !self.write_closed && !self.request.body.is_done() && self.sent == self.request.message.len()
     }
 
     /// The response head, if complete. Interim heads are passed to the request body.
@@ -377,12 +377,12 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
         let _: Poll<std::io::Result<()>> = stream.poll_flush(context);
         let keeps = self.keeps_body && self.request.idempotent;
         let UpstreamRequest { message, body, .. } = &mut self.request;
-        while !self.deaf {
+        while !self.write_closed {
             if self.sent < message.len() {
                 let rest = &message[self.sent..];
                 match ready!(stream.poll_write(context, rest, &[])) {
                     // A response may be on its way nevertheless.
-                    Err(_) => self.deaf = true,
+                    Err(_) => self.write_closed = true,
                     Ok(sent) => {
                         self.sent += sent;
                         self.written |= sent > 0;
@@ -395,13 +395,13 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
                 break;
             } else {
                 // A small request is kept, since it may be sent again.
-                if !self.intact || !keeps || message.len() >= MAX_KEPT {
+                if !self.head_kept || !keeps || message.len() >= MAX_KEPT {
                     message.clear();
-                    (self.sent, self.intact) = (0, false);
+                    (self.sent, self.head_kept) = (0, false);
                 }
-                if let Err(broken) = ready!(body.poll_part(context, message)) {
-                    (self.deaf, self.broken) = (true, true);
-                    return Poll::Ready(Err(broken));
+                if let Err(body_failed) = ready!(body.poll_part(context, message)) {
+                    (self.write_closed, self.body_failed) = (true, true);
+                    return Poll::Ready(Err(body_failed));
                 }
             }
         }
@@ -424,7 +424,7 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
 
     /// Sends the rest of the request. A body that breaks off now does not keep the response from the client.
     pub fn send_on(&mut self, context: &mut Context<'_>) {
-        self.broken |= matches!(self.poll_send(context), Poll::Ready(Err(BodyFailed)));
+        self.body_failed |= matches!(self.poll_send(context), Poll::Ready(Err(BodyFailed)));
     }
 
     /// The fields of the response head, which must not be consumed yet.
@@ -458,7 +458,7 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
     /// Ends the exchange after the whole response was read. The connection is kept for another request if both sides
     /// allow that; a connection with a login or a PROXY protocol header is kept for this client only.
     pub fn finish(self, head: &ResponseHead, idle_timeout: Duration) {
-        let clean = self.is_sent() && !self.deaf && self.request.answer.bytes.is_empty();
+        let clean = self.is_sent() && !self.write_closed && self.request.answer.bytes.is_empty();
         if let (Some(span), true) = (kept_for(head, idle_timeout), clean) {
             self.request.own.put(self.connection, self.progress, span);
         }

@@ -38,7 +38,7 @@ pub(super) fn get(shared: &Shared, query: Query<'_>) -> Result<Value, ApiError> 
 }
 
 fn routes(plan: &Plan, samples: &History, columns: &[&SecondSample]) -> Value {
-    let weight = |requests: &Requests| requests.fates.iter().sum();
+    let weight = |requests: &Requests| requests.outcomes.iter().sum();
     let busy = weights(samples, |column| column.routes(), weight);
     let unrouted = busy.contains_key(NO_ROUTE).then_some(NO_ROUTE);
     let names = plan.routes.iter().map(|route| &*route.name).chain(unrouted);
@@ -144,16 +144,16 @@ fn numbers<T>(list: &[T], number: impl Fn(&T) -> u64) -> Vec<u64> {
 }
 
 fn requests(list: &[Requests]) -> Value {
-    let fate = |fate: RequestOutcome| numbers(list, |requests| requests.fates[fate as usize]);
-    let mut refused = fate(RequestOutcome::Refused);
+    let outcome = |outcome: RequestOutcome| numbers(list, |requests| requests.outcomes[outcome as usize]);
+    let mut refused = outcome(RequestOutcome::Refused);
     for kind in RequestOutcome::REJECTIONS {
-        refused.iter_mut().zip(fate(kind)).for_each(|(all, one)| *all += one);
+        refused.iter_mut().zip(outcome(kind)).for_each(|(all, one)| *all += one);
     }
     json!({
-        "admitted": fate(RequestOutcome::Admitted), "delayed": fate(RequestOutcome::Delayed),
-        "refused": refused, "failed": fate(RequestOutcome::Failed),
-        "unauthenticated": fate(RequestOutcome::Unauthenticated), "forbidden": fate(RequestOutcome::Forbidden),
-        "too_large": fate(RequestOutcome::TooLarge),
+        "admitted": outcome(RequestOutcome::Admitted), "delayed": outcome(RequestOutcome::Delayed),
+        "refused": refused, "failed": outcome(RequestOutcome::Failed),
+        "unauthenticated": outcome(RequestOutcome::Unauthenticated), "forbidden": outcome(RequestOutcome::Forbidden),
+        "too_large": outcome(RequestOutcome::TooLarge),
         "p50_ms": times(list, |one| one.times, |times| times.p50),
         "p99_ms": times(list, |one| one.times, |times| times.p99),
         "delay_p50_ms": times(list, |one| one.delays, |times| times.p50),

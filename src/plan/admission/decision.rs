@@ -12,7 +12,7 @@ use crate::store::bans::BanCause;
 #[derive(Debug)]
 pub struct Admission<'a> {
     /// Admit, delay, or refuse.
-    pub sentence: AdmissionDecision<'a>,
+    pub decision: AdmissionDecision<'a>,
     /// The binding policy: the refusing one with the longest wait, else the one with the least `remaining ÷ cost`.
     /// `None` if no enforced limit applied.
     pub tightest: Option<BindingLimit<'a>>,

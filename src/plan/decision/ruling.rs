@@ -28,7 +28,7 @@ impl<'p> Ruling<'p> {
     /// Whether the limits admit the request.
     #[inline]
     pub fn admits(&self) -> bool {
-        matches!(self, Self::Decided(Admission { sentence: AdmissionDecision::Admit(_), .. }))
+        matches!(self, Self::Decided(Admission { decision: AdmissionDecision::Admit(_), .. }))
     }
 
     /// What follows for the request.
@@ -40,7 +40,7 @@ impl<'p> Ruling<'p> {
             }
             Self::Unkeyed(refusal) => RequestVerdict::Refused(refusal, None),
             Self::Unavailable => RequestVerdict::Early(RejectReason::unavailable().into()),
-            Self::Decided(Admission { sentence, tightest }) => match sentence {
+            Self::Decided(Admission { decision, tightest }) => match decision {
                 AdmissionDecision::Admit(delay) => RequestVerdict::Admitted(delay, tightest),
                 AdmissionDecision::Refuse(refusal) => RequestVerdict::Refused(refusal, tightest),
             },

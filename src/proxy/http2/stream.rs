@@ -32,7 +32,7 @@ struct Handover {
 }
 
 /// Serves a request in an idle task of the worker, or in a new one.
-pub(super) fn spawn(request: ReceivedRequest, seat: StreamGuard) {
+pub(super) fn spawn(request: ReceivedRequest, guard: StreamGuard) {
     let idle = IDLE_TASKS.with_borrow_mut(|idle| {
         while let Some(handover) = idle.pop() {
             if let Some(handover) = handover.upgrade() {
@@ -42,26 +42,26 @@ pub(super) fn spawn(request: ReceivedRequest, seat: StreamGuard) {
         None
     });
     match idle {
-        Some(handover) => handover.give(request, seat),
-        None => drop(tokio::task::spawn_local(serve_in_turn(request, seat))),
+        Some(handover) => handover.give(request, guard),
+        None => drop(tokio::task::spawn_local(serve_in_turn(request, guard))),
     }
 }
 
 /// Serves a request, and then those that follow, of any connection of the worker.
-async fn serve_in_turn(mut request: ReceivedRequest, mut seat: StreamGuard) {
+async fn serve_in_turn(mut request: ReceivedRequest, mut guard: StreamGuard) {
     let handover = Rc::<Handover>::default();
     loop {
-        serve(request, seat).await;
+        serve(request, guard).await;
         if !handover.wait_idle() {
             return;
         }
-        (request, seat) = poll_fn(|context| handover.poll(context)).await;
+        (request, guard) = poll_fn(|context| handover.poll(context)).await;
     }
 }
 
 impl Handover {
-    fn give(&self, request: ReceivedRequest, seat: StreamGuard) {
-        *self.next.borrow_mut() = Some((request, seat));
+    fn give(&self, request: ReceivedRequest, guard: StreamGuard) {
+        *self.next.borrow_mut() = Some((request, guard));
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
         }
@@ -88,14 +88,14 @@ impl Handover {
 }
 
 /// Serves one request.
-async fn serve(request: ReceivedRequest, seat: StreamGuard) {
-    let streams = seat.streams();
+async fn serve(request: ReceivedRequest, guard: StreamGuard) {
+    let streams = guard.streams();
     let worker = Rc::clone(&streams.worker);
     let mut buffers = worker.spare.take();
     let timeout = worker.plan().server.write_timeout;
     let stream = Rc::new(ServerStream::new(request.stream, timeout));
     let mut session =
-        Session::new(Source::Http2(Rc::clone(&stream)), Rc::clone(&streams.peer), worker, seat.opened());
+        Session::new(Source::Http2(Rc::clone(&stream)), Rc::clone(&streams.peer), worker, guard.opened());
     if let Ok(head) = request.head {
         buffers.inbound.extend_from_slice(&head.text);
         // The head is held once.
@@ -110,10 +110,10 @@ async fn serve(request: ReceivedRequest, seat: StreamGuard) {
     session.worker.spare.put(session.buffers.take());
     drop(session);
     match stream.finish() {
-        ResponseOutcome::Unanswered => seat.client_reset(stream.round_trip()),
+        ResponseOutcome::Unanswered => guard.client_reset(stream.round_trip()),
         ResponseOutcome::Told => {
             if !poll_fn(|context| Poll::Ready(stream.discard(context).0)).await {
-                drop(tokio::task::spawn_local(linger(stream, seat)));
+                drop(tokio::task::spawn_local(linger(stream, guard)));
             }
         }
     }
@@ -121,6 +121,6 @@ async fn serve(request: ReceivedRequest, seat: StreamGuard) {
 
 /// Lingers in a task of its own: that of the request is larger by kilobytes, which thousands of refused uploads would
 /// hold.
-async fn linger(stream: Rc<ServerStream>, seat: StreamGuard) {
-    linger_stream(&stream, &seat.streams().worker).await;
+async fn linger(stream: Rc<ServerStream>, guard: StreamGuard) {
+    linger_stream(&stream, &guard.streams().worker).await;
 }

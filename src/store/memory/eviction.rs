@@ -46,7 +46,7 @@ pub(super) struct Choice<'c> {
 
 /// A slot that may be evicted.
 struct Candidate<'c> {
-    seat: SlotRef,
+    slot_ref: SlotRef,
     standing: EvictionRank,
     usage: Option<&'c PolicyUsage>,
 }
@@ -91,10 +91,10 @@ impl LockedSets<'_> {
         let mut room = 0;
         for set in self.own(key) {
             for slot in 0..SLOTS {
-                let seat = SlotRef { set, slot };
-                let held = self.get(seat);
+                let slot_ref = SlotRef { set, slot };
+                let held = self.get(slot_ref);
                 if policy.is_evictable(&held) && policy.is_expired(&held, &self.table.logs) {
-                    room += self.clear(seat, policy);
+                    room += self.clear(slot_ref, policy);
                 }
             }
         }
@@ -120,8 +120,8 @@ impl LockedSets<'_> {
             let met = candidates.iter().filter(|candidate| is_same(candidate.usage, Some(own))).count();
             chosen = self.collect_own(own, met, set_index + visited, chosen, policy, budget);
         }
-        let (rank, seat) = chosen;
-        Some(self.evict_slot(rank.standing, seat, policy))
+        let (rank, slot_ref) = chosen;
+        Some(self.evict_slot(rank.standing, slot_ref, policy))
     }
 
     /// Evicts a slot of the key's own sets, and returns its entries to the capacity; `None` if no slot can be evicted.
@@ -132,23 +132,23 @@ impl LockedSets<'_> {
     ) -> Option<SlotRef> {
         let candidates = self.candidates(self.own(charge.key), policy);
         let choice = Choice::new(policy.usage(charge.numbers), usages(&candidates));
-        let (rank, seat) = choice.lowest(&candidates, policy)?;
-        let room = self.evict_slot(rank.standing, seat, policy);
+        let (rank, slot_ref) = choice.lowest(&candidates, policy)?;
+        let room = self.evict_slot(rank.standing, slot_ref, policy);
         self.table.room.give_back(room);
-        Some(seat)
+        Some(slot_ref)
     }
 
     /// Empties the slot, which is counted as evicted unless it has expired. Returns the number of entries freed.
     pub(super) fn evict_slot(
         &mut self,
         standing: EvictionRank,
-        seat: SlotRef,
+        slot_ref: SlotRef,
         policy: &EvictionPolicy<'_>,
     ) -> u64 {
         if !policy.has_expired(standing) {
             self.table.count_eviction();
         }
-        self.clear(seat, policy)
+        self.clear(slot_ref, policy)
     }
 
     /// The slots of some of the locked sets that may be evicted.
@@ -158,11 +158,13 @@ impl LockedSets<'_> {
         policy: &'c EvictionPolicy<'_>,
     ) -> Candidates<'c> {
         let mut cache = PolicyCache::default();
-        let seats = sets.flat_map(|set| (0..SLOTS).map(move |slot| SlotRef { set, slot }));
-        let company = seats.map(|seat| (self.get(seat), seat)).filter(|(slot, _)| policy.is_evictable(slot));
-        let candidate = |(slot, seat)| {
+        let slot_refs = sets.flat_map(|set| (0..SLOTS).map(move |slot| SlotRef { set, slot }));
+        let company = slot_refs
+            .map(|slot_ref| (self.get(slot_ref), slot_ref))
+            .filter(|(slot, _)| policy.is_evictable(slot));
+        let candidate = |(slot, slot_ref)| {
             let (standing, usage) = policy.rank(&slot, &self.table.logs, &mut cache);
-            Candidate { seat, standing, usage }
+            Candidate { slot_ref, standing, usage }
         };
         company.map(candidate).collect()
     }
@@ -275,7 +277,7 @@ impl<'c> Choice<'c> {
         policy: &EvictionPolicy<'_>,
     ) -> Option<(EvictionOrder, SlotRef)> {
         let rank = |candidate: &Candidate<'_>| self.order(candidate.standing, candidate.usage, policy);
-        candidates.iter().map(|candidate| (rank(candidate), candidate.seat)).min()
+        candidates.iter().map(|candidate| (rank(candidate), candidate.slot_ref)).min()
     }
 
     /// The rank of a counter of a policy with this usage.

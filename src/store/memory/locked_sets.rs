@@ -87,24 +87,24 @@ impl<'a> LockedSets<'a> {
         self.own(key).find_map(seat_in)
     }
 
-    pub(super) fn get(&self, seat: SlotRef) -> CounterSlot {
-        self.sets[seat.set].1.get(seat.slot)
+    pub(super) fn get(&self, slot_ref: SlotRef) -> CounterSlot {
+        self.sets[slot_ref.set].1.get(slot_ref.slot)
     }
 
-    pub(super) fn put(&mut self, seat: SlotRef, slot: CounterSlot) {
-        self.sets[seat.set].1.put(seat.slot, slot);
+    pub(super) fn put(&mut self, slot_ref: SlotRef, slot: CounterSlot) {
+        self.sets[slot_ref.set].1.put(slot_ref.slot, slot);
     }
 
     /// A copy of the state of the charge's key, converted for the charge's algorithm.
     pub(super) fn copy(&self, charge: &Charge<'_>, policy: &EvictionPolicy<'_>) -> LoadedState {
-        let found = self.find(charge.key).map(|seat| self.get(seat).numbers());
+        let found = self.find(charge.key).map(|slot_ref| self.get(slot_ref).numbers());
         let state = self.load(charge, policy, |id| self.table.logs.copy(id));
         LoadedState { state, converted: found.is_some_and(|numbers| numbers != charge.numbers) }
     }
 
     /// The charge under the parameters of the stored state, where these are known.
     pub(super) fn as_stored<'c>(&self, charge: &Charge<'c>, policy: &'c EvictionPolicy<'_>) -> Charge<'c> {
-        let numbers = self.find(charge.key).map(|seat| self.get(seat).numbers());
+        let numbers = self.find(charge.key).map(|slot_ref| self.get(slot_ref).numbers());
         let stored = numbers.and_then(|numbers| Some((numbers, policy.algorithm(numbers)?)));
         stored.map_or(*charge, |(numbers, algorithm)| Charge { numbers, algorithm, ..*charge })
     }
@@ -120,7 +120,9 @@ impl<'a> LockedSets<'a> {
         policy: &EvictionPolicy<'_>,
         log: impl FnOnce(u64) -> State,
     ) -> State {
-        let Some(slot) = self.find(charge.key).map(|seat| self.get(seat)) else { return State::Fresh };
+        let Some(slot) = self.find(charge.key).map(|slot_ref| self.get(slot_ref)) else {
+            return State::Fresh;
+        };
         let same = slot.numbers() == charge.numbers;
         // Converted if it was written under other parameters, fresh if those are unknown.
         let Some(from) = (if same { Some(charge.algorithm) } else { policy.algorithm(slot.numbers()) })
@@ -138,7 +140,7 @@ impl<'a> LockedSets<'a> {
     /// of the least used neighbour. A fresh state takes no slot. If no counter can be evicted, `state` itself is
     /// dropped, and counted as evicted. A limit with a share evicts counters of its own to stay within it.
     pub(super) fn store(&mut self, charge: &Charge<'_>, state: State, policy: &EvictionPolicy<'_>) {
-        let before = self.find(charge.key).map_or(0, |seat| self.get(seat).weight());
+        let before = self.find(charge.key).map_or(0, |slot_ref| self.get(slot_ref).weight());
         let share = if weigh(&state) > before { policy.share(charge.numbers) } else { None };
         match share {
             None => self.store_unshared(charge, state, policy),
@@ -168,8 +170,8 @@ impl<'a> LockedSets<'a> {
 
     fn store_unshared(&mut self, charge: &Charge<'_>, state: State, policy: &EvictionPolicy<'_>) {
         match (self.find(charge.key), weigh(&state)) {
-            (Some(seat), 0) => self.free(seat, policy),
-            (Some(seat), weight) => self.replace(seat, weight, charge, state, policy),
+            (Some(slot_ref), 0) => self.free(slot_ref, policy),
+            (Some(slot_ref), weight) => self.replace(slot_ref, weight, charge, state, policy),
             (None, 0) => {}
             (None, weight) => self.insert(weight, charge, state, policy),
         }
@@ -177,30 +179,30 @@ impl<'a> LockedSets<'a> {
 
     fn replace(
         &mut self,
-        seat: SlotRef,
+        slot_ref: SlotRef,
         weight: u64,
         charge: &Charge<'_>,
         state: State,
         policy: &EvictionPolicy<'_>,
     ) {
-        let before = self.get(seat).weight();
+        let before = self.get(slot_ref).weight();
         let missing = weight.saturating_sub(before);
         let room = self.make_room(charge, missing, policy);
         if room < missing {
             self.table.count_eviction();
             self.table.room.give_back(room);
-            return self.free(seat, policy);
+            return self.free(slot_ref, policy);
         }
-        self.fill(seat, charge, state, policy);
+        self.fill(slot_ref, charge, state, policy);
         self.table.room.give_back(before + room - weight);
     }
 
     fn insert(&mut self, weight: u64, charge: &Charge<'_>, state: State, policy: &EvictionPolicy<'_>) {
         let mut room = self.make_room(charge, weight, policy);
-        let seat = if room < weight { None } else { self.vacancy(charge, policy) };
-        match seat {
-            Some(seat) => {
-                self.fill(seat, charge, state, policy);
+        let slot_ref = if room < weight { None } else { self.vacancy(charge, policy) };
+        match slot_ref {
+            Some(slot_ref) => {
+                self.fill(slot_ref, charge, state, policy);
                 room -= weight;
             }
             None => self.table.count_eviction(),
@@ -209,8 +211,8 @@ impl<'a> LockedSets<'a> {
     }
 
     /// Writes the slot. A log keeps its id.
-    fn fill(&mut self, seat: SlotRef, charge: &Charge<'_>, state: State, policy: &EvictionPolicy<'_>) {
-        let before = self.get(seat);
+    fn fill(&mut self, slot_ref: SlotRef, charge: &Charge<'_>, state: State, policy: &EvictionPolicy<'_>) {
+        let before = self.get(slot_ref);
         let events = weigh(&state);
         if before.numbers() != charge.numbers || before.weight() != events {
             discount(&before, policy);
@@ -227,21 +229,21 @@ impl<'a> LockedSets<'a> {
                 Content::State(packed)
             }
         };
-        self.put(seat, CounterSlot::new(Tag::of(charge.key), charge.numbers, content));
+        self.put(slot_ref, CounterSlot::new(Tag::of(charge.key), charge.numbers, content));
     }
 
     /// Empties the slot and returns its entries to the capacity.
-    fn free(&mut self, seat: SlotRef, policy: &EvictionPolicy<'_>) {
-        let room = self.clear(seat, policy);
+    fn free(&mut self, slot_ref: SlotRef, policy: &EvictionPolicy<'_>) {
+        let room = self.clear(slot_ref, policy);
         self.table.room.give_back(room);
     }
 
     /// Empties the slot and returns the number of entries freed.
-    pub(super) fn clear(&mut self, seat: SlotRef, policy: &EvictionPolicy<'_>) -> u64 {
-        let before = self.get(seat);
+    pub(super) fn clear(&mut self, slot_ref: SlotRef, policy: &EvictionPolicy<'_>) -> u64 {
+        let before = self.get(slot_ref);
         discount(&before, policy);
         let room = self.table.empty(&before);
-        self.put(seat, CounterSlot::EMPTY);
+        self.put(slot_ref, CounterSlot::EMPTY);
         room
     }
 }

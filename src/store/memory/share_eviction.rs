@@ -145,8 +145,8 @@ impl LockedSets<'_> {
                 break;
             }
         }
-        if let Some(seat) = found {
-            let room = self.evict_slot(order.standing, seat, policy);
+        if let Some(slot_ref) = found {
+            let room = self.evict_slot(order.standing, slot_ref, policy);
             self.table.room.give_back(room);
         }
         self.sets.truncate(locked);

@@ -72,12 +72,12 @@ impl DenialCache {
         }
         let Some(set) = self.sets.get_mut(call.index()) else { return };
         let same = set.iter().position(|known| known.call == call);
-        let seat = match same {
-            Some(seat) => set.get_mut(seat),
+        let slot = match same {
+            Some(slot) => set.get_mut(slot),
             None => set.iter_mut().min_by_key(|known| known.until),
         };
-        if let Some(seat) = seat {
-            *seat = refusal;
+        if let Some(slot) = slot {
+            *slot = refusal;
         }
     }
 

@@ -32,7 +32,7 @@ pub struct SecondSample {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Requests {
     /// In the order of [`RequestOutcome::ALL`].
-    pub fates: [u64; RequestOutcome::ALL.len()],
+    pub outcomes: [u64; RequestOutcome::ALL.len()],
     /// The durations of admitted ones, without delays by leaky buckets; `None`: none was admitted.
     pub times: Option<Times>,
     /// The delays of the delayed ones; `None`: there were none.
@@ -120,7 +120,7 @@ impl SecondSample {
         let routes = news.routes.into_iter().map(|(name, route)| (name, Requests::from(&route)));
         Self {
             all: Requests::from(&all),
-            routes: busiest(routes, |route| route.fates.iter().sum()),
+            routes: busiest(routes, |route| route.outcomes.iter().sum()),
             limits: busiest(news.limits.into_iter(), |limit| limit.words.iter().sum()),
             settled: busiest(news.settled.into_iter(), SettledCounts::units),
             upstreams: busiest(upstreams.into_iter(), |upstream| upstream.answers + upstream.failed),
@@ -189,7 +189,7 @@ impl Times {
 impl From<&Answered> for Requests {
     fn from(answered: &Answered) -> Self {
         Self {
-            fates: answered.fates,
+            outcomes: answered.outcomes,
             times: Times::of(&answered.latency),
             delays: Times::of(&answered.delay),
         }

@@ -31,7 +31,7 @@ pub(super) struct RouteCounters {
     pub(super) received: Counter,
     /// Bytes of response bodies.
     pub(super) sent: Counter,
-    fates: [Counter; RequestOutcome::ALL.len()],
+    outcomes: [Counter; RequestOutcome::ALL.len()],
 }
 
 /// Durations of admitted requests delayed by a leaky bucket.
@@ -85,13 +85,13 @@ impl RouteCounters {
     /// Requests in flight.
     pub(super) fn in_flight(&self) -> u64 {
         // Those that ended are read first: see `ConnectionCounters::open`.
-        let ended: u64 = self.fates.iter().map(Counter::get).sum();
+        let ended: u64 = self.outcomes.iter().map(Counter::get).sum();
         self.begun.get().saturating_sub(ended)
     }
 
-    pub(super) fn fate(&self, fate: RequestOutcome) -> &Counter {
+    pub(super) fn outcome(&self, outcome: RequestOutcome) -> &Counter {
         // The enum's discriminants count from 0, in the order of `ALL`.
-        &self.fates[fate as usize]
+        &self.outcomes[outcome as usize]
     }
 }
 
@@ -197,13 +197,13 @@ impl SettlementCounters {
 pub(super) struct ConnectionCounters {
     pub(super) opened: Counter,
     pub(super) closed: Counter,
-    turned_away: [Counter; ConnectionRejectReason::ALL.len()],
+    rejected_connections: [Counter; ConnectionRejectReason::ALL.len()],
 }
 
 impl ConnectionCounters {
-    pub(super) fn turned_away(&self, why: ConnectionRejectReason) -> &Counter {
+    pub(super) fn rejected_connections(&self, why: ConnectionRejectReason) -> &Counter {
         // The enum's discriminants count from 0, in the order of `ALL`.
-        &self.turned_away[why as usize]
+        &self.rejected_connections[why as usize]
     }
 
     pub(super) fn open(&self) -> u64 {
@@ -308,9 +308,9 @@ mod tests {
             decisions.unasked(word).add(1);
         }
         let answers = RouteCounters::default();
-        for fate in RequestOutcome::ALL {
-            assert_eq!(answers.fate(fate).get(), 0, "{fate:?}");
-            answers.fate(fate).add(1);
+        for outcome in RequestOutcome::ALL {
+            assert_eq!(answers.outcome(outcome).get(), 0, "{fate:?}");
+            answers.outcome(outcome).add(1);
         }
     }
 }

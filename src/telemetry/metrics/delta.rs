@@ -40,7 +40,7 @@ pub type ServerName = (Arc<str>, Arc<str>);
 #[derive(Clone, Debug, Default)]
 pub struct Answered {
     /// In the order of [`RequestOutcome::ALL`].
-    pub fates: [u64; RequestOutcome::ALL.len()],
+    pub outcomes: [u64; RequestOutcome::ALL.len()],
     /// The durations of those that were admitted, without delays by leaky buckets.
     pub latency: FineTotal<RequestTime>,
     /// The delays of delayed requests.
@@ -159,25 +159,25 @@ impl Total for Answered {
 
     fn of(cells: &RouteCounters) -> Self {
         let (latency, delay) = cells.latencies();
-        Self { fates: RequestOutcome::ALL.map(|fate| cells.fate(fate).get()), latency, delay }
+        Self { outcomes: RequestOutcome::ALL.map(|outcome| cells.outcome(outcome).get()), latency, delay }
     }
 
     fn since(&self, earlier: &Self) -> Self {
         Self {
-            fates: less(&self.fates, &earlier.fates),
+            outcomes: less(&self.outcomes, &earlier.outcomes),
             latency: self.latency.since(&earlier.latency),
             delay: self.delay.since(&earlier.delay),
         }
     }
 
     fn merge(&mut self, other: &Self) {
-        add(&mut self.fates, &other.fates);
+        add(&mut self.outcomes, &other.outcomes);
         self.latency.merge(&other.latency);
         self.delay.merge(&other.delay);
     }
 
     fn is_nothing(&self) -> bool {
-        self.fates.iter().all(|count| *count == 0) && self.latency.count() == 0 && self.delay.count() == 0
+        self.outcomes.iter().all(|count| *count == 0) && self.latency.count() == 0 && self.delay.count() == 0
     }
 }
 

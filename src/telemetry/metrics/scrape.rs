@@ -188,7 +188,8 @@ fn rejections(workers: &[Arc<Series>]) -> BTreeMap<(&str, &'static str), u64> {
         let routes = series.routes.iter().map(|route| &route.answers);
         for named in routes.chain([&series.unrouted]) {
             let Some(answers) = named.used() else { continue };
-            let counts = RequestOutcome::REJECTIONS.map(|kind| (kind.rejection(), answers.fate(kind).get()));
+            let counts =
+                RequestOutcome::REJECTIONS.map(|kind| (kind.rejection(), answers.outcome(kind).get()));
             if counts.iter().any(|(_, count)| *count > 0) {
                 for (decision, count) in counts {
                     *totals.entry((&*named.name, decision.unwrap_or_default())).or_default() += count;
@@ -273,14 +274,15 @@ fn connections(page: &mut Exposition, workers: &[Arc<Series>], server: &Server) 
     for (listener, (_, count)) in &totals {
         page.sample(accepted, &[("listener", listener)], count);
     }
-    turned_away(page, workers);
+    rejected_connections(page, workers);
 }
 
-fn turned_away(page: &mut Exposition, workers: &[Arc<Series>]) {
+fn rejected_connections(page: &mut Exposition, workers: &[Arc<Series>]) {
     let listeners = workers.iter().flat_map(|series| &series.listeners);
     let used = listeners.filter_map(|listener| Some((&*listener.name, listener.used()?)));
     let counts = used.flat_map(|(listener, connections)| {
-        ConnectionRejectReason::ALL.map(|why| ([listener, why.as_str()], connections.turned_away(why).get()))
+        ConnectionRejectReason::ALL
+            .map(|why| ([listener, why.as_str()], connections.rejected_connections(why).get()))
     });
     let help = "Client connections rejected or closed early, by cause.";
     page.sums("tollgate_connections_refused_total", help, ["listener", "reason"], counts);

@@ -61,7 +61,7 @@ impl<U: RequestBody> Exchange<'_, U> {
     pub(super) fn poll_send_http2(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BodyFailed>> {
         let Some(stream) = self.connection.http2() else { return Poll::Ready(Ok(())) };
         let UpstreamRequest { message, body, .. } = &mut self.request;
-        while !self.deaf && self.refused.is_none() && !stream.is_ended() {
+        while !self.write_closed && self.refused.is_none() && !stream.is_ended() {
             if !stream.is_begun() {
                 let turn = ready!(stream.poll_turn(context));
                 let length = memchr::memmem::find(message, b"\r\n\r\n").map_or(message.len(), |end| end + 4);
@@ -74,7 +74,7 @@ impl<U: RequestBody> Exchange<'_, U> {
                 let last = body.is_done() && body.trailers().is_empty();
                 match ready!(stream.poll_send(context, &message[self.sent..], last)) {
                     // A response may be on its way nevertheless.
-                    Err(StreamLost) => self.deaf = true,
+                    Err(StreamLost) => self.write_closed = true,
                     Ok(sent) => {
                         self.sent += sent;
                         if self.begun {
@@ -84,16 +84,16 @@ impl<U: RequestBody> Exchange<'_, U> {
                 }
             } else if body.is_done() {
                 // The wait for the response detects that the stream is broken.
-                self.deaf = stream.send_end(body.trailers()).is_err();
+                self.write_closed = stream.send_end(body.trailers()).is_err();
             } else {
                 // A small request is kept, since the backend may report that it has not processed it.
-                if !self.intact || message.len() >= MAX_KEPT {
+                if !self.head_kept || message.len() >= MAX_KEPT {
                     message.clear();
-                    (self.sent, self.intact) = (0, false);
+                    (self.sent, self.head_kept) = (0, false);
                 }
-                if let Err(broken) = ready!(body.poll_part(context, message)) {
-                    (self.deaf, self.broken) = (true, true);
-                    return Poll::Ready(Err(broken));
+                if let Err(body_failed) = ready!(body.poll_part(context, message)) {
+                    (self.write_closed, self.body_failed) = (true, true);
+                    return Poll::Ready(Err(body_failed));
                 }
             }
         }

@@ -12,7 +12,7 @@ use crate::http2::connection::Http2Codec;
 /// A connection that is silent for this long while a request waits gets further requests only where there may be no other.
 const SUSPICION: Duration = Duration::from_millis(250);
 /// A connection that is silent for this long while a request waits gets one PING.
-const DOUBT: Duration = Duration::from_secs(1);
+const SILENCE_LIMIT: Duration = Duration::from_secs(1);
 /// A connection that is silent for this long after the PING is dead.
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -40,9 +40,9 @@ impl Liveness {
         self.is_silent(connection, now, SUSPICION)
     }
 
-    /// Whether the connection has been silent for [`DOUBT`] while a request waited.
+    /// Whether the connection has been silent for [`SILENCE_LIMIT`] while a request waited.
     pub(super) fn is_doubtful(&self, connection: &Http2Codec, now: Instant) -> bool {
-        self.is_silent(connection, now, DOUBT)
+        self.is_silent(connection, now, SILENCE_LIMIT)
     }
 
     fn is_silent(&self, connection: &Http2Codec, now: Instant, span: Duration) -> bool {
@@ -57,7 +57,7 @@ impl Liveness {
         let silent = |since: &(Instant, u64)| since.1 == received;
         if self.pinged.get().is_none() {
             let Some((since, _)) = self.waiting.get().filter(silent) else { return Poll::Pending };
-            ready!(self.deadline.borrow_mut().poll(context, since + DOUBT));
+            ready!(self.deadline.borrow_mut().poll(context, since + SILENCE_LIMIT));
             if !connection.ping_once() {
                 return Poll::Pending;
             }
@@ -153,7 +153,7 @@ mod tests {
     async fn a_silent_connection_is_asked_after_a_second_and_dead_after_five_more() {
         let mut pair = Pair::new().await;
         assert!(!pair.is_dead() && !pair.is_doubtful() && pair.pings() == 0);
-        tokio::time::advance(DOUBT).await;
+        tokio::time::advance(SILENCE_LIMIT).await;
         assert!(!pair.is_dead() && pair.is_doubtful() && pair.pings() == 1);
         tokio::time::advance(PING_TIMEOUT).await;
         assert!(pair.is_dead() && pair.pings() == 0);
@@ -164,23 +164,23 @@ mod tests {
     async fn a_call_that_is_silent_for_long_costs_one_ping() {
         let mut pair = Pair::new().await;
         assert!(!pair.is_dead());
-        tokio::time::advance(DOUBT).await;
+        tokio::time::advance(SILENCE_LIMIT).await;
         assert!(!pair.is_dead() && pair.pings() == 1);
         let pong = [&[0, 0, 8, kind::PING, 1, 0, 0, 0, 0][..], b"tollgate"].concat();
         pair.say(&pong).await;
         for _ in 0..60 {
-            tokio::time::advance(DOUBT).await;
+            tokio::time::advance(SILENCE_LIMIT).await;
             assert!(!pair.is_dead() && !pair.is_doubtful());
         }
         // Others are sent, and nothing comes: no PING is left to send.
         pair.ask();
-        tokio::time::advance(DOUBT).await;
+        tokio::time::advance(SILENCE_LIMIT).await;
         assert!(!pair.is_dead() && pair.is_doubtful() && pair.pings() == 0);
         // A response, and then silence.
         pair.say(&[0, 0, 1, kind::HEADERS, 5, 0, 0, 0, 1, 0x88]).await;
         assert!(!pair.is_doubtful());
         pair.ask();
-        tokio::time::advance(DOUBT).await;
+        tokio::time::advance(SILENCE_LIMIT).await;
         assert!(!pair.is_dead() && pair.is_doubtful() && pair.pings() == 1);
     }
 }

@@ -178,20 +178,20 @@ impl ConnectionDriver {
     /// Distributes all replies received completely.
     fn hand_out(&mut self) -> Result<(), ConnectionTrouble> {
         let now = now();
-        let mut judged = Ok(());
+        let mut checked = Ok(());
         while let Some((value, length)) = resp::read(&self.inbound)? {
             self.inbound.advance(length);
             let owner = self.queue.borrow_mut().next().ok_or(MalformedReply::Unasked)?;
             if let CommandOwner::Caller(_) = owner {
-                judged = judged.and(self.judge(&value));
+                checked = checked.and(self.check(&value));
             }
             self.queue.borrow_mut().tell(owner, Ok(value), now);
         }
-        judged
+        checked
     }
 
     /// Judges by a reply whether the server is still usable.
-    fn judge(&mut self, value: &RespValue) -> Result<(), ConnectionTrouble> {
+    fn check(&mut self, value: &RespValue) -> Result<(), ConnectionTrouble> {
         let (failed, trouble) = match value {
             RespValue::Integers(_) => {
                 self.answered = true;
