@@ -21,9 +21,9 @@ use super::listen::Listeners;
 use super::peer::ConnectionEnds;
 use super::worker::{Worker, WorkerPlan};
 use super::{admin_commands, connection, proxy_protocol};
-use crate::boxed_cold::boxed_cold;
 use crate::clock::now;
 use crate::net::{Socket, Stream};
+use crate::shared::client_connections::ClientConnection;
 use crate::shared::{Life, Shared};
 use crate::telemetry::metrics::ConnectionRejectReason;
 
@@ -189,36 +189,62 @@ fn admit(index: usize, tls: bool, stream: StdStream, peer: SocketAddr, worker: &
             .await;
             drop(open);
         });
+        return;
+    }
+    let handle = ConnectionHandle::new(index);
+    let guard = ConnectionGuard::new(index, Rc::clone(worker), Some(&handle));
+    let accepted = Accepted { tls, socket, handle, guard, worker: Rc::clone(worker) };
+    if plan.server.listen.get(index).is_some_and(|listener| listener.proxy_protocol) {
+        tokio::task::spawn_local(accepted.read_ends(peer));
     } else {
-        let handle = ConnectionHandle::new(index);
-        let open = ConnectionGuard::new(index, Rc::clone(worker), Some(&handle));
-        let worker = Rc::clone(worker);
-        tokio::task::spawn_local(async move {
-            serve_connection(tls, socket, handle, peer, worker).await;
-            drop(open);
-        });
+        accepted.serve(ConnectionEnds::of(peer));
     }
 }
 
-/// Determines the client's address, and serves the connection unless the client has too many connections already.
-async fn serve_connection(
+/// A connection that was accepted. Each step has a task of its own, whose memory is given back at its end: the last one, in
+/// which the connection is idle, is small.
+struct Accepted {
+    /// Its listener speaks TLS.
     tls: bool,
-    mut socket: Socket,
+    socket: Socket,
     handle: Rc<ConnectionHandle>,
-    peer: SocketAddr,
+    guard: ConnectionGuard,
     worker: Rc<Worker>,
-) {
-    let Some(ends) = proxy_protocol::peer(&handle, &mut socket, peer, &worker).await else { return };
-    match worker.admit_client(ends.client.ip()) {
-        // A connection without TLS needs no memory for a handshake.
-        Ok(_crowded) if tls => boxed_cold(|| connection::serve_tls(socket, handle, ends, worker)).await,
-        Ok(_crowded) => connection::serve(Stream::Plain(socket), handle, ends, worker).await,
-        Err(max) => {
-            worker.plan().metrics.connection_rejected(handle.listener(), ConnectionRejectReason::PerClient);
-            // A rejection with a response keeps a connection open for a while. Where connections are scarce, or a
-            // handshake comes first, it is closed at once.
-            if !tls && worker.shared.connections.load(Ordering::Relaxed) < max / 2 {
-                boxed_cold(|| connection::reject_connection(socket, handle, ends, worker)).await;
+}
+
+impl Accepted {
+    /// Reads the client's address from the PROXY protocol header, and serves the connection.
+    async fn read_ends(mut self, peer: SocketAddr) {
+        let Self { socket, handle, worker, .. } = &mut self;
+        if let Some(ends) = proxy_protocol::announced(handle, socket, peer, worker).await {
+            self.serve(ends);
+        }
+    }
+
+    /// Serves the connection, unless the client has too many already.
+    fn serve(self, ends: ConnectionEnds) {
+        let Self { tls, socket, handle, mut guard, worker } = self;
+        match worker.admit_client(ends.client.ip()) {
+            Ok(client) => {
+                guard.client = client;
+                if tls {
+                    tokio::task::spawn_local(connection::serve_tls(socket, handle, ends, guard, worker));
+                } else {
+                    let stream = Stream::Plain(socket);
+                    tokio::task::spawn_local(connection::serve(stream, handle, ends, guard, worker));
+                }
+            }
+            Err(max) => {
+                let listener = handle.listener();
+                worker.plan().metrics.connection_rejected(listener, ConnectionRejectReason::PerClient);
+                // A rejection with a response keeps a connection open for a while. Where connections are scarce, or a
+                // handshake comes first, it is closed at once.
+                if !tls && worker.shared.connections.load(Ordering::Relaxed) < max / 2 {
+                    tokio::task::spawn_local(async move {
+                        connection::reject_connection(socket, handle, ends, worker).await;
+                        drop(guard);
+                    });
+                }
             }
         }
     }
@@ -235,6 +261,8 @@ struct ConnectionGuard {
     index: usize,
     /// The connection's entry in the worker's list.
     handle: Option<Rc<ConnectionHandle>>,
+    /// The connection counts among those of its client.
+    client: Option<ClientConnection>,
     worker: Rc<Worker>,
     plan: Rc<WorkerPlan>,
 }
@@ -249,7 +277,7 @@ impl ConnectionGuard {
         worker.open.set(worker.open.get() + 1);
         worker.shared.connections.fetch_add(1, Ordering::Relaxed);
         plan.metrics.connection_opened(index);
-        Self { index, handle: handle.cloned(), worker, plan }
+        Self { index, handle: handle.cloned(), client: None, worker, plan }
     }
 }
 

@@ -185,30 +185,31 @@ async fn refuse_preface(session: &mut Session) -> NextAction {
     if sent.is_ok() { NextAction::Close } else { NextAction::Drop }
 }
 
-/// Serves a connection until either side closes it.
-pub(crate) fn serve(
+/// Serves a connection until either side closes it, and then drops `guard`.
+pub(crate) fn serve<G: 'static>(
     stream: Stream,
     handle: Rc<ConnectionHandle>,
     ends: ConnectionEnds,
+    guard: G,
     worker: Rc<Worker>,
 ) -> impl Future<Output = ()> {
     // Before the future begins: it would keep room for these values until its end.
     let peer = Rc::new(ConnectionPeer::new(ends, &stream));
-    let (connection, session) = Connection::new(stream, handle, peer, worker);
-    serve_requests(connection, session)
-}
-
-async fn serve_requests(mut connection: Connection, session: Box<Session>) {
-    let (mut session, after) = connection.run(session).await;
-    match after {
-        NextAction::Keep | NextAction::Drop => {}
-        NextAction::Http2 => return boxed_cold(|| connection.go_on_as_http2(session)).await,
-        after => boxed_cold(|| connection.end(&mut session, after)).await,
-    }
-    let Connection { handle, worker, .. } = connection;
-    worker.spare.put(session.buffers.take());
-    if session.writer.is_stalled() {
-        worker.plan().metrics.connection_rejected(handle.listener(), ConnectionRejectReason::Stalled);
+    let (mut connection, session) = Connection::new(stream, handle, peer, worker);
+    // A block uses what it captures in place. An `async fn` has room for each argument twice, also while it is idle.
+    async move {
+        let (mut session, after) = connection.run(session).await;
+        match after {
+            NextAction::Keep | NextAction::Drop => {}
+            NextAction::Http2 => return boxed_cold(|| connection.go_on_as_http2(session)).await,
+            after => boxed_cold(|| connection.end(&mut session, after)).await,
+        }
+        let Connection { handle, worker, .. } = connection;
+        worker.spare.put(session.buffers.take());
+        if session.writer.is_stalled() {
+            worker.plan().metrics.connection_rejected(handle.listener(), ConnectionRejectReason::Stalled);
+        }
+        drop(guard);
     }
 }
 
@@ -245,16 +246,17 @@ pub(crate) async fn reject_connection(
     }
 }
 
-/// Performs the TLS handshake with a client, then serves the connection.
-pub(crate) async fn serve_tls(
+/// Performs the TLS handshake with a client, then serves the connection in a task of its own: the memory of this one is
+/// given back before the first request.
+pub(crate) async fn serve_tls<G: 'static>(
     socket: Socket,
     handle: Rc<ConnectionHandle>,
     ends: ConnectionEnds,
+    guard: G,
     worker: Rc<Worker>,
 ) {
-    // Its memory is given back before the first request.
-    match boxed_cold(|| tls_handshake(socket, &handle, &worker)).await {
-        Ok(stream) => serve(stream, handle, ends, worker).await,
+    match tls_handshake(socket, &handle, &worker).await {
+        Ok(stream) => drop(tokio::task::spawn_local(serve(stream, handle, ends, guard, worker))),
         Err(_) if handle.is_evicted() => {}
         // Any client can cause this at any rate, so it is not logged for operators.
         Err(error) => {

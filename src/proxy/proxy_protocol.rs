@@ -12,30 +12,13 @@ use tokio::time::timeout;
 use super::connection_handle::ConnectionHandle;
 use super::peer::ConnectionEnds;
 use super::worker::Worker;
-use crate::boxed_cold::boxed_cold;
 use crate::net::Socket;
 use crate::telemetry::metrics::ConnectionRejectReason;
 use crate::upstream::proxy_protocol::SIGNATURE;
 
-/// The addresses to use as the connection's. `None`: the connection is to be closed.
-pub(crate) async fn peer(
-    handle: &ConnectionHandle,
-    socket: &mut Socket,
-    peer: SocketAddr,
-    worker: &Worker,
-) -> Option<ConnectionEnds> {
-    let listener = handle.listener();
-    let expected = worker.plan().server.listen.get(listener).is_some_and(|listener| listener.proxy_protocol);
-    // Without the PROXY protocol, a connection needs no memory for reading the header.
-    if expected {
-        boxed_cold(|| named(handle, socket, peer, worker)).await
-    } else {
-        Some(ConnectionEnds::of(peer))
-    }
-}
-
-/// The address in the connection's PROXY protocol header.
-async fn named(
+/// The addresses in the PROXY protocol header of a connection; those of its peer if the header names none. `None`: the
+/// connection is to be closed.
+pub(crate) async fn announced(
     handle: &ConnectionHandle,
     socket: &mut Socket,
     peer: SocketAddr,

@@ -66,7 +66,7 @@ impl Rig {
         let (ours, theirs) = Pipe::new();
         let handle = ConnectionHandle::new(0);
         let addresses = ConnectionEnds::of(SocketAddr::new(peer, 1));
-        let serving = serve(Stream::Pipe(theirs), handle, addresses, Rc::clone(&self.worker));
+        let serving = serve(Stream::Pipe(theirs), handle, addresses, (), Rc::clone(&self.worker));
         let serving = tokio::task::spawn_local(serving);
         let mut answered = BytesMut::new();
         for segment in segments {
