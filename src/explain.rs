@@ -57,7 +57,7 @@ pub struct Explanation {
     /// Why its credential is not verified, if it is not: then nothing is known of what comes after.
     pub unverified: Option<&'static str>,
     /// The route, if it has one.
-    pub route: Option<Taken>,
+    pub route: Option<MatchedRoute>,
     /// Other routes by name, with the reason why each does not match; of more than 20 routes only those with the
     /// request's path.
     pub others: Vec<(String, String)>,
@@ -78,7 +78,7 @@ pub struct ExplainedConsumer {
 
 /// The route that a request takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct MatchedRoute {
     /// The index of the route.
     pub index: RouteIndex,
     /// Its name.
@@ -90,7 +90,7 @@ pub struct Taken {
     /// What the route does with the request, if the limits admit it.
     pub action: ExplainedAction,
     /// Its limits, in file order.
-    pub limits: Vec<Applied>,
+    pub limits: Vec<LimitExplanation>,
 }
 
 /// What a route does with an admitted request.
@@ -123,7 +123,7 @@ pub enum ExplainedAction {
 
 /// A limit on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Applied {
+pub struct LimitExplanation {
     /// The index of the limit.
     pub index: LimitIndex,
     /// Its name.
@@ -141,7 +141,7 @@ pub struct Applied {
     /// The share of keys for which the limit is enforced; `mode` says whether this one belongs to it.
     pub trial: Option<Trial>,
     /// Its effect on the request.
-    pub standing: AppliedStatus,
+    pub status: LimitStatus,
     /// The number in the request that its cost was measured by: `query:limit is 50`.
     pub measured: Option<String>,
     /// How its cost is settled after the response, if it is: `json:/usage/total_tokens`.
@@ -160,7 +160,7 @@ pub struct Applied {
 
 /// The effect of a limit on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AppliedStatus {
+pub enum LimitStatus {
     /// Charges this cost.
     Charged(Cost),
     /// Nothing: the route has no cost there.
@@ -254,7 +254,7 @@ impl Explanation {
             request.as_ref().map_or_else(Default::default, |request| others(plan, request));
         let route_taken = request.zip(*route);
         let route_taken = route_taken
-            .map(|(request, (index, route))| Taken::new(plan, (index, route), &request, routed, ids));
+            .map(|(request, (index, route))| MatchedRoute::new(plan, (index, route), &request, routed, ids));
         Self {
             request: format!(
                 "{} {host}{}",
@@ -302,7 +302,7 @@ impl ExplainedAnswer {
     }
 }
 
-impl Taken {
+impl MatchedRoute {
     fn new(
         plan: &Plan,
         (index, route): (RouteIndex, &Route),
@@ -325,7 +325,7 @@ impl Taken {
         let location = format!("https://{host}{}", with_query(path));
         let limits = |routed: &RoutedRequest<'_, '_>| {
             let uses = route.limits.iter().zip(&routed.charges.checks);
-            uses.map(|(used, stands)| Applied::new(route, used, stands, routed, ids)).collect()
+            uses.map(|(used, stands)| LimitExplanation::new(route, used, stands, routed, ids)).collect()
         };
         Self {
             index,
@@ -395,7 +395,7 @@ impl ExplainedAction {
     }
 }
 
-impl Applied {
+impl LimitExplanation {
     fn new(
         route: &Route,
         used: &LimitUse,
@@ -419,7 +419,7 @@ impl Applied {
             tier_name: limit.tier_name(stands.tier).map(str::to_owned),
             mode: stands.mode,
             trial: limit.trial,
-            standing: AppliedStatus::of(stands, request, merge_slashes),
+            status: LimitStatus::of(stands, request, merge_slashes),
             measured: description::measured(&used.cost, request),
             settled_by: used.cost.settled().map(|settled| settled.settled_by()),
             key: limit.key.describe(request, &route.name, merge_slashes, masking),
@@ -435,7 +435,7 @@ impl Applied {
     }
 }
 
-impl AppliedStatus {
+impl LimitStatus {
     fn of(stands: &LimitCheck<'_>, request: &route::RouteRequest<'_>, merge_slashes: bool) -> Self {
         match stands.applicability {
             admission::Applicability::Charged(cost, _) => Self::Charged(cost),

@@ -186,7 +186,7 @@ impl<'p> Endpoint<'p> {
             Self::Samples => history::get(asked.shared, asked.query).and_then(good),
             Self::Bans => bans::get(asked.shared, asked.query).await.and_then(good),
             Self::Routes => good(routes::get(&asked.shared.plan.load())),
-            Self::Limits => good(limits::tell(asked.shared).await),
+            Self::Limits => good(limits::to_json(asked.shared).await),
             Self::Keys(limit) => top_keys::get(asked.shared, limit, asked.query).await.and_then(good),
             Self::Refusals => refusals::get(asked.shared, asked.query).and_then(good),
             Self::Explain => explain::explain(asked).await.and_then(good),

@@ -35,16 +35,16 @@ struct Lane {
 
 /// Whether a request checks its password itself.
 #[derive(Debug)]
-pub enum Join {
+pub enum Flight {
     /// It does.
-    Leads(CheckLead),
+    Leader(FlightGuard),
     /// Another request with the same password had this result.
-    Follows(PasswordResult),
+    Result(PasswordResult),
 }
 
 /// The duty to check a password. Requests with the same password wait until it is dropped.
 #[derive(Debug)]
-pub struct CheckLead {
+pub struct FlightGuard {
     hash: u128,
     result: watch::Sender<Option<PasswordResult>>,
     running: Running,
@@ -71,28 +71,28 @@ impl PasswordLanes {
     }
 
     /// Waits for the result of another request with the same password, known by this `hash`, if there is one.
-    pub async fn join(&self, hash: u128) -> Join {
+    pub async fn join(&self, hash: u128) -> Flight {
         loop {
             let mut result = match self.running_or_lead(hash) {
                 Ok(result) => result,
-                Err(lead) => return Join::Leads(lead),
+                Err(guard) => return Flight::Leader(guard),
             };
             // Without a result, the other request has left.
             if let Ok(checked) = result.wait_for(Option::is_some).await
                 && let Some(checked) = &*checked
             {
-                return Join::Follows(checked.clone());
+                return Flight::Result(checked.clone());
             }
         }
     }
 
-    fn running_or_lead(&self, hash: u128) -> Result<watch::Receiver<Option<PasswordResult>>, CheckLead> {
+    fn running_or_lead(&self, hash: u128) -> Result<watch::Receiver<Option<PasswordResult>>, FlightGuard> {
         match self.running.entry(hash) {
             Entry::Occupied(other) => Ok(other.get().clone()),
             Entry::Vacant(entry) => {
                 let (sender, receiver) = watch::channel(None);
                 entry.insert(receiver);
-                Err(CheckLead { hash, result: sender, running: Arc::clone(&self.running) })
+                Err(FlightGuard { hash, result: sender, running: Arc::clone(&self.running) })
             }
         }
     }
@@ -115,14 +115,18 @@ impl PasswordLanes {
     /// # Errors
     ///
     /// The system starts no thread.
-    pub async fn check(&self, lead: &CheckLead, check: PasswordCheck) -> Result<PasswordResult, QueueFull> {
+    pub async fn check(
+        &self,
+        guard: &FlightGuard,
+        check: PasswordCheck,
+    ) -> Result<PasswordResult, QueueFull> {
         let checked = self.pool.run(move || check.run()).await?;
-        lead.result.send_replace(Some(checked.clone()));
+        guard.result.send_replace(Some(checked.clone()));
         Ok(checked)
     }
 }
 
-impl Drop for CheckLead {
+impl Drop for FlightGuard {
     fn drop(&mut self) {
         self.running.remove(&self.hash);
     }
@@ -135,29 +139,29 @@ mod tests {
     #[tokio::test]
     async fn requests_with_one_password_follow_the_first() {
         let lanes = Arc::new(PasswordLanes::new(1, 1));
-        let Join::Leads(lead) = lanes.join(1).await else { panic!("the first leads") };
-        assert!(matches!(lanes.join(2).await, Join::Leads(_)), "another password");
+        let Flight::Leader(guard) = lanes.join(1).await else { panic!("the first leads") };
+        assert!(matches!(lanes.join(2).await, Flight::Leader(_)), "another password");
         let follower = tokio::spawn({
             let lanes = Arc::clone(&lanes);
             async move { lanes.join(1).await }
         });
         tokio::task::yield_now().await;
-        lead.result.send_replace(Some(Err(WrongPassword)));
-        drop(lead);
-        assert!(matches!(follower.await.expect("no panic"), Join::Follows(Err(WrongPassword))));
-        assert!(matches!(lanes.join(1).await, Join::Leads(_)), "a wrong password is checked again");
+        guard.result.send_replace(Some(Err(WrongPassword)));
+        drop(guard);
+        assert!(matches!(follower.await.expect("no panic"), Flight::Result(Err(WrongPassword))));
+        assert!(matches!(lanes.join(1).await, Flight::Leader(_)), "a wrong password is checked again");
     }
 
     #[tokio::test]
     async fn a_follower_leads_once_the_leader_has_left() {
         let lanes = Arc::new(PasswordLanes::new(1, 1));
-        let Join::Leads(lead) = lanes.join(1).await else { panic!("the first leads") };
+        let Flight::Leader(guard) = lanes.join(1).await else { panic!("the first leads") };
         let follower = tokio::spawn({
             let lanes = Arc::clone(&lanes);
-            async move { matches!(lanes.join(1).await, Join::Leads(_)) }
+            async move { matches!(lanes.join(1).await, Flight::Leader(_)) }
         });
         tokio::task::yield_now().await;
-        drop(lead);
+        drop(guard);
         assert!(follower.await.expect("no panic"));
     }
 

@@ -61,12 +61,12 @@ struct LiveExplanation<'a>(&'a Value);
 impl Display for LiveExplanation<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let explanation = self.0;
-        writeln!(f, "{}\n", word(explanation, "request"))?;
+        writeln!(f, "{}\n", text(explanation, "request"))?;
         line(f, "verdict", verdict(explanation))?;
         line(
             f,
             "client",
-            format_args!("{}: {}", word(explanation, "client"), word(explanation, "identified")),
+            format_args!("{}: {}", text(explanation, "client"), text(explanation, "identified")),
         )?;
         if let Some(consumer) = explanation.get("consumer").and_then(Value::as_str) {
             let tier = explanation.get("tier").and_then(Value::as_str);
@@ -88,7 +88,7 @@ impl Display for LiveExplanation<'_> {
 fn verdict(explanation: &Value) -> String {
     let refusing = explanation.get("limit").and_then(Value::as_str);
     let by = refusing.map(|limit| format!(" by `{limit}`")).unwrap_or_default();
-    let is_it = |limit: &&Value| refusing == Some(word(limit, "name"));
+    let is_it = |limit: &&Value| refusing == Some(text(limit, "name"));
     let in_flight = list(explanation, "limits").iter().find(is_it).is_some_and(bounds_requests_in_flight);
     let status =
         number(explanation, "status").map(|status| format!(": answered {status}")).unwrap_or_default();
@@ -96,19 +96,19 @@ fn verdict(explanation: &Value) -> String {
         (Some(wait), Some(until)) => format!(", until {} ({} more)", clock(until), span(wait)),
         _ => String::new(),
     };
-    match word(explanation, "verdict") {
+    match text(explanation, "verdict") {
         "admitted" => "admitted".to_owned(),
         "refused" if wait.is_empty() && in_flight => {
             format!("refused{by}{status}, until a request in flight ends")
         }
         "refused" if wait.is_empty() && !by.is_empty() => format!("refused{by}{status}; no wait helps"),
         "no_route" => format!("no route{status}"),
-        "not_verified" => format!("not verified: {}", word(explanation, "reason")),
+        "not_verified" => format!("not verified: {}", text(explanation, "reason")),
         "answered" => {
             format!(
                 "answered {}: {}",
                 number(explanation, "status").unwrap_or_default(),
-                word(explanation, "reason")
+                text(explanation, "reason")
             )
         }
         verdict => format!("{verdict}{by}{status}{wait}"),
@@ -116,23 +116,23 @@ fn verdict(explanation: &Value) -> String {
 }
 
 fn write_route(f: &mut Formatter<'_>, route: &Value) -> fmt::Result {
-    line(f, "route", format_args!("`{}`", word(route, "name")))?;
+    line(f, "route", format_args!("`{}`", text(route, "name")))?;
     for pair in list(route, "conditions") {
         detail(f, item(pair, 0), item(pair, 1))?;
     }
     if let Some(location) = route.get("redirect").and_then(Value::as_str) {
         line(f, "redirect", format_args!("without TLS 308 to `{location}`, and nothing below"))?;
     }
-    line(f, "upstream", format_args!("{} gets `{}`", word(route, "upstream"), word(route, "forwarded")))
+    line(f, "upstream", format_args!("{} gets `{}`", text(route, "upstream"), text(route, "forwarded")))
 }
 
 fn write_limit(f: &mut Formatter<'_>, limit: &Value) -> fmt::Result {
-    let mode = if word(limit, "mode") == "shadow" { " (shadow: only counted, never refuses)" } else { "" };
+    let mode = if text(limit, "mode") == "shadow" { " (shadow: only counted, never refuses)" } else { "" };
     let cost = number(limit, "cost").unwrap_or_default();
-    let standing = match (word(limit, "standing"), word(limit, "detail")) {
+    let status = match (text(limit, "standing"), text(limit, "detail")) {
         ("charged", _) => {
             let charges = charges(cost, some(limit, "measured"), some(limit, "settled_by"));
-            format!("{charges}: {}", word(limit, "verdict"))
+            format!("{charges}: {}", text(limit, "verdict"))
         }
         ("free", _) if some(limit, "measured").is_some() => charges(0, some(limit, "measured"), None),
         ("free", _) => "charges nothing: the route costs 0 there".to_owned(),
@@ -140,7 +140,7 @@ fn write_limit(f: &mut Formatter<'_>, limit: &Value) -> fmt::Result {
         ("skipped", missing) => format!("does not apply: {missing}"),
         (_, missing) => format!("refuses: {missing}"),
     };
-    line(f, "limit", format_args!("`{}`{mode} {standing}", word(limit, "name")))?;
+    line(f, "limit", format_args!("`{}`{mode} {status}", text(limit, "name")))?;
     if let Some(id) = limit.get("id").and_then(Value::as_str) {
         let values: Vec<_> = list(limit, "key").iter().filter_map(Value::as_str).collect();
         detail(f, "key", if values.is_empty() { "everybody".to_owned() } else { values.join(", ") })?;
@@ -155,12 +155,12 @@ fn write_limit(f: &mut Formatter<'_>, limit: &Value) -> fmt::Result {
 
 /// Whether it is a concurrency limit: the words of its policy are `max 5`.
 fn bounds_requests_in_flight(limit: &Value) -> bool {
-    list(limit, "policies").iter().any(|policy| word(policy, "policy").starts_with("max "))
+    list(limit, "policies").iter().any(|policy| text(policy, "policy").starts_with("max "))
 }
 
 /// `10/s, burst 50: 0 of 50 remain; the next in 84 ms, all again in 4.98 s`.
 fn state(policy: &Value) -> String {
-    let (words, quota) = (word(policy, "policy"), number(policy, "quota").unwrap_or_default());
+    let (words, quota) = (text(policy, "policy"), number(policy, "quota").unwrap_or_default());
     let Some(remaining) = number(policy, "remaining") else { return words.to_owned() };
     let next = match number(policy, "next_ms") {
         None if words.starts_with("max ") => "the next when a request in flight ends".to_owned(),
@@ -177,7 +177,7 @@ fn state(policy: &Value) -> String {
     format!("{words}: {remaining} of {quota} remain{debt}; {next}{full}")
 }
 
-fn word<'a>(value: &'a Value, name: &str) -> &'a str {
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 

@@ -5,7 +5,7 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Applied, AppliedStatus, ExplainedAction, Explanation, Taken};
+use super::{ExplainedAction, Explanation, LimitExplanation, LimitStatus, MatchedRoute};
 use crate::limit::display::ShortDisplay;
 use crate::plan::{Limit, Mode, Plan, TierIndex};
 use crate::route::key::{LACKS, REPEATED};
@@ -42,7 +42,7 @@ pub(crate) fn object(plan: &Plan, explanation: &Explanation) -> Value {
     })
 }
 
-fn route(route: &Taken) -> Value {
+fn route(route: &MatchedRoute) -> Value {
     let conditions: Vec<Value> = route.conditions.iter().map(|(name, why)| json!([name, why])).collect();
     let (mut upstream, mut edits, mut forwarded, mut answer) = (None, None, None, None);
     match &route.action {
@@ -64,16 +64,16 @@ fn route(route: &Taken) -> Value {
 }
 
 /// A limit on the request, without its counters.
-pub(crate) fn limit(plan: &Plan, applied: &Applied) -> Value {
+pub(crate) fn limit(plan: &Plan, applied: &LimitExplanation) -> Value {
     let limit = plan.limit(applied.index);
-    let (standing, detail) = standing(applied);
-    let cost = match applied.standing {
-        AppliedStatus::Charged(cost) => cost.units(),
+    let (status, detail) = status(applied);
+    let cost = match applied.status {
+        LimitStatus::Charged(cost) => cost.units(),
         _ => 0,
     };
     let parts: Vec<Value> = applied.key.iter().map(|(part, value)| json!([part, value])).collect();
     json!({
-        "name": applied.name, "mode": applied.mode.as_str(), "trial": applied.trial.map(|trial| trial.share()), "standing": standing, "detail": detail, "cost": cost,
+        "name": applied.name, "mode": applied.mode.as_str(), "trial": applied.trial.map(|trial| trial.share()), "standing": status, "detail": detail, "cost": cost,
         "measured": applied.measured, "settled_by": applied.settled_by,
         "tier": limit.tier_name(applied.tier),
         "id": null, "key": applied.owner.map(|_| &applied.label), "parts": parts,
@@ -92,19 +92,19 @@ pub(crate) fn policies(limit: &Limit, tier: Option<TierIndex>) -> Value {
     Value::Array(listed.collect())
 }
 
-fn standing(applied: &Applied) -> (&'static str, Option<String>) {
-    match &applied.standing {
-        AppliedStatus::Charged(_) => ("charged", None),
-        AppliedStatus::Free => ("free", None),
-        AppliedStatus::Exempt(exemption) => ("exempt", Some(exemption.clone())),
-        AppliedStatus::Skipped => ("skipped", Some(lacking(applied, LACKS))),
-        AppliedStatus::Missing => ("missing", Some(lacking(applied, LACKS))),
-        AppliedStatus::Repeated => ("repeated", Some(lacking(applied, REPEATED))),
+fn status(applied: &LimitExplanation) -> (&'static str, Option<String>) {
+    match &applied.status {
+        LimitStatus::Charged(_) => ("charged", None),
+        LimitStatus::Free => ("free", None),
+        LimitStatus::Exempt(exemption) => ("exempt", Some(exemption.clone())),
+        LimitStatus::Skipped => ("skipped", Some(lacking(applied, LACKS))),
+        LimitStatus::Missing => ("missing", Some(lacking(applied, LACKS))),
+        LimitStatus::Repeated => ("repeated", Some(lacking(applied, REPEATED))),
     }
 }
 
 /// The part of the key that is named; another part may be missing as well.
-fn lacking(applied: &Applied, how: &str) -> String {
+fn lacking(applied: &LimitExplanation, how: &str) -> String {
     let parts = || applied.key.iter().map(|(part, _)| part.as_str());
     let is = |how: &str| parts().find(|part| part.ends_with(how)).map(str::to_owned);
     is(how).or_else(|| is(REPEATED)).unwrap_or_else(|| format!("a part of the key {how}"))
@@ -138,12 +138,12 @@ fn known_outcome<'e>(
     }
     let Some(route) = &explanation.route else { return (None, None, None) };
     let lacks_key =
-        |applied: &&Applied| matches!(applied.standing, AppliedStatus::Missing | AppliedStatus::Repeated);
+        |applied: &&LimitExplanation| matches!(applied.status, LimitStatus::Missing | LimitStatus::Repeated);
     let enforced = || route.limits.iter().filter(|applied| applied.mode == Mode::Enforce);
     if let Some(applied) = enforced().find(lacks_key) {
         return (Some("refused"), Some(refusal_status(plan, route, applied)), Some(&applied.name));
     }
-    let decides = |applied: &Applied| matches!(applied.standing, AppliedStatus::Charged(_));
+    let decides = |applied: &LimitExplanation| matches!(applied.status, LimitStatus::Charged(_));
     if enforced().any(decides) {
         return (None, None, None);
     }
@@ -161,8 +161,8 @@ pub(crate) fn admitted_outcome(explanation: &Explanation) -> (&'static str, Opti
 }
 
 /// The route's response if this limit refuses.
-pub(crate) fn refusal_status(plan: &Plan, route: &Taken, refuses: &Applied) -> u16 {
-    if refuses.standing == AppliedStatus::Repeated {
+pub(crate) fn refusal_status(plan: &Plan, route: &MatchedRoute, refuses: &LimitExplanation) -> u16 {
+    if refuses.status == LimitStatus::Repeated {
         return StatusCode::BAD_REQUEST.as_u16();
     }
     let reject = plan.route(route.index).reject_of(plan.limit(refuses.index));

@@ -5,7 +5,8 @@ use std::fmt::{self, Display, Formatter};
 use http::StatusCode;
 
 use super::{
-    Applied, AppliedStatus, ExplainedAction, ExplainedAnswer, ExplainedConsumer, Explanation, Taken,
+    ExplainedAction, ExplainedAnswer, ExplainedConsumer, Explanation, LimitExplanation, LimitStatus,
+    MatchedRoute,
 };
 use crate::plan::Mode;
 
@@ -50,7 +51,7 @@ impl Explanation {
     }
 }
 
-impl Display for Taken {
+impl Display for MatchedRoute {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         line(f, "route", format_args!("`{}`", self.name))?;
         for (name, why) in &self.conditions {
@@ -88,7 +89,7 @@ impl Display for ExplainedAction {
     }
 }
 
-impl Display for Applied {
+impl Display for LimitExplanation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let mode = match (self.mode, self.trial) {
             (Mode::Enforce, None) => String::new(),
@@ -100,14 +101,14 @@ impl Display for Applied {
                 format!(" (trial: enforced for {} of the keys, not for this one)", trial.percent())
             }
         };
-        let standing = match &self.standing {
-            AppliedStatus::Charged(cost) => {
+        let status = match &self.status {
+            LimitStatus::Charged(cost) => {
                 charges(cost.units().into(), self.measured.as_deref(), self.settled_by.as_deref())
             }
-            AppliedStatus::Free if self.measured.is_some() => charges(0, self.measured.as_deref(), None),
-            standing => standing.to_string(),
+            LimitStatus::Free if self.measured.is_some() => charges(0, self.measured.as_deref(), None),
+            status => status.to_string(),
         };
-        line(f, "limit", format_args!("`{}`{mode} {standing}", self.name))?;
+        line(f, "limit", format_args!("`{}`{mode} {status}", self.name))?;
         for (part, value) in &self.key {
             match value {
                 Some(value) => detail(f, "key", format_args!("{part} = {value}"))?,
@@ -125,7 +126,7 @@ impl Display for Applied {
     }
 }
 
-impl Display for AppliedStatus {
+impl Display for LimitStatus {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Charged(cost) => write!(f, "charges {}", cost.units()),

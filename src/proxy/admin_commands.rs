@@ -31,13 +31,13 @@ pub(super) async fn serve(mut inbox: CommandReceiver, worker: Rc<Worker>) {
     while let Some(command) = inbox.recv().await {
         match command {
             // A dropped receiver needs no result.
-            WorkerCommand::Key(command, tell) => drop(tell.send(key(&command, &worker).await)),
-            WorkerCommand::Ban(banned, span, tell) => drop(tell.send(ban(banned, span, &worker).await)),
+            WorkerCommand::Key(command, reply) => drop(reply.send(key(&command, &worker).await)),
+            WorkerCommand::Ban(banned, span, reply) => drop(reply.send(ban(banned, span, &worker).await)),
             // Apart from the others, since there may be many.
             WorkerCommand::EndBans(ended) => drop(spawn_local(end_bans(ended, Rc::clone(&worker)))),
-            WorkerCommand::Talkers(limit, tell) => drop(tell.send(top_keys(&limit, &worker))),
-            WorkerCommand::Labels(limit, owners, tell) => drop(tell.send(labels(&limit, &owners, &worker))),
-            WorkerCommand::RefusedKeys(tell) => drop(tell.send(refused_keys(&worker))),
+            WorkerCommand::Talkers(limit, reply) => drop(reply.send(top_keys(&limit, &worker))),
+            WorkerCommand::Labels(limit, owners, reply) => drop(reply.send(labels(&limit, &owners, &worker))),
+            WorkerCommand::RefusedKeys(reply) => drop(reply.send(refused_keys(&worker))),
         }
     }
 }

@@ -225,7 +225,7 @@ pub(crate) async fn reject_connection(
     let (Connection { stream, worker, .. }, mut session) = Connection::new(stream, handle, peer, worker);
     let (mut scrap, mut outbound) = (BytesMut::new(), BytesMut::new());
     let date = worker.date(worker.shared.clock.now());
-    let form = ResponseOptions::unread(false);
+    let options = ResponseOptions::unread(false);
     // There is no request, so no line of the access log has a request id.
     let (request_id, cors, cookies, plan) = (&[], &[], &[], worker.plan());
     let page = LocalResponseWriter {
@@ -235,7 +235,7 @@ pub(crate) async fn reject_connection(
         request_id,
         cors,
         cookies,
-        form,
+        options,
         errors: &plan.errors,
         values: TemplateValues::default(),
     };

@@ -11,7 +11,7 @@ use super::worker::WorkerPlan;
 use crate::auth::forward::{ForwardAuth, ForwardOutcome, ServiceAnswer};
 use crate::auth::issuer::{self, Refresh};
 use crate::auth::jwt::TokenFault;
-use crate::auth::password_lanes::{Join, LaneTurn};
+use crate::auth::password_lanes::{Flight, LaneTurn};
 use crate::auth::passwords::PasswordCheck;
 use crate::auth::runtime::CredentialVerification;
 use crate::auth::tokens::TokenVerification;
@@ -198,9 +198,9 @@ async fn check_password<'p>(
     decision: &mut RequestDecision<'p, '_>,
 ) -> Result<Verified, Need> {
     let shared = Arc::clone(&ctx.worker.shared);
-    let lead = match shared.passwords.join(password.hash()).await {
-        Join::Follows(result) => return Ok(result.map_or(Verified::Wrong(None), Verified::Accepted)),
-        Join::Leads(lead) => lead,
+    let guard = match shared.passwords.join(password.hash()).await {
+        Flight::Result(result) => return Ok(result.map_or(Verified::Wrong(None), Verified::Accepted)),
+        Flight::Leader(guard) => guard,
     };
     let network = decision.request().request().client.network;
     let turn = shared.passwords.turn(number(network)).await;
@@ -209,7 +209,7 @@ async fn check_password<'p>(
         return Ok(Verified::Accepted(identity));
     }
     refuse_unchecked(ctx, plan, index, decision).await?;
-    let result = shared.passwords.check(&lead, password).await;
+    let result = shared.passwords.check(&guard, password).await;
     let result = result.map_err(|QueueFull| decision.reject(RejectReason::unverified()))?;
     Ok(result.map_or(Verified::Wrong(Some(turn)), Verified::Accepted))
 }

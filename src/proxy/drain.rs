@@ -32,14 +32,14 @@ pub(crate) enum Drained {
 /// connection closes after the response.
 pub(crate) async fn drain(session: &mut Session, ctx: &mut RequestContext) {
     // An HTTP/2 stream is answered first. Most refused requests have no body, and need no timer.
-    if session.peer.http2 || ctx.terms.body() == Body::EMPTY {
+    if session.peer.http2 || ctx.body_options.body() == Body::EMPTY {
         return;
     }
-    let is_whole = ctx.terms.length() <= DRAIN_BYTES && {
+    let is_whole = ctx.body_options.length() <= DRAIN_BYTES && {
         let draining = read_whole(session, ctx, DRAIN_BYTES, None);
         timeout(DRAIN_TIME, draining).await == Ok(Drained::Whole)
     };
-    ctx.form.keep &= is_whole;
+    ctx.options.keep &= is_whole;
 }
 
 /// Reads and discards up to `max` bytes of a body. `limit`: a body of more bytes is too large.
@@ -51,16 +51,16 @@ pub(crate) async fn read_whole(
     max: u64,
     limit: Option<u64>,
 ) -> Drained {
-    let terms = std::mem::take(&mut ctx.terms);
-    if terms.body() == Body::EMPTY {
+    let body_options = std::mem::take(&mut ctx.body_options);
+    if body_options.body() == Body::EMPTY {
         return Drained::Whole;
     }
-    if terms.expects_continue() {
+    if body_options.expects_continue() {
         return Drained::Left;
     }
     let Session { reader, buffers, .. } = session;
     let inbound: &mut BytesMut = &mut buffers.get_or_insert_default().inbound;
-    let mut upload = Upload::new(terms, limit, reader, inbound);
+    let mut upload = Upload::new(body_options, limit, reader, inbound);
     let is_whole = poll_fn(|context| {
         let drained = upload.poll_drain(context, max);
         ctx.received = upload.bytes();

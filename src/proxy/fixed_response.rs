@@ -79,7 +79,7 @@ pub(crate) async fn echo(
 ) -> NextAction {
     // Like a backend that reads the whole request before it responds.
     let drained = read_whole(session, ctx, u64::MAX, forward_request.max_body_bytes()).await;
-    ctx.form.keep &= drained == Drained::Whole;
+    ctx.options.keep &= drained == Drained::Whole;
     if let Drained::Broken(fault @ (BodyFault::Malformed | BodyFault::TooLarge)) = drained {
         return send_problem(session, ctx, upload_fault(Some(fault))).await;
     }
@@ -92,7 +92,7 @@ pub(crate) async fn echo(
         let text = as_text(page.scrap);
         if let Some(settlement) = &mut settlement {
             settlement.head(StatusCode::OK, Fields::NONE);
-            settlement.body(if page.form.to_head { b"" } else { text.as_bytes() });
+            settlement.body(if page.options.to_head { b"" } else { text.as_bytes() });
             settlement.finish(b"");
         }
         let out = page.outbound;
@@ -100,9 +100,9 @@ pub(crate) async fn echo(
         put_field(out, b"content-type", b"text/plain; charset=utf-8");
         out.extend_from_slice(&fields);
         put_number(out, b"content-length", text.len() as u64);
-        put_connection(page.form, out);
+        put_connection(page.options, out);
         out.extend_from_slice(b"\r\n");
-        put_body(page.form, text.as_bytes(), None, out)
+        put_body(page.options, text.as_bytes(), None, out)
     })
     .await;
     ctx.settlement = settlement;

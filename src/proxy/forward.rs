@@ -39,8 +39,8 @@ pub(crate) async fn forward(
     forward_request: &ForwardRequest<'_>,
 ) -> NextAction {
     let plan = Rc::clone(&ctx.plan);
-    if ctx.form.grpc {
-        ctx.terms.turn_to_messages(forward_request.silence());
+    if ctx.options.grpc {
+        ctx.body_options.turn_to_messages(forward_request.silence());
     }
     if plan.upstream(forward_request.upstream).backend == Backend::Echo {
         return fixed_response::echo(session, ctx, forward_request).await;
@@ -50,23 +50,23 @@ pub(crate) async fn forward(
         &mut **buffers.get_or_insert_default();
     let client_http2 = peer.http2;
     let backend_http2 = plan.upstream(forward_request.upstream).protocol == Protocol::Http2;
-    let mut terms = std::mem::take(&mut ctx.terms);
+    let mut body_options = std::mem::take(&mut ctx.body_options);
     if backend_http2 {
-        terms.turn_to_http2(client_http2);
+        body_options.turn_to_http2(client_http2);
     }
     answer.bytes.clear();
     let holds_place = ctx.places.is_some();
     let source = reader.source().clone();
     let announced = forward_request.announce(ctx, peer, &source);
     let own = OwnConnections::new(own, announced.as_ref(), !client_http2);
-    let mut upload = Upload::new(terms, forward_request.route.max_body_bytes, reader, inbound);
+    let mut upload = Upload::new(body_options, forward_request.route.max_body_bytes, reader, inbound);
     upload.guard_trailers(TrailerRules { plan: &plan, route: forward_request.route });
     let &ForwardRequest { route, upstream, idempotent, affinity, private, since: asked, .. } =
         forward_request;
-    if ctx.form.http_11 {
+    if ctx.options.http_11 {
         upload.pass_hints(&route.response_headers);
     }
-    let (body, to_head) = (&mut upload, ctx.form.to_head);
+    let (body, to_head) = (&mut upload, ctx.options.to_head);
     let request = UpstreamRequest { message, body, answer, idempotent, to_head, affinity, private, own };
     let now = ctx.worker.shared.clock.instant(asked);
     let mut watch = DisconnectWatch::new(source, holds_place, now, watch_deadline);
@@ -103,7 +103,7 @@ pub(crate) async fn forward(
         return NextAction::Drop;
     }
     upload.end_interim(outbound);
-    ctx.form.keep &= upload.is_done();
+    ctx.options.keep &= upload.is_done();
     let fault = upload.fault();
     fail(session, ctx, forward_request, &failed, fault).await
 }
@@ -154,9 +154,9 @@ impl ResponseRelay<'_, '_> {
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
             return Ok(self.switch(exchange, &head).await);
         }
-        let may_keep = self.ctx.form.keep;
+        let may_keep = self.ctx.options.keep;
         // An early response: the rest of the request body would have to be read before the next request.
-        self.ctx.form.keep &= exchange.body().is_done() && !self.ctx.worker.is_draining();
+        self.ctx.options.keep &= exchange.body().is_done() && !self.ctx.worker.is_draining();
         let framing = self.frame(&head);
         let trailers = self.trailers(exchange.answer().fields(&head));
         exchange.body().end_interim(self.outbound);
@@ -173,14 +173,15 @@ impl ResponseRelay<'_, '_> {
         if self.ctx.settlement.as_ref().is_some_and(|settlement| settlement.reads_trailers()) {
             download.keep_trailers();
         }
-        let Self { ctx: RequestContext { form, settlement, .. }, outbound, writer, watch, deadline, .. } =
-            &mut self;
+        let Self {
+            ctx: RequestContext { options, settlement, .. }, outbound, writer, watch, deadline, ..
+        } = &mut self;
         let passed = poll_fn(|context| {
             if watch.as_mut().is_some_and(|watch| watch.poll(context).is_ready()) {
                 return Poll::Ready(Err(RelayError::Client));
             }
             let passed = download.poll_pass(context, &mut exchange, outbound, writer, deadline, settlement);
-            match exchange.body().fault().filter(|_| form.grpc && passed.is_pending()) {
+            match exchange.body().fault().filter(|_| options.grpc && passed.is_pending()) {
                 Some(fault) => Poll::Ready(Err(RelayError::Messages(fault))),
                 None => passed,
             }
@@ -191,12 +192,12 @@ impl ResponseRelay<'_, '_> {
         Ok(match passed {
             Ok(()) => {
                 exchange.finish(&head, self.forward_request.upstream_of(self.ctx).idle_timeout);
-                if self.ctx.form.keep { NextAction::Keep } else { NextAction::Close }
+                if self.ctx.options.keep { NextAction::Keep } else { NextAction::Close }
             }
             Err(RelayError::Unsent) => {
                 self.outbound.truncate(head_begins);
                 // Another response replaces this one, and its body ends in another way.
-                self.ctx.form.keep = may_keep;
+                self.ctx.options.keep = may_keep;
                 return Err(self.forward_request.no_answer(self.ctx, &exchange));
             }
             Err(RelayError::Messages(fault)) if framing == BodyFraming::Frames => self.end_call(fault),
@@ -225,11 +226,11 @@ impl ResponseRelay<'_, '_> {
     fn frame(&mut self, head: &ResponseHead) -> BodyFraming {
         match head.framing {
             Framing::None | Framing::Length(_) => BodyFraming::Plain,
-            _ if self.ctx.form.http2 => BodyFraming::Frames,
-            Framing::Chunked | Framing::UntilClose if self.ctx.form.http_11 => BodyFraming::Chunked,
+            _ if self.ctx.options.http2 => BodyFraming::Frames,
+            Framing::Chunked | Framing::UntilClose if self.ctx.options.http_11 => BodyFraming::Chunked,
             Framing::Chunked | Framing::UntilClose => {
                 // HTTP/1.0 has no chunks: the end of the connection ends the body.
-                self.ctx.form.keep = false;
+                self.ctx.options.keep = false;
                 BodyFraming::Plain
             }
         }
@@ -271,12 +272,12 @@ impl ResponseRelay<'_, '_> {
             (BodyFraming::Plain | BodyFraming::Frames, _) => {}
         }
         // It says to which protocol (RFC 9110 §15.5.22). HTTP/2 has no such field (RFC 9113 §8.2.2).
-        if head.status == StatusCode::UPGRADE_REQUIRED && !self.ctx.form.http2 {
+        if head.status == StatusCode::UPGRADE_REQUIRED && !self.ctx.options.http2 {
             let fields = answer.fields(head);
             fields.all_known(Name::Upgrade).for_each(|protocols| put_field(out, b"upgrade", protocols));
             put_field(out, b"connection", b"upgrade");
         }
-        put_connection(self.ctx.form, out);
+        put_connection(self.ctx.options, out);
         out.extend_from_slice(b"\r\n");
     }
 

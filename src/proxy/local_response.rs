@@ -59,7 +59,7 @@ impl LocalResponse<'_> {
     /// Writes the response with its own `fields`. Returns its body.
     pub(crate) fn write(
         &self,
-        form: ResponseOptions,
+        options: ResponseOptions,
         date: &[u8],
         out: &mut BytesMut,
         fields: impl FnOnce(&mut BytesMut),
@@ -79,9 +79,9 @@ impl LocalResponse<'_> {
         fields(out);
         put_number(out, b"content-length", length as u64);
         put_field(out, b"date", date);
-        put_connection(form, out);
+        put_connection(options, out);
         out.extend_from_slice(b"\r\n");
-        put_body(form, self.body, self.large, out)
+        put_body(options, self.body, self.large, out)
     }
 
     // Compared, not matched: a pattern would be compared byte by byte.
@@ -92,12 +92,12 @@ impl LocalResponse<'_> {
 
 /// Writes a body behind its head, unless it is large or the request is a HEAD.
 pub(crate) fn put_body(
-    form: ResponseOptions,
+    options: ResponseOptions,
     body: &[u8],
     large: Option<&Bytes>,
     out: &mut BytesMut,
 ) -> LocalBody {
-    if form.to_head {
+    if options.to_head {
         return LocalBody::default();
     }
     if large.is_none() {
@@ -107,8 +107,8 @@ pub(crate) fn put_body(
 }
 
 /// Writes whether the connection stays open, where the client would not expect it (RFC 9112 §9.3).
-pub(crate) fn put_connection(form: ResponseOptions, out: &mut BytesMut) {
-    match form {
+pub(crate) fn put_connection(options: ResponseOptions, out: &mut BytesMut) {
+    match options {
         ResponseOptions { http2: true, .. } => {}
         ResponseOptions { keep: false, .. } => out.extend_from_slice(b"connection: close\r\n"),
         ResponseOptions { http_11: false, .. } => out.extend_from_slice(b"connection: keep-alive\r\n"),

@@ -56,7 +56,7 @@ pub(crate) struct LocalResponseWriter<'b> {
     pub(crate) cors: &'b [u8],
     /// The cookies of the service that has admitted the request, as header lines.
     pub(crate) cookies: &'b [u8],
-    pub(crate) form: ResponseOptions,
+    pub(crate) options: ResponseOptions,
     /// The bodies of errors.
     pub(crate) errors: &'b ErrorPages,
     /// Values of the request for templates.
@@ -99,7 +99,7 @@ impl<'b> LocalResponseWriter<'b> {
     }
 
     fn problem_with(self, status: StatusCode, detail: &str, lines: &str) -> LocalBody {
-        if self.form.grpc {
+        if self.options.grpc {
             grpc::put_trailers_only(status, |out| put_all(out, &[detail]), self.outbound);
             put_lines(self.outbound, lines.as_bytes());
             return self.end_head();
@@ -112,7 +112,7 @@ impl<'b> LocalResponseWriter<'b> {
         };
         let large = page.and_then(|page| page.body.large());
         let own = LocalResponse { status, content_type, body, large, no_store: true };
-        own.write(self.form, self.date, self.outbound, |out| {
+        own.write(self.options, self.date, self.outbound, |out| {
             put_request_id(self.request_id, out);
             put_lines(out, self.cors);
             put_lines(out, self.cookies);
@@ -145,9 +145,9 @@ impl<'b> LocalResponseWriter<'b> {
         if !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
             put_number(out, b"content-length", body.len() as u64);
         }
-        put_connection(self.form, out);
+        put_connection(self.options, out);
         out.extend_from_slice(b"\r\n");
-        put_body(self.form, body, large, out)
+        put_body(self.options, body, large, out)
     }
 
     /// The answer of a service, without its fields that concern the connection.
@@ -162,9 +162,9 @@ impl<'b> LocalResponseWriter<'b> {
         if !matches!(answer.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
             put_number(out, b"content-length", answer.body.len() as u64);
         }
-        put_connection(self.form, out);
+        put_connection(self.options, out);
         out.extend_from_slice(b"\r\n");
-        put_body(self.form, &answer.body, None, out)
+        put_body(self.options, &answer.body, None, out)
     }
 
     /// The response to a preflight. It has no body.
@@ -187,7 +187,7 @@ impl<'b> LocalResponseWriter<'b> {
         put_lines(self.outbound, self.cors);
         put_lines(self.outbound, self.cookies);
         put_field(self.outbound, b"date", self.date);
-        put_connection(self.form, self.outbound);
+        put_connection(self.options, self.outbound);
         self.outbound.extend_from_slice(b"\r\n");
         LocalBody::default()
     }
@@ -222,7 +222,8 @@ impl<'b> LocalResponseWriter<'b> {
         let OverLimit { refusal, tightest: Some(tightest), reject: None, listed: None, .. } = over else {
             return None;
         };
-        let ResponseOptions { http_11: true, to_head: false, keep: true, http2: _, grpc: false } = self.form
+        let ResponseOptions { http_11: true, to_head: false, keep: true, http2: _, grpc: false } =
+            self.options
         else {
             return None;
         };
@@ -249,7 +250,7 @@ impl<'b> LocalResponseWriter<'b> {
         }
         self.values.limit = &over.refusal.limit.name;
         self.values.retry_after = over.refusal.retry_after();
-        if self.form.grpc {
+        if self.options.grpc {
             let seconds = over.refusal.retry_after();
             let mut buffer = itoa::Buffer::new();
             let text = seconds.map(|seconds| buffer.format(seconds));
@@ -276,7 +277,7 @@ impl<'b> LocalResponseWriter<'b> {
         };
         let no_store = !over.sets(b"cache-control");
         let own = LocalResponse { status, content_type, body, large, no_store };
-        own.write(self.form, self.date, self.outbound, |out| {
+        own.write(self.options, self.date, self.outbound, |out| {
             put_request_id(self.request_id, out);
             put_lines(out, self.cors);
             put_lines(out, self.cookies);

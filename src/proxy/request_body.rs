@@ -176,24 +176,24 @@ impl<'c> Upload<'c> {
     /// costs measurably.
     #[inline(always)]
     pub(crate) fn new(
-        terms: BodyOptions,
+        body_options: BodyOptions,
         limit: Option<u64>,
         reader: &'c mut RequestReader,
         inbound: &'c mut BytesMut,
     ) -> Self {
-        let (begun, rest) = match terms.begun {
+        let (begun, rest) = match body_options.begun {
             Some(begun) => (Some(begun.data).filter(|data| !data.is_empty()), begun.rest),
-            None => (None, Rest::of(terms.body, reader.source())),
+            None => (None, Rest::of(body_options.body, reader.source())),
         };
-        reader.turn_to_body(terms.pace);
-        let interim = if terms.expects_continue { CONTINUE } else { b"" };
-        let trailers = terms.trailers;
+        reader.turn_to_body(body_options.pace);
+        let interim = if body_options.expects_continue { CONTINUE } else { b"" };
+        let trailers = body_options.trailers;
         Self {
             reader,
             inbound,
             begun,
             rest,
-            wire: terms.wire,
+            wire: body_options.wire,
             trailers,
             rules: None,
             ending: Vec::new(),

@@ -77,9 +77,9 @@ pub(crate) struct RequestContext {
     /// The request is logged even if it is neither refused nor failed.
     pub(super) sampled: bool,
     /// The form of its response.
-    pub(crate) form: ResponseOptions,
+    pub(crate) options: ResponseOptions,
     /// How its body is read, until it is read.
-    pub(crate) terms: BodyOptions,
+    pub(crate) body_options: BodyOptions,
 }
 
 /// The data recorded of a request that is refused or fails.
@@ -121,15 +121,15 @@ impl RequestContext {
             record: None,
             trace: None,
             sampled: false,
-            form: ResponseOptions::unread(peer.http2),
-            terms: BodyOptions::default(),
+            options: ResponseOptions::unread(peer.http2),
+            body_options: BodyOptions::default(),
         }
     }
 
     /// Copies the data of the head that outlive it. `may_keep`: the connection may stay open after the response.
     pub(crate) fn take_head(&mut self, peer: &ConnectionPeer, head: &RequestHead<'_>, may_keep: bool) {
         self.keep_request_id(peer, head);
-        self.form = ResponseOptions {
+        self.options = ResponseOptions {
             http_11: head.http_11,
             to_head: head.method == "HEAD",
             keep: may_keep && head.keep_alive,
@@ -137,7 +137,7 @@ impl RequestContext {
             // gRPC is a protocol over HTTP/2: over HTTP/1.1 its media type has no meaning here.
             grpc: peer.http2 && grpc::is_call(head),
         };
-        self.terms = BodyOptions::of(head);
+        self.body_options = BodyOptions::of(head);
     }
 
     /// Keeps the request id that a trusted proxy has given the request.

@@ -24,14 +24,14 @@ thread_local! {
 
 /// Serves one request at a time.
 struct RequestHandler {
-    desk: Rc<Desk>,
+    slot: Rc<HandlerSlot>,
     /// Never ready.
     serving: Pin<Box<dyn Future<Output = ()>>>,
 }
 
 /// Where a connection hands its session to a handler, and takes it back.
 #[derive(Default)]
-struct Desk {
+struct HandlerSlot {
     request: Cell<Option<(Box<Session>, Timestamp)>>,
     response: Cell<Option<(Box<Session>, NextAction)>>,
 }
@@ -41,14 +41,14 @@ struct Desk {
 pub(super) async fn answer(session: Box<Session>, now: Timestamp) -> (Box<Session>, NextAction) {
     let spare = SPARE.with_borrow_mut(Vec::pop);
     let mut handler = spare.unwrap_or_else(RequestHandler::new);
-    handler.desk.request.set(Some((session, now)));
+    handler.slot.request.set(Some((session, now)));
     let answered = poll_fn(|context| {
         #[expect(
             clippy::let_underscore_must_use,
             reason = "it is never ready: it waits for another request instead"
         )]
         let _: Poll<()> = handler.serving.as_mut().poll(context);
-        handler.desk.response.take().map_or(Poll::Pending, Poll::Ready)
+        handler.slot.response.take().map_or(Poll::Pending, Poll::Ready)
     })
     .await;
     SPARE.with_borrow_mut(|spare| {
@@ -62,17 +62,17 @@ pub(super) async fn answer(session: Box<Session>, now: Timestamp) -> (Box<Sessio
 impl RequestHandler {
     #[cold]
     fn new() -> Self {
-        let desk = Rc::<Desk>::default();
-        Self { serving: Box::pin(serve(Rc::clone(&desk))), desk }
+        let slot = Rc::<HandlerSlot>::default();
+        Self { serving: Box::pin(serve(Rc::clone(&slot))), slot }
     }
 }
 
-async fn serve(desk: Rc<Desk>) {
+async fn serve(slot: Rc<HandlerSlot>) {
     loop {
         // No task is woken: a connection polls the handler that it has given a request.
-        let next = || desk.request.take().map_or(Poll::Pending, Poll::Ready);
+        let next = || slot.request.take().map_or(Poll::Pending, Poll::Ready);
         let (mut session, now) = poll_fn(|_| next()).await;
         let after = service::answer(&mut session, now).await;
-        desk.response.set(Some((session, after)));
+        slot.response.set(Some((session, after)));
     }
 }

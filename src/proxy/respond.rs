@@ -24,21 +24,30 @@ pub(crate) async fn send(
     let date = ctx.worker.date(ctx.started);
     let Session { writer, buffers, .. } = session;
     let Buffers { inbound, message: scrap, outbound, .. } = &mut **buffers.get_or_insert_default();
-    let (request_id, form, head_begins) = (ctx.own_request_id(), ctx.form, outbound.len());
+    let (request_id, options, head_begins) = (ctx.own_request_id(), ctx.options, outbound.len());
     let (errors, values) = (&ctx.plan.errors, ctx.template_values());
     let (cors, cookies, date) = (&ctx.cors, &ctx.cookies, &date);
-    let body =
-        write(LocalResponseWriter { scrap, outbound, date, request_id, cors, cookies, form, errors, values });
+    let body = write(LocalResponseWriter {
+        scrap,
+        outbound,
+        date,
+        request_id,
+        cors,
+        cookies,
+        options,
+        errors,
+        values,
+    });
     ctx.note_response_head(outbound.get(head_begins..).unwrap_or_default());
     let is_followed = inbound.ends_with(b"\r\n\r\n") && matches!(writer, ResponseWriter::Http1(_));
-    if is_followed && form.keep && body.large.is_none() && outbound.len() < MAX_HELD {
+    if is_followed && options.keep && body.large.is_none() && outbound.len() < MAX_HELD {
         ctx.sent = body.length as u64;
         return NextAction::Keep;
     }
     match writer.send(outbound, &body).await {
         Ok(()) => {
             ctx.sent = body.length as u64;
-            if form.keep { NextAction::Keep } else { NextAction::Close }
+            if options.keep { NextAction::Keep } else { NextAction::Close }
         }
         Err(_) => {
             let reason = if writer.is_stalled() { "write_timeout" } else { "client_gone" };

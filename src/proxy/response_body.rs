@@ -51,7 +51,7 @@ pub(crate) enum BodyFraming {
 #[derive(Debug)]
 pub(crate) struct Download {
     rest: Rest,
-    form: BodyFraming,
+    framing: BodyFraming,
     trailers: Trailers,
     /// Body bytes handed to the client's socket, or framed for it.
     sent: u64,
@@ -86,12 +86,12 @@ enum Rest {
 
 impl Download {
     pub(crate) fn new(
-        framing: Framing,
-        form: BodyFraming,
+        received: Framing,
+        framing: BodyFraming,
         trailers: Trailers,
         read_timeout: Duration,
     ) -> Self {
-        let rest = match framing {
+        let rest = match received {
             Framing::None | Framing::Length(0) => Rest::Nothing,
             Framing::Length(length) => Rest::Length(length),
             Framing::Chunked => Rest::Chunked(ChunkDecoder::of_response()),
@@ -99,7 +99,7 @@ impl Download {
         };
         Self {
             rest,
-            form,
+            framing,
             trailers,
             sent: 0,
             begun: false,
@@ -346,7 +346,7 @@ impl Download {
 
     /// How many of the backend's bytes can be sent to the client unchanged.
     fn straight(&self, received: usize) -> usize {
-        match (&self.rest, self.form) {
+        match (&self.rest, self.framing) {
             (Rest::Length(left), _) => usize::try_from(*left).unwrap_or(usize::MAX).min(received),
             (Rest::UntilClose, BodyFraming::Plain | BodyFraming::Frames) => received,
             _ => 0,
@@ -378,7 +378,7 @@ impl Download {
                     if let Some(settlement) = settlement {
                         settlement.body(data);
                     }
-                    match self.form {
+                    match self.framing {
                         BodyFraming::Plain | BodyFraming::Frames => outbound.extend_from_slice(data),
                         BodyFraming::Chunked => encode(data, outbound),
                     }
@@ -393,7 +393,7 @@ impl Download {
                     self.end(&trailers, outbound);
                 }
             }
-            Rest::UntilClose if self.form == BodyFraming::Chunked => {
+            Rest::UntilClose if self.framing == BodyFraming::Chunked => {
                 if let Some(settlement) = settlement {
                     settlement.body(inbound);
                 }
@@ -413,7 +413,7 @@ impl Download {
 
     fn end(&mut self, trailers: &[u8], outbound: &mut BytesMut) {
         self.rest = Rest::Nothing;
-        if self.form == BodyFraming::Chunked {
+        if self.framing == BodyFraming::Chunked {
             encode_end(trailers, outbound);
         }
     }

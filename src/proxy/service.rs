@@ -84,7 +84,8 @@ pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction 
         poll_fn(|context| undecided.poll_decided(deciding.as_mut(), &mut held, context)).await;
     }
     // A further refusal joins the responses that are held back. What may take time does not delay them.
-    let is_prompt = matches!(action, Some(RequestAction::Refuse(_))) && ctx.terms.body() == Body::EMPTY;
+    let is_prompt =
+        matches!(action, Some(RequestAction::Refuse(_))) && ctx.body_options.body() == Body::EMPTY;
     if !outbound.is_empty() && !is_prompt && !send_held(writer, outbound).await {
         return NextAction::Drop;
     }
@@ -160,8 +161,8 @@ fn leave_body(inbound: &mut BytesMut, length: usize, body: OnceCell<Box<ReadBody
 /// The request was evicted from the budget of undecided requests. A part of its body may have been read and dropped.
 #[cold]
 fn overloaded(ctx: &mut RequestContext) -> EarlyResponse {
-    ctx.terms = BodyOptions::default();
-    ctx.form.keep = false;
+    ctx.body_options = BodyOptions::default();
+    ctx.options.keep = false;
     EarlyResponse::Reject(RejectReason::overloaded())
 }
 
@@ -338,15 +339,15 @@ async fn read_body<'r>(
     match read_content(reader, request.head(), findings.ahead, pointers, findings.held).await {
         Ok((content, part)) => {
             let received = part.map(|ReadPart { begun, received }| {
-                ctx.terms.turn_to_begun(begun);
+                ctx.body_options.turn_to_begun(begun);
                 received
             });
             Ok(findings.body.get_or_init(|| Box::new(ReadBody { content, received })))
         }
         Err(fault) => {
             // No byte can be read after it.
-            ctx.terms = BodyOptions::default();
-            ctx.form.keep = false;
+            ctx.body_options = BodyOptions::default();
+            ctx.options.keep = false;
             Err(RejectReason::body_lost(upload_fault(Some(fault))))
         }
     }
@@ -406,7 +407,8 @@ pub(crate) async fn refuse_unread(session: &mut Session, fault: RequestError) ->
 async fn refuse(session: &mut Session, ctx: &mut RequestContext, fault: RequestError) -> NextAction {
     ctx.open_record(&session.peer, None);
     ctx.client = Some(session.peer.address);
-    ctx.form.to_head = session.buffers.as_ref().is_some_and(|buffers| buffers.inbound.starts_with(b"HEAD "));
+    ctx.options.to_head =
+        session.buffers.as_ref().is_some_and(|buffers| buffers.inbound.starts_with(b"HEAD "));
     send_problem(session, ctx, (fault.status(), fault.reason(), fault.reason())).await
 }
 

@@ -110,7 +110,7 @@ impl WorkerCommands {
     ///
     /// See [`OperationFault`].
     pub async fn execute(&self, command: KeyCommand) -> Result<OperationResult, OperationFault> {
-        let result = self.ask_one(|tell| WorkerCommand::Key(command, tell)).await;
+        let result = self.ask_one(|reply| WorkerCommand::Key(command, reply)).await;
         result.unwrap_or(Err(Unreachable.into()))
     }
 

@@ -13,7 +13,7 @@ use crate::limit::units::{Micros, Timestamp};
 use crate::limit::wall_clock;
 use crate::plan::{Backend, Plan};
 use crate::store::Store;
-use crate::telemetry::metrics::{Decided, DeltaReader, Metrics, ServerName};
+use crate::telemetry::metrics::{DeltaReader, Metrics, ServerName, VerdictCounts};
 use crate::upstream::server_registry::ServerRegistry;
 use second::StoreTotal;
 pub use second::{Requests, SecondSample, ServerSecond, StoreSecond, Times, UpstreamSecond};
@@ -108,10 +108,10 @@ impl History {
     }
 
     /// A limit's verdicts in the last 60 whole seconds.
-    pub fn minute(&self, limit: &str) -> Decided {
-        let mut sum = Decided::default();
+    pub fn minute(&self, limit: &str) -> VerdictCounts {
+        let mut sum = VerdictCounts::default();
         let last = self.columns.iter().rev().take(MINUTE);
-        last.filter_map(|column| column.limit(limit)).for_each(|said| sum.add(said));
+        last.filter_map(|column| column.limit(limit)).for_each(|verdicts| sum.add(verdicts));
         sum
     }
 
@@ -145,7 +145,7 @@ impl History {
     }
 
     /// A limit's verdicts in the last 60 minutes, including the present one so far.
-    pub fn hour(&self, limit: &str) -> Decided {
+    pub fn hour(&self, limit: &str) -> VerdictCounts {
         self.hours.sum(self.newest, limit)
     }
 }
@@ -184,18 +184,18 @@ struct HourlyHistory {
 struct Minute {
     /// Since 1970.
     at: u64,
-    said: Decided,
+    verdicts: VerdictCounts,
 }
 
 impl HourlyHistory {
     /// Adds the verdicts of this second, counted since 1970.
-    fn count(&mut self, second: u64, news: &HashMap<Arc<str>, Decided>) {
+    fn count(&mut self, second: u64, news: &HashMap<Arc<str>, VerdictCounts>) {
         let minute = second / 60;
         if minute != self.last {
             self.last = minute;
             self.limits.retain(|_, minutes| minutes.iter().any(|one| is_recent(one.at, minute)));
         }
-        for (name, said) in news {
+        for (name, verdicts) in news {
             let minutes = match self.limits.get_mut(name) {
                 Some(minutes) => minutes,
                 None => self
@@ -205,17 +205,17 @@ impl HourlyHistory {
             };
             let slot = &mut minutes[usize::try_from(minute).unwrap_or(0) % MINUTES];
             if slot.at != minute {
-                *slot = Minute { at: minute, said: Decided::default() };
+                *slot = Minute { at: minute, verdicts: VerdictCounts::default() };
             }
-            slot.said.add(said);
+            slot.verdicts.add(verdicts);
         }
     }
 
     /// The limit's verdicts in the hour that ends with this second.
-    fn sum(&self, second: u64, limit: &str) -> Decided {
-        let mut sum = Decided::default();
+    fn sum(&self, second: u64, limit: &str) -> VerdictCounts {
+        let mut sum = VerdictCounts::default();
         let minutes = self.limits.get(limit).into_iter().flat_map(|minutes| minutes.iter());
-        minutes.filter(|one| is_recent(one.at, second / 60)).for_each(|one| sum.add(&one.said));
+        minutes.filter(|one| is_recent(one.at, second / 60)).for_each(|one| sum.add(&one.verdicts));
         sum
     }
 }
@@ -233,14 +233,14 @@ mod tests {
     fn an_hour_is_the_minute_that_runs_and_the_59_before() {
         let mut hours = HourlyHistory::default();
         let name: Arc<str> = "a".into();
-        let news = HashMap::from([(Arc::clone(&name), Decided { words: [1, 0, 2, 0] })]);
+        let news = HashMap::from([(Arc::clone(&name), VerdictCounts { counts: [1, 0, 2, 0] })]);
         let start = 60 * 1_000_000;
         for second in start..start + 7_200 {
             hours.count(second, &news);
             let whole = (second - start).min(59 * 60 + second % 60) + 1;
-            assert_eq!(hours.sum(second, "a").words, [whole, 0, 2 * whole, 0], "at {second}");
+            assert_eq!(hours.sum(second, "a").counts, [whole, 0, 2 * whole, 0], "at {second}");
         }
-        assert_eq!(hours.sum(start, "b"), Decided::default());
+        assert_eq!(hours.sum(start, "b"), VerdictCounts::default());
         hours.count(start + 4 * 3_600, &HashMap::new());
         assert!(hours.limits.is_empty(), "a limit that says nothing is forgotten");
     }

@@ -36,7 +36,8 @@ use crate::store::{Known, Outcome};
 use crate::upstream::{Failure, RetryReason};
 use counters::{RouteCounters, ServerCounters};
 pub use delta::{
-    Answered, Attempts, Decided, Delta, DeltaReader, ServerAttempts, ServerCounts, ServerName, SettledCounts,
+    Answered, Attempts, Delta, DeltaReader, ServerAttempts, ServerCounts, ServerName, SettledCounts,
+    VerdictCounts,
 };
 use series::{Named, Series};
 

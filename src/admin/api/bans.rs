@@ -105,7 +105,7 @@ pub(super) async fn end(one: &KeyRef, asked: &ApiRequest<'_>) -> ApiResult {
 
 async fn set(one: &KeyRef, asked: &ApiRequest<'_>, span: Option<Micros>) -> Result<(), ApiError> {
     let answer =
-        asked.shared.worker_commands.ask_one(|tell| WorkerCommand::Ban(one.banned(), span, tell)).await;
+        asked.shared.worker_commands.ask_one(|reply| WorkerCommand::Ban(one.banned(), span, reply)).await;
     Ok(answer.unwrap_or(Err(Unreachable.into()))?)
 }
 

@@ -12,8 +12,8 @@ use super::policies::{self, PolicyState};
 use super::values::{moment, span};
 use super::{ApiError, ApiRequest, only};
 use crate::explain::{
-    Applied, AppliedStatus, ExplainFault, ExplainRequest, Explanation, LiveCredential, LiveVerdict, Running,
-    decide_live, explain_live, json, pending_credential,
+    ExplainFault, ExplainRequest, Explanation, LimitExplanation, LimitStatus, LiveCredential, LiveVerdict,
+    Running, decide_live, explain_live, json, pending_credential,
 };
 use crate::limit::units::{Fingerprint, Micros, Timestamp};
 use crate::limit::{Decision, Verdict};
@@ -24,7 +24,7 @@ use credential::verify;
 
 /// The decision of one limit.
 struct LimitOutcome<'e> {
-    applied: &'e Applied,
+    applied: &'e LimitExplanation,
     /// `None`: nothing is charged there.
     state: Option<PolicyState>,
     /// The end of its key's ban, and the time until then.
@@ -45,13 +45,13 @@ pub(super) async fn explain(asked: &ApiRequest<'_>) -> Result<Value, ApiError> {
         false => LiveCredential::Withheld("that needs a token with the right `operate`"),
     };
     let explanation = explain_live(&plan, &request, running, &credential);
-    let mut heard = Vec::new();
+    let mut outcomes = Vec::new();
     for applied in explanation.route.iter().flat_map(|route| &route.limits) {
-        heard.push(LimitOutcome::ask(shared, &plan, applied).await?);
+        outcomes.push(LimitOutcome::ask(shared, &plan, applied).await?);
     }
-    let decisions = heard.iter().flat_map(|heard| heard.decisions(&plan)).collect();
+    let decisions = outcomes.iter().flat_map(|outcome| outcome.decisions(&plan)).collect();
     let verdict = decide_live(&plan, &request, running, &credential, &decisions);
-    Ok(tell(shared, &plan, &explanation, &heard, verdict))
+    Ok(to_json(shared, &plan, &explanation, &outcomes, verdict))
 }
 
 /// The request described in the body.
@@ -93,9 +93,9 @@ fn field((name, value): (&String, &Value)) -> Result<Vec<String>, ApiError> {
 }
 
 impl<'e> LimitOutcome<'e> {
-    async fn ask(shared: &Shared, plan: &Arc<Plan>, applied: &'e Applied) -> Result<Self, ApiError> {
-        let state = match (&applied.standing, applied.owner) {
-            (AppliedStatus::Charged(cost), Some(owner)) => {
+    async fn ask(shared: &Shared, plan: &Arc<Plan>, applied: &'e LimitExplanation) -> Result<Self, ApiError> {
+        let state = match (&applied.status, applied.owner) {
+            (LimitStatus::Charged(cost), Some(owner)) => {
                 Some(PolicyState::look(shared, plan, (applied.index, applied.tier), owner, *cost).await?)
             }
             _ => None,
@@ -117,11 +117,11 @@ impl<'e> LimitOutcome<'e> {
     }
 
     /// The decision of this limit as a word.
-    fn word(&self) -> Option<&'static str> {
-        match (&self.state, &self.applied.standing) {
+    fn as_str(&self) -> Option<&'static str> {
+        match (&self.state, &self.applied.status) {
             _ if self.banned.is_some() => Some("banned"),
             (Some(state), _) => Some(policies::verdict(state.verdict())),
-            (None, AppliedStatus::Missing | AppliedStatus::Repeated) => Some("refused"),
+            (None, LimitStatus::Missing | LimitStatus::Repeated) => Some("refused"),
             (None, _) => None,
         }
     }
@@ -134,11 +134,11 @@ impl<'e> LimitOutcome<'e> {
         }
     }
 
-    fn tell(&self, plan: &Plan) -> Value {
+    fn to_json(&self, plan: &Plan) -> Value {
         let Self { applied, state, banned } = self;
         let mut object = json::limit(plan, applied);
         object["id"] = json!(applied.owner.map(super::key_id));
-        object["verdict"] = json!(self.word());
+        object["verdict"] = json!(self.as_str());
         object["banned_until"] = json!(ends(banned.map(|(until, _)| until)));
         if let Some(state) = state {
             object["policies"] = state.to_json(plan.limit(applied.index));
@@ -147,17 +147,18 @@ impl<'e> LimitOutcome<'e> {
     }
 }
 
-fn tell(
+fn to_json(
     shared: &Shared,
     plan: &Plan,
     explanation: &Explanation,
-    heard: &[LimitOutcome<'_>],
+    outcomes: &[LimitOutcome<'_>],
     decided: Option<LiveVerdict>,
 ) -> Value {
     let (verdict, status) = outcome(plan, explanation, decided);
     let decided = decided.filter(|_| matches!(verdict, "refused" | "banned" | "delayed"));
     // Of equal delays the first limit on the route leads.
-    let delaying = || heard.iter().rev().max_by_key(|heard| heard.delay()).map(|heard| heard.applied.index);
+    let delaying =
+        || outcomes.iter().rev().max_by_key(|outcome| outcome.delay()).map(|outcome| outcome.applied.index);
     let (limit, wait) = match decided {
         Some(LiveVerdict::Refused { limit, wait, .. }) => (Some(limit), wait),
         Some(LiveVerdict::Admitted(delay)) => (delaying(), Some(delay)),
@@ -169,7 +170,7 @@ fn tell(
     object["limit"] = json!(limit.map(|limit| &*plan.limit(limit).name));
     object["wait_ms"] = json!(wait.map(span));
     object["until"] = json!(wait.map(|wait| moment(shared.clock.now().plus(wait))));
-    object["limits"] = Value::Array(heard.iter().map(|heard| heard.tell(plan)).collect());
+    object["limits"] = Value::Array(outcomes.iter().map(|outcome| outcome.to_json(plan)).collect());
     object
 }
 

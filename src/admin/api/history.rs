@@ -12,7 +12,7 @@ use crate::plan::{Plan, Upstream};
 use crate::shared::Shared;
 use crate::telemetry::history::{History, Requests, SecondSample, ServerSecond, Times, UpstreamSecond};
 use crate::telemetry::metrics::{
-    Decided, LimitVerdict, NO_ROUTE, RequestOutcome, ServerName, SettledCounts, StatusClass,
+    LimitVerdict, NO_ROUTE, RequestOutcome, ServerName, SettledCounts, StatusClass, VerdictCounts,
 };
 use crate::upstream::server_state::DownReason;
 
@@ -46,15 +46,15 @@ fn routes(plan: &Plan, samples: &History, columns: &[&SecondSample]) -> Value {
 }
 
 fn limits(plan: &Plan, samples: &History, columns: &[&SecondSample]) -> Value {
-    let busy = weights(samples, |column| column.limits(), Decided::refused);
+    let busy = weights(samples, |column| column.limits(), VerdictCounts::refused);
     let names = busiest(plan.limits.iter().map(|limit| &*limit.name), &busy);
     let mut listed = lists(
         names,
         columns,
         |column| column.limits(),
         |list| {
-            let in_shadow = |said: &Decided| said.of(LimitVerdict::RefusedInShadow);
-            json!({ "refused": numbers(list, Decided::refused), "in_shadow": numbers(list, in_shadow) })
+            let in_shadow = |verdicts: &VerdictCounts| verdicts.of(LimitVerdict::RefusedInShadow);
+            json!({ "refused": numbers(list, VerdictCounts::refused), "in_shadow": numbers(list, in_shadow) })
         },
     );
     let settling = plan.limits.iter().filter(|limit| limit.settles()).map(|limit| &*limit.name);
@@ -120,7 +120,7 @@ fn lists<T: Copy + Default>(
     names: HashSet<&str>,
     columns: &[&SecondSample],
     items: impl Fn(&SecondSample) -> &[(Arc<str>, T)],
-    tell: impl Fn(&[T]) -> Value,
+    to_json: impl Fn(&[T]) -> Value,
 ) -> Value {
     let mut lists: HashMap<&str, Vec<T>> = HashMap::new();
     for (index, column) in columns.iter().enumerate() {
@@ -134,7 +134,7 @@ fn lists<T: Copy + Default>(
     let nothing = vec![T::default(); columns.len()];
     let listed = names.iter().map(|name| {
         let list = lists.get(name).unwrap_or(&nothing);
-        ((*name).to_owned(), tell(list))
+        ((*name).to_owned(), to_json(list))
     });
     Value::Object(listed.collect::<Map<_, _>>())
 }
@@ -197,8 +197,8 @@ fn times<T>(
 }
 
 /// By the name of each class, the result of `tell` for it.
-fn classes<T: Into<Value>>(tell: impl Fn(StatusClass) -> T) -> Value {
-    let listed = StatusClass::ALL.map(|class| (class.as_str().to_owned(), tell(class).into()));
+fn classes<T: Into<Value>>(to_json: impl Fn(StatusClass) -> T) -> Value {
+    let listed = StatusClass::ALL.map(|class| (class.as_str().to_owned(), to_json(class).into()));
     Value::Object(listed.into_iter().collect::<Map<_, _>>())
 }
 

@@ -13,12 +13,12 @@ use crate::shared::Shared;
 use crate::shared::worker_commands::WorkerCommand;
 use crate::store::memory::in_flight::PlaceUsage;
 use crate::telemetry::hyperloglog::{self, HyperLogLogUnion};
-use crate::telemetry::metrics::{Decided, LimitVerdict};
+use crate::telemetry::metrics::{LimitVerdict, VerdictCounts};
 
 /// The keys that each limit refused in the last minute and hour.
 type RefusedKeys = HashMap<Arc<str>, [HyperLogLogUnion; 2]>;
 
-pub(super) async fn tell(shared: &Shared) -> Value {
+pub(super) async fn to_json(shared: &Shared) -> Value {
     let refused = refused_keys(shared).await;
     let (plan, samples) = (shared.plan.load(), shared.samples.lock());
     let used = users(&plan);
@@ -33,8 +33,8 @@ pub(super) async fn tell(shared: &Shared) -> Value {
             "key": limit.key.parts.iter().map(Part::to_string).collect::<Vec<_>>(),
             "policies": policies(&limit.policies), "tiers": tiers(limit), "routes": routes,
             "failures": plan.failures_of(LimitIndex(index)),
-            "minute": said(samples.minute(&limit.name), minute),
-            "hour": said(samples.hour(&limit.name), hour),
+            "minute": verdicts(samples.minute(&limit.name), minute),
+            "hour": verdicts(samples.hour(&limit.name), hour),
             "bans": in_force, "shadow_bans": in_shadow,
             "ban": limit.ban.as_ref().map(|ban| ban.algorithm.to_string()),
             "keys": shared.store.keys_of_limit(limit.identity()),
@@ -91,10 +91,10 @@ fn policies(policies: &[Policy]) -> Vec<String> {
     policies.iter().map(|policy| ShortDisplay(&policy.algorithm).to_string()).collect()
 }
 
-fn said(decided: Decided, refused_keys: u64) -> Value {
+fn verdicts(counts: VerdictCounts, refused_keys: u64) -> Value {
     json!({
-        "admitted": decided.of(LimitVerdict::Admitted), "delayed": decided.of(LimitVerdict::Delayed),
-        "refused": decided.refused(), "in_shadow": decided.of(LimitVerdict::RefusedInShadow),
+        "admitted": counts.of(LimitVerdict::Admitted), "delayed": counts.of(LimitVerdict::Delayed),
+        "refused": counts.refused(), "in_shadow": counts.of(LimitVerdict::RefusedInShadow),
         "refused_keys": refused_keys,
     })
 }

@@ -71,7 +71,7 @@ fn span(shared: &Shared) -> u64 {
 
 /// The key statistics of all workers.
 async fn ranking(shared: &Shared, limit: &Limit) -> Ranking {
-    let command = |tell| WorkerCommand::Talkers(Arc::clone(&limit.name), tell);
+    let command = |reply| WorkerCommand::Talkers(Arc::clone(&limit.name), reply);
     let sketches: Vec<Sketch> = shared.worker_commands.ask_all(command).await.into_iter().flatten().collect();
     Ranking::of(&sketches)
 }
@@ -82,7 +82,7 @@ pub(super) async fn labels(
     limit: &Limit,
     owners: Arc<[Fingerprint]>,
 ) -> HashMap<Fingerprint, String> {
-    let command = |tell| WorkerCommand::Labels(Arc::clone(&limit.name), Arc::clone(&owners), tell);
+    let command = |reply| WorkerCommand::Labels(Arc::clone(&limit.name), Arc::clone(&owners), reply);
     shared.worker_commands.ask_all(command).await.into_iter().flatten().collect()
 }
 

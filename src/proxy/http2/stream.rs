@@ -19,14 +19,14 @@ const MAX_IDLE_TASKS: usize = 64;
 
 thread_local! {
     /// Tasks of the worker that have served a stream and wait for the next. The future of a stream takes 3 KB. To
-    /// allocate, move and free one for each request costs more than to wake a task. A handover with a dropped task has
+    /// allocate, move and free one for each request costs more than to wake a task. A slot with a dropped task has
     /// no strong reference.
-    static IDLE_TASKS: RefCell<Vec<Weak<Handover>>> = const { RefCell::new(Vec::new()) };
+    static IDLE_TASKS: RefCell<Vec<Weak<TaskSlot>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Hands a request to an idle task.
 #[derive(Debug, Default)]
-struct Handover {
+struct TaskSlot {
     next: RefCell<Option<(ReceivedRequest, StreamGuard)>>,
     waker: RefCell<Option<Waker>>,
 }
@@ -34,32 +34,32 @@ struct Handover {
 /// Serves a request in an idle task of the worker, or in a new one.
 pub(super) fn spawn(request: ReceivedRequest, guard: StreamGuard) {
     let idle = IDLE_TASKS.with_borrow_mut(|idle| {
-        while let Some(handover) = idle.pop() {
-            if let Some(handover) = handover.upgrade() {
-                return Some(handover);
+        while let Some(slot) = idle.pop() {
+            if let Some(slot) = slot.upgrade() {
+                return Some(slot);
             }
         }
         None
     });
     match idle {
-        Some(handover) => handover.give(request, guard),
+        Some(slot) => slot.give(request, guard),
         None => drop(tokio::task::spawn_local(serve_in_turn(request, guard))),
     }
 }
 
 /// Serves a request, and then those that follow, of any connection of the worker.
 async fn serve_in_turn(mut request: ReceivedRequest, mut guard: StreamGuard) {
-    let handover = Rc::<Handover>::default();
+    let slot = Rc::<TaskSlot>::default();
     loop {
         serve(request, guard).await;
-        if !handover.wait_idle() {
+        if !slot.wait_idle() {
             return;
         }
-        (request, guard) = poll_fn(|context| handover.poll(context)).await;
+        (request, guard) = poll_fn(|context| slot.poll(context)).await;
     }
 }
 
-impl Handover {
+impl TaskSlot {
     fn give(&self, request: ReceivedRequest, guard: StreamGuard) {
         *self.next.borrow_mut() = Some((request, guard));
         if let Some(waker) = &*self.waker.borrow() {

@@ -7,8 +7,8 @@ use crate::counter::{CallTime, FineTotal, Scale};
 use crate::store::Store;
 use crate::store::redis::SharedStore;
 use crate::telemetry::metrics::{
-    Answered, Attempts, Decided, Delta, RequestOutcome, ServerAttempts, ServerCounts, ServerName,
-    SettledCounts,
+    Answered, Attempts, Delta, RequestOutcome, ServerAttempts, ServerCounts, ServerName, SettledCounts,
+    VerdictCounts,
 };
 
 /// The maximum number of routes, limits and upstreams each in one second; those with the most requests.
@@ -20,7 +20,7 @@ pub struct SecondSample {
     /// All requests that ended in it.
     pub all: Requests,
     routes: Vec<(Arc<str>, Requests)>,
-    limits: Vec<(Arc<str>, Decided)>,
+    limits: Vec<(Arc<str>, VerdictCounts)>,
     settled: Vec<(Arc<str>, SettledCounts)>,
     upstreams: Vec<(Arc<str>, UpstreamSecond)>,
     servers: Vec<(ServerName, ServerSecond)>,
@@ -121,7 +121,7 @@ impl SecondSample {
         Self {
             all: Requests::from(&all),
             routes: busiest(routes, |route| route.outcomes.iter().sum()),
-            limits: busiest(news.limits.into_iter(), |limit| limit.words.iter().sum()),
+            limits: busiest(news.limits.into_iter(), |limit| limit.counts.iter().sum()),
             settled: busiest(news.settled.into_iter(), SettledCounts::units),
             upstreams: busiest(upstreams.into_iter(), |upstream| upstream.answers + upstream.failed),
             servers: busiest(servers, |server| server.counts.responses()),
@@ -140,7 +140,7 @@ impl SecondSample {
     }
 
     /// The limits with verdicts.
-    pub fn limits(&self) -> &[(Arc<str>, Decided)] {
+    pub fn limits(&self) -> &[(Arc<str>, VerdictCounts)] {
         &self.limits
     }
 
@@ -159,9 +159,9 @@ impl SecondSample {
         &self.servers
     }
 
-    pub(super) fn limit(&self, name: &str) -> Option<&Decided> {
+    pub(super) fn limit(&self, name: &str) -> Option<&VerdictCounts> {
         let index = self.limits.binary_search_by(|(one, _)| (**one).cmp(name)).ok()?;
-        self.limits.get(index).map(|(_, said)| said)
+        self.limits.get(index).map(|(_, verdicts)| verdicts)
     }
 }
 

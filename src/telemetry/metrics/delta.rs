@@ -24,7 +24,7 @@ pub struct Delta {
     /// The counts of routes.
     pub routes: HashMap<Arc<str>, Answered>,
     /// The counts of limits, on all routes together.
-    pub limits: HashMap<Arc<str>, Decided>,
+    pub limits: HashMap<Arc<str>, VerdictCounts>,
     /// The costs settled after responses, of limits that settle some.
     pub settled: HashMap<Arc<str>, SettledCounts>,
     /// The counts of upstreams.
@@ -49,9 +49,9 @@ pub struct Answered {
 
 /// The verdicts of a limit, without requests that are exempt, or that another limit refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Decided {
+pub struct VerdictCounts {
     /// In the order of [`LimitVerdict::ALL`].
-    pub words: [u64; LimitVerdict::ALL.len()],
+    pub counts: [u64; LimitVerdict::ALL.len()],
 }
 
 /// The costs of a limit that were settled after responses.
@@ -119,11 +119,11 @@ impl SettledCounts {
     }
 }
 
-impl Decided {
+impl VerdictCounts {
     /// The number of these verdicts.
-    pub fn of(&self, word: LimitVerdict) -> u64 {
+    pub fn of(&self, verdict: LimitVerdict) -> u64 {
         // The enum's discriminants count from 0, in the order of `ALL`.
-        self.words[word as usize]
+        self.counts[verdict as usize]
     }
 
     /// The refusals, those in shadow too.
@@ -133,7 +133,7 @@ impl Decided {
 
     /// Adds those of another limit or another time.
     pub fn add(&mut self, other: &Self) {
-        add(&mut self.words, &other.words);
+        add(&mut self.counts, &other.counts);
     }
 }
 
@@ -188,7 +188,7 @@ impl Answered {
     }
 }
 
-impl Total for Decided {
+impl Total for VerdictCounts {
     type Cells = DecisionCounters;
 
     fn of(cells: &DecisionCounters) -> Self {
@@ -198,14 +198,14 @@ impl Total for Decided {
             DecisionLabel::Limited,
             DecisionLabel::ShadowLimited,
         ];
-        let mut words = labels.map(|label| cells.of(label).get());
-        words[LimitVerdict::Refused as usize] += cells.of(DecisionLabel::Banned).get();
-        add(&mut words, &LimitVerdict::ALL.map(|word| cells.unasked(word).get()));
-        Self { words }
+        let mut counts = labels.map(|label| cells.of(label).get());
+        counts[LimitVerdict::Refused as usize] += cells.of(DecisionLabel::Banned).get();
+        add(&mut counts, &LimitVerdict::ALL.map(|verdict| cells.unasked(verdict).get()));
+        Self { counts }
     }
 
     fn since(&self, earlier: &Self) -> Self {
-        Self { words: less(&self.words, &earlier.words) }
+        Self { counts: less(&self.counts, &earlier.counts) }
     }
 
     fn merge(&mut self, other: &Self) {
@@ -213,7 +213,7 @@ impl Total for Decided {
     }
 
     fn is_nothing(&self) -> bool {
-        self.words.iter().all(|count| *count == 0)
+        self.counts.iter().all(|count| *count == 0)
     }
 }
 
@@ -325,8 +325,8 @@ struct UpstreamSeen {
 #[derive(Debug, Default)]
 struct RouteSeen {
     answers: Last<Answered>,
-    limits: Vec<Last<Decided>>,
-    failures: Vec<Last<Decided>>,
+    limits: Vec<Last<VerdictCounts>>,
+    failures: Vec<Last<VerdictCounts>>,
 }
 
 impl Metrics {

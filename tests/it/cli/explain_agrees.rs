@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use tollgate::config;
-use tollgate::explain::{AppliedStatus, ExplainRequest, ExplainedAction, Explanation, explain};
+use tollgate::explain::{ExplainRequest, ExplainedAction, Explanation, LimitStatus, explain};
 use tollgate::plan::{Mode, Plan};
 
 use crate::harness::{Client, Gateway, Response};
@@ -314,9 +314,9 @@ fn expected(explanation: &Explanation, asked: &Asked) -> u16 {
     }
     let enforced =
         explanation.route.iter().flat_map(|route| &route.limits).filter(|limit| limit.mode == Mode::Enforce);
-    let refuses = |limit: &tollgate::explain::Applied| match limit.standing {
-        AppliedStatus::Missing => Some(429),
-        AppliedStatus::Repeated => Some(400),
+    let refuses = |limit: &tollgate::explain::Applied| match limit.status {
+        LimitStatus::Missing => Some(429),
+        LimitStatus::Repeated => Some(400),
         _ => None,
     };
     // A request that can be read in two ways is malformed, whatever else is missing.

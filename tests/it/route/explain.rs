@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use tollgate::config;
-use tollgate::explain::{AppliedStatus, ExplainFault, ExplainRequest, explain};
+use tollgate::explain::{ExplainFault, ExplainRequest, LimitStatus, explain};
 use tollgate::plan::Plan;
 
 const PLAN: &str = r#"
@@ -168,15 +168,15 @@ fn it_says_how_the_client_was_found() {
 fn each_limit_says_where_it_stands() {
     let standings = |method, url: &str, headers: &[&str], ip| {
         let explanation = explain(&plan(PLAN), &request(method, url, headers, ip).unwrap());
-        explanation.route.unwrap().limits.into_iter().map(|limit| limit.standing).collect::<Vec<_>>()
+        explanation.route.unwrap().limits.into_iter().map(|limit| limit.status).collect::<Vec<_>>()
     };
-    assert_eq!(standings("PUT", "/search/1", &[], ""), [AppliedStatus::Missing, AppliedStatus::Skipped]);
+    assert_eq!(standings("PUT", "/search/1", &[], ""), [LimitStatus::Missing, LimitStatus::Skipped]);
     let charged = standings("PUT", "/search/1?preview=x", &["cookie: sid=1"], "");
-    assert!(matches!(charged.as_slice(), [AppliedStatus::Charged(_), AppliedStatus::Charged(_)]));
+    assert!(matches!(charged.as_slice(), [LimitStatus::Charged(_), LimitStatus::Charged(_)]));
     let gold =
         |more, ip| standings("GET", "http://a.example.com/search/", &["x-plan: gold", more], ip)[0].clone();
-    assert_eq!(gold("x-a: 1", "198.51.100.7"), AppliedStatus::Exempt("ip:198.51.100.0/24".into()));
-    assert_eq!(gold("x-internal: hunter2", ""), AppliedStatus::Exempt("header:x-internal=…".into()));
+    assert_eq!(gold("x-a: 1", "198.51.100.7"), LimitStatus::Exempt("ip:198.51.100.0/24".into()));
+    assert_eq!(gold("x-internal: hunter2", ""), LimitStatus::Exempt("header:x-internal=…".into()));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::super::ApiError;
-use crate::auth::password_lanes::Join;
+use crate::auth::password_lanes::Flight;
 use crate::auth::passwords::PasswordCheck;
 use crate::auth::runtime::CredentialVerification;
 use crate::explain::{LiveCredential, PendingCredential};
@@ -73,9 +73,9 @@ async fn check(
     failures: &Failures<'_>,
 ) -> Result<Result<Verified, &'static str>, ApiError> {
     let passwords = &failures.shared.passwords;
-    let lead = match passwords.join(password.hash()).await {
-        Join::Leads(lead) => lead,
-        Join::Follows(result) => return failures.charged(Ok(result.map_err(Into::into))).await,
+    let guard = match passwords.join(password.hash()).await {
+        Flight::Leader(guard) => guard,
+        Flight::Result(result) => return failures.charged(Ok(result.map_err(Into::into))).await,
     };
     let mut client = DefaultHasher::new();
     network.hash(&mut client);
@@ -84,7 +84,7 @@ async fn check(
     if failures.are_used_up().await? {
         return Ok(Err(USED_UP));
     }
-    let checked = passwords.check(&lead, password).await;
+    let checked = passwords.check(&guard, password).await;
     failures.charged(checked.map(|result| result.map_err(Into::into)).map_err(|_full| FULL)).await
 }
 
