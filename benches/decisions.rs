@@ -81,11 +81,11 @@ fn fingerprint(number: u64) -> Fingerprint {
 fn charge(algorithm: &Algorithm, client: u64) -> Charge<'_> {
     Charge {
         algorithm,
-        numbers: ParamsId::of(algorithm),
+        params: ParamsId::of(algorithm),
         key: fingerprint(client),
         cost: Cost::ONE,
         group: Group::Enforced,
-        remote: SharedKeyInfo::NONE,
+        shared_key: SharedKeyInfo::NONE,
     }
 }
 
@@ -181,10 +181,10 @@ mod million {
         for client in 0..MILLION {
             store.decide(&[charge(&algorithm, client)], NOON);
         }
-        let numbers = ParamsId::of(&algorithm);
+        let params = ParamsId::of(&algorithm);
         let template = charge(&algorithm, 0);
         bencher.bench(|| {
-            let charge = Charge { key: fingerprint(random_client()), numbers, ..template };
+            let charge = Charge { key: fingerprint(random_client()), params, ..template };
             verdict(&store, &[charge], NOON.plus(Micros(turn())))
         });
     }

@@ -133,15 +133,17 @@ fn worker<T>(redis: &Redis, work: impl AsyncFnOnce(Rc<Counters>) -> T) -> T {
         let counters = Rc::new(store.open(0));
         tokio::time::sleep(Duration::from_millis(200)).await;
         let value = work(counters).await;
-        let unasked = store.shared().unwrap().counts().iter().map(|counts| counts.errors.get()).sum::<u64>();
-        assert_eq!(unasked, 0, "every decision is the server's");
+        let decided_locally =
+            store.shared().unwrap().counts().iter().map(|counts| counts.errors.get()).sum::<u64>();
+        assert_eq!(decided_locally, 0, "every decision is the server's");
         value
     })
 }
 
 async fn decide(counters: &Counters, limit: &Limit, client: u64, now: Timestamp) {
-    let owner = Fingerprint(u128::from(client + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
-    let outcome = counters.decide(StoreRequest::of(&[limit.charge(owner)]), now).await;
+    let key_hash =
+        Fingerprint(u128::from(client + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
+    let outcome = counters.decide(StoreRequest::of(&[limit.charge(key_hash)]), now).await;
     assert_eq!(outcome.decisions.len(), 1);
 }
 
@@ -156,18 +158,18 @@ static REMOTE: SharedKeyInfo = SharedKeyInfo {
 #[derive(Clone, Copy)]
 struct Limit {
     algorithm: Algorithm,
-    numbers: ParamsId,
+    params: ParamsId,
 }
 
 impl Limit {
     fn new(algorithm: Algorithm) -> Self {
-        Self { algorithm, numbers: ParamsId::of(&algorithm) }
+        Self { algorithm, params: ParamsId::of(&algorithm) }
     }
 
-    fn charge(&self, owner: Fingerprint) -> Charge<'_> {
-        let Self { algorithm, numbers } = self;
-        let (key, cost, group) = (owner.of_policy(REMOTE.identity), Cost::ONE, Group::Enforced);
-        Charge { algorithm, numbers: *numbers, key, cost, group, remote: &REMOTE }
+    fn charge(&self, key_hash: Fingerprint) -> Charge<'_> {
+        let Self { algorithm, params } = self;
+        let (key, cost, group) = (key_hash.of_policy(REMOTE.identity), Cost::ONE, Group::Enforced);
+        Charge { algorithm, params: *params, key, cost, group, shared_key: &REMOTE }
     }
 }
 
@@ -226,7 +228,7 @@ impl Redis {
         );
         let digits: String = words[2].iter().map(|byte| format!("\\{byte:03}")).collect();
         let sha1 = self.load(&format!("ARGV[3] = '{digits}'\n{}", Script::new().text()));
-        let name = key::parts("tollgate", "bench:1t:00000000", &key::owner(Fingerprint(0))).concat();
+        let name = key::parts("tollgate", "bench:1t:00000000", &key::key_hash(Fingerprint(0))).concat();
         let name =
             String::from_utf8(name).unwrap().replace(&"0".repeat(32), "00000000000000000000__rand_int__");
         let calls = if at_once == 1 { 30_000 } else { 150_000 };

@@ -66,14 +66,14 @@ fn client_connection(bencher: Bencher<'_, '_>, family: &str) {
 #[divan::bench(threads = [1, 2], sample_size = 50_000, sample_count = 40)]
 fn refund_before_reset(bencher: Bencher<'_, '_>) {
     let algorithm = Algorithm::token_bucket(Rate::new(10, Micros::SECOND).unwrap(), Cost::new(10).unwrap());
-    let numbers = ParamsId::of(&algorithm);
+    let params = ParamsId::of(&algorithm);
     let charge = |client| Charge {
         algorithm: &algorithm,
-        numbers,
+        params,
         key: fingerprint(client),
         cost: Cost::ONE,
         group: Group::Enforced,
-        remote: SharedKeyInfo::NONE,
+        shared_key: SharedKeyInfo::NONE,
     };
     let store = MemoryStore::new(100).unwrap();
     store.register(&algorithm);
@@ -91,7 +91,7 @@ fn refund_before_reset(bencher: Bencher<'_, '_>) {
 #[divan::bench(args = ["banned", "not banned"], threads = [1, 2], sample_size = 50_000, sample_count = 40)]
 fn find_ban(bencher: Bencher<'_, '_>, what: &str) {
     let bans = Bans::default();
-    let key = |client| Banned { limit: LIMIT, owner: fingerprint(client) };
+    let key = |client| Banned { limit: LIMIT, key_hash: fingerprint(client) };
     (0..KEYS).for_each(|client| _ = bans.begin(key(client), HOUR, NOON));
     (0..KEYS / 10).for_each(|client| bans.insert(key(client * 20), NOON.plus(HOUR), NOON).unwrap());
     let first = if what == "banned" { 0 } else { 2 * KEYS };
@@ -102,7 +102,7 @@ fn find_ban(bencher: Bencher<'_, '_>, what: &str) {
 #[divan::bench(threads = [1, 2], sample_size = 5_000, sample_count = 40)]
 fn begin_ban(bencher: Bencher<'_, '_>) {
     let bans = Bans::default();
-    let key = |client| Banned { limit: LIMIT, owner: fingerprint(client) };
+    let key = |client| Banned { limit: LIMIT, key_hash: fingerprint(client) };
     let until = |number| Micros(HOUR.0 + number);
     let full = Bans::MAX_AUTOMATIC as u64;
     (0..full).for_each(|client| _ = bans.begin(key(client), until(client), NOON));

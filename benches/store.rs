@@ -107,14 +107,14 @@ fn among_limits(algorithm: &Algorithm, keys: u64) -> f64 {
     let limits: Vec<_> = (0..LIMITS).map(|limit| fingerprint(u64::MAX - 1 - limit).0).collect();
     limits.iter().for_each(|identity| store.register_policy(algorithm, *identity));
     let template = charge(algorithm, 0);
-    let numbers: Vec<_> = limits.iter().map(|identity| ParamsId::of_policy(algorithm, *identity)).collect();
-    let ask = |key: u64, numbers, now| {
-        verdict(&store, &Charge { key: fingerprint(key), numbers, ..template }, now);
+    let params: Vec<_> = limits.iter().map(|identity| ParamsId::of_policy(algorithm, *identity)).collect();
+    let ask = |key: u64, params, now| {
+        verdict(&store, &Charge { key: fingerprint(key), params, ..template }, now);
     };
     for key in 0..keys {
-        ask(key, numbers[usize::try_from(key % LIMITS).unwrap()], NOON);
+        ask(key, params[usize::try_from(key % LIMITS).unwrap()], NOON);
     }
-    nanoseconds(|turn| ask(keys + turn, numbers[0], NOON.plus(Micros(turn))))
+    nanoseconds(|turn| ask(keys + turn, params[0], NOON.plus(Micros(turn))))
 }
 
 /// What is measured of a full store: ns per decision, bytes per key, evictions while it was filled.
@@ -159,8 +159,15 @@ fn store(max_keys: u64, algorithm: &Algorithm) -> MemoryStore {
 }
 
 fn charge(algorithm: &Algorithm, key: u64) -> Charge<'_> {
-    let (numbers, key) = (ParamsId::of(algorithm), fingerprint(key));
-    Charge { algorithm, numbers, key, cost: Cost::ONE, group: Group::Enforced, remote: SharedKeyInfo::NONE }
+    let (params, key) = (ParamsId::of(algorithm), fingerprint(key));
+    Charge {
+        algorithm,
+        params,
+        key,
+        cost: Cost::ONE,
+        group: Group::Enforced,
+        shared_key: SharedKeyInfo::NONE,
+    }
 }
 
 fn governor() -> Governor {

@@ -133,7 +133,7 @@ pub struct LimitExplanation {
     /// The name of that tier.
     pub tier_name: Option<String>,
     /// The owner of the counters that it charges; `None`: it charges none.
-    pub owner: Option<Fingerprint>,
+    pub key_hash: Option<Fingerprint>,
     /// The values of its key, in the form of [`Key::label`](crate::route::key::Key::label).
     pub label: Vec<String>,
     /// Refuse, or only count.
@@ -412,7 +412,7 @@ impl LimitExplanation {
         };
         Self {
             index: used.limit,
-            owner: routed.charges.owner(stands),
+            key_hash: routed.charges.key_hash(stands),
             label: limit.key.label(request, &route.name, merge_slashes, masking),
             name: limit.name.to_string(),
             tier: stands.tier,

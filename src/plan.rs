@@ -257,9 +257,9 @@ pub struct LimitBan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BanCounter {
     /// The id of its parameters in the store.
-    pub numbers: ParamsId,
+    pub params: ParamsId,
     /// Names the limit and its key: a reload keeps refusals and bans while this is unchanged.
-    pub remote: SharedKeyInfo,
+    pub shared_key: SharedKeyInfo,
 }
 
 /// The policies of a limit for the consumers of one tier.
@@ -278,11 +278,11 @@ pub struct Policy {
     /// Its name in responses: the limit's, or with several rates `NAME:RATE` (`per-client:100/min`).
     pub name: Arc<str>,
     /// Names limit, algorithm, key and the policy's index: a reload keeps its counters while this is unchanged.
-    pub remote: SharedKeyInfo,
+    pub shared_key: SharedKeyInfo,
     /// The algorithm with its parameters.
     pub algorithm: Algorithm,
     /// The id of its parameters in the store.
-    pub numbers: ParamsId,
+    pub params: ParamsId,
     /// `ratelimit-policy` and `ratelimit`, as header lines, up to the remaining number.
     pub standard: Box<str>,
     /// `x-ratelimit-limit` and `x-ratelimit-remaining`, up to the same.

@@ -81,7 +81,7 @@ pub struct Charge<'a> {
     /// The policy's algorithm and parameters.
     pub algorithm: &'a Algorithm,
     /// The policy's [`ParamsId::of_policy`], so that a state written under other parameters is detected and converted.
-    pub numbers: ParamsId,
+    pub params: ParamsId,
     /// The key of the counter: a hash of limit, policy and owner.
     pub key: Fingerprint,
     /// The cost in units.
@@ -89,7 +89,7 @@ pub struct Charge<'a> {
     /// The charges that are decided together.
     pub group: Group,
     /// Data that only a shared store needs.
-    pub remote: &'a SharedKeyInfo,
+    pub shared_key: &'a SharedKeyInfo,
 }
 
 /// The policy's data for a shared store, and its rule for when that store is unavailable.
@@ -116,8 +116,8 @@ impl SharedKeyInfo {
 impl Charge<'_> {
     /// The owner of the counter, whatever the limit: the hash of the key's parts alone, the same in all gateways of a
     /// fleet.
-    pub fn owner(&self) -> Fingerprint {
-        self.key.of_policy(self.remote.identity)
+    pub fn key_hash(&self) -> Fingerprint {
+        self.key.of_policy(self.shared_key.identity)
     }
 }
 
@@ -181,7 +181,7 @@ pub struct Outcome {
     /// One per charge.
     pub decisions: Decisions,
     /// The charges that were decided by [`OnError`], without the shared store: it was unavailable.
-    pub unasked: ChargeSet,
+    pub decided_locally: ChargeSet,
     /// One of those is enforced and has [`OnError::Deny`]: the request is refused, whatever the decisions. Nothing was
     /// charged.
     pub unavailable: bool,

@@ -128,8 +128,8 @@ pub struct UpstreamClient {
     /// The upstream's settings.
     pub upstream: Arc<Upstream>,
     pools: Vec<Rc<EndpointPool>>,
-    peers: ServerStates,
-    choice: RefCell<Balancer>,
+    server_states: ServerStates,
+    balancer: RefCell<Balancer>,
     budget: RefCell<RetryBudget>,
     /// Failed attempts not reported yet.
     failed_attempts: Cell<FailedAttempts>,
@@ -154,12 +154,13 @@ impl UpstreamClient {
         workers: usize,
     ) -> Self {
         let endpoints = upstream.endpoints();
-        let (pools, peers) = (endpoints.iter().map(pool_of).collect::<Vec<_>>(), registry.states(&upstream));
-        pools.iter().zip(peers.iter()).for_each(|(pool, server)| server.add_worker(pool.in_flight()));
+        let (pools, server_states) =
+            (endpoints.iter().map(pool_of).collect::<Vec<_>>(), registry.states(&upstream));
+        pools.iter().zip(server_states.iter()).for_each(|(pool, server)| server.add_worker(pool.in_flight()));
         Self {
             pools,
-            peers,
-            choice: RefCell::new(Balancer::new(&upstream.balance, endpoints)),
+            server_states,
+            balancer: RefCell::new(Balancer::new(&upstream.balance, endpoints)),
             budget: RefCell::new(RetryBudget::new(upstream.retry.budget_permille, workers)),
             failed_attempts: Cell::default(),
             retries: RefCell::default(),
@@ -274,15 +275,16 @@ impl UpstreamClient {
     fn choose(&self, affinity: Affinity, tried: &[usize], now: Instant) -> Option<usize> {
         if let ([_], []) = (&*self.pools, tried) {
             // The only server is never ejected.
-            return self.peers.get(0).filter(|server| server.accepts()).map(|_| 0);
+            return self.server_states.get(0).filter(|server| server.accepts()).map(|_| 0);
         }
         let slow_start = self.upstream.slow_start.map(|span| SlowStart { now, span });
-        let share =
-            |index| slow_start.map_or(WHOLE, |slow| self.peers.get(index).map_or(WHOLE, |it| slow.share(it)));
-        let mut choice = self.choice.borrow_mut();
+        let share = |index| {
+            slow_start.map_or(WHOLE, |slow| self.server_states.get(index).map_or(WHOLE, |it| slow.share(it)))
+        };
+        let mut balancer = self.balancer.borrow_mut();
         let mut next = |allowed: &dyn Fn(usize, &ServerState) -> bool| {
-            let allowed = |index| self.peers.get(index).is_some_and(|server| allowed(index, server));
-            choice.next(affinity.hash, &self.peers, allowed, share)
+            let allowed = |index| self.server_states.get(index).is_some_and(|server| allowed(index, server));
+            balancer.next(affinity.hash, &self.server_states, allowed, share)
         };
         next(&|index, server| !tried.contains(&index) && server.is_available(now))
             .or_else(|| next(&|index, server| !tried.contains(&index) && server.accepts()))
@@ -290,11 +292,11 @@ impl UpstreamClient {
     }
 
     fn is_available(&self, index: usize, now: Instant) -> bool {
-        self.peers.get(index).is_some_and(|server| server.is_available(now))
+        self.server_states.get(index).is_some_and(|server| server.is_available(now))
     }
 
     fn accepts(&self, index: usize) -> bool {
-        self.peers.get(index).is_some_and(|server| server.accepts())
+        self.server_states.get(index).is_some_and(|server| server.accepts())
     }
 
     /// A request that its server has refused without processing it, and the server to send it to again.
@@ -350,7 +352,7 @@ impl UpstreamClient {
         self.failed_attempts.set(FailedAttempts { count: count + 1, over_budget });
         let cause = Cause::of(failure, self.pools[index].connect_error());
         let attempt = FailedAttempt { begun, ended: now, cause, status: None };
-        self.peers.failed(index, attempt, self.upstream.down_after(), self.upstream.eject);
+        self.server_states.failed(index, attempt, self.upstream.down_after(), self.upstream.eject);
         self.count_attempt(permit, true);
     }
 
@@ -366,8 +368,8 @@ impl UpstreamClient {
         if rule.is_some() {
             let ended = clock::now();
             let attempt = FailedAttempt { begun, ended, cause: Cause::Status, status: Some(status) };
-            self.peers.failed(index, attempt, self.upstream.down_after(), rule);
-        } else if let Some(server) = self.peers.get(index) {
+            self.server_states.failed(index, attempt, self.upstream.down_after(), rule);
+        } else if let Some(server) = self.server_states.get(index) {
             server.answered(begun);
         }
         self.count_attempt(permit, status.is_server_error());
@@ -375,7 +377,7 @@ impl UpstreamClient {
 
     /// The permission of the circuit breaker, if there is one.
     fn permit(&self, now: Instant) -> Result<Option<BreakerPermit>, Failed> {
-        let Some(breaker) = self.peers.breaker() else { return Ok(None) };
+        let Some(breaker) = self.server_states.breaker() else { return Ok(None) };
         breaker.permit(now).map(Some).map_err(|rest| {
             let seconds = rest.as_secs() + u64::from(rest.subsec_nanos() > 0);
             Failed { retry_after: Some(seconds.max(1)), ..Failed::untried(Failure::BreakerOpen) }
@@ -386,7 +388,7 @@ impl UpstreamClient {
     #[inline]
     fn count_attempt(&self, permit: &Option<BreakerPermit>, failed: bool) {
         if let (Some(breaker), Some(permit), Some(rule)) =
-            (self.peers.breaker(), permit, self.upstream.breaker)
+            (self.server_states.breaker(), permit, self.upstream.breaker)
         {
             breaker.record(permit, failed, clock::now(), rule);
         }
@@ -410,7 +412,7 @@ impl UpstreamClient {
     ) -> Result<UpstreamConnection, Failure> {
         let pool = &self.pools[index];
         let counted = self.upstream.balance == Balance::LeastRequests;
-        let in_flight = InFlight::begin(pool, self.peers.get(index).filter(|_| counted));
+        let in_flight = InFlight::begin(pool, self.server_states.get(index).filter(|_| counted));
         let shared = || if proxy_header.is_none() { pool.idle_connection(careful) } else { None };
         let kept = if fresh.is_some() { None } else { own.take(pool, proxy_header).or_else(shared) };
         let mut connection = match kept {

@@ -224,8 +224,8 @@ impl From<Unreachable> for ApiError {
 }
 
 /// The id of a key in paths and responses: never shortened, and without information about the key.
-fn key_id(owner: Fingerprint) -> String {
-    format!("id:{:032x}", owner.0)
+fn key_id(key_hash: Fingerprint) -> String {
+    format!("id:{:032x}", key_hash.0)
 }
 
 impl ApiError {

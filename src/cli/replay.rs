@@ -136,9 +136,9 @@ fn plans(file: &Path, against: Option<&Path>) -> Result<(Plan, Option<Plan>), Re
 
 fn note_peaks(peaks: &mut Peaks, request: &LoggedRequest, replayed: &ReplayedRequest<'_>) {
     for result in replayed.limits.iter().filter(|result| result.label != DecisionLabel::Exempt) {
-        let Some(owner) = result.owner else { continue };
+        let Some(key_hash) = result.key_hash else { continue };
         #[expect(clippy::cast_possible_truncation, reason = "half of the hash tells millions of keys apart")]
-        let key = owner.0 as u64;
+        let key = key_hash.0 as u64;
         peaks.add(result.limit.0, key, request.time, result.cost.units(), String::new);
     }
 }

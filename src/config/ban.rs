@@ -36,8 +36,8 @@ impl BanDraft {
     pub(super) fn of(self, name: &str, key: &Key, on_error: OnError, reader: &Diagnostics<'_>) -> LimitBan {
         self.check(key, reader);
         let counter = |index| {
-            let (remote, numbers) = policy::shared(name, &self.algorithm, key, index, on_error);
-            BanCounter { numbers, remote }
+            let (shared_key, params) = policy::shared(name, &self.algorithm, key, index, on_error);
+            BanCounter { params, shared_key }
         };
         LimitBan { enforced: counter(0), in_shadow: counter(1), algorithm: self.algorithm }
     }

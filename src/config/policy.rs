@@ -20,13 +20,13 @@ pub(super) fn policies(name: &str, key: &Key, on_error: OnError, rated: Vec<Rate
     let is_alone = rated.len() == 1;
     let policy = |(index, rated): (u64, Rated)| {
         let policy_name = if is_alone { name.to_owned() } else { format!("{name}:{}", rated.rate) };
-        let (remote, numbers) = shared(name, &rated.algorithm, key, index, on_error);
+        let (shared_key, params) = shared(name, &rated.algorithm, key, index, on_error);
         Policy {
             standard: standard(&policy_name, &rated.algorithm),
             legacy: legacy(&rated.algorithm),
             name: Arc::from(policy_name),
-            remote,
-            numbers,
+            shared_key,
+            params,
             algorithm: rated.algorithm,
         }
     };
@@ -42,13 +42,13 @@ pub(super) fn shared(
     on_error: OnError,
 ) -> (SharedKeyInfo, ParamsId) {
     let identity = identity(name, algorithm, key, index);
-    let remote = SharedKeyInfo {
+    let shared_key = SharedKeyInfo {
         name: key::policy(name, algorithm, identity).into(),
         identity,
         on_error,
         settles: false,
     };
-    (remote, ParamsId::of_policy(algorithm, identity))
+    (shared_key, ParamsId::of_policy(algorithm, identity))
 }
 
 /// A hash of the settings that a reload must not change for the counters to stay: everything but the parameters. The

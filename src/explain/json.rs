@@ -76,7 +76,7 @@ pub(crate) fn limit(plan: &Plan, applied: &LimitExplanation) -> Value {
         "name": applied.name, "mode": applied.mode.as_str(), "trial": applied.trial.map(|trial| trial.share()), "standing": status, "detail": detail, "cost": cost,
         "measured": applied.measured, "settled_by": applied.settled_by,
         "tier": limit.tier_name(applied.tier),
-        "id": null, "key": applied.owner.map(|_| &applied.label), "parts": parts,
+        "id": null, "key": applied.key_hash.map(|_| &applied.label), "parts": parts,
         "missing": applied.missing.map(|missing| missing.to_string()),
         "verdict": null, "banned_until": null, "ban": applied.ban,
         "policies": policies(limit, applied.tier), "allows": applied.policies,

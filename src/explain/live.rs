@@ -150,12 +150,12 @@ pub fn pending_credential(
     };
     let failure = AuthFailure { auth, fault: CredentialFault::Invalid };
     let charges = plan.failure_charges(failure, request.route, &seen, running.secret);
-    let owner = charges.and_then(|charges| charges.owner(charges.checks.first()?));
+    let key_hash = charges.and_then(|charges| charges.key_hash(charges.checks.first()?));
     Some(PendingCredential {
         auth,
         verification,
         network: seen.client.network,
-        failures: plan.auth(auth).failures.zip(owner),
+        failures: plan.auth(auth).failures.zip(key_hash),
     })
 }
 

@@ -239,7 +239,7 @@ impl Limiter for Ban {
         true
     }
 
-    fn numbers(&self) -> [u64; 5] {
+    fn params(&self) -> [u64; 5] {
         [self.after.into(), self.within.0, self.memory().0, 0, 0]
     }
 

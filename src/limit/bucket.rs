@@ -115,9 +115,9 @@ impl<L: Metered> Limiter for L {
         Metered::max_cost(self)
     }
 
-    fn numbers(&self) -> [u64; 5] {
+    fn params(&self) -> [u64; 5] {
         let Bucket { quota, meter, full, .. } = self.bucket();
-        let [unit, drain, step] = meter.numbers();
+        let [unit, drain, step] = meter.params();
         [unit, drain, step, full, quota.units().into()]
     }
 

@@ -145,7 +145,7 @@ impl Limiter for Concurrency {
         None
     }
 
-    fn numbers(&self) -> [u64; 5] {
+    fn params(&self) -> [u64; 5] {
         [self.max.units().into(), 0, 0, 0, 0]
     }
 

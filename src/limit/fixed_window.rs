@@ -272,7 +272,7 @@ impl<W: Windows> Limiter for FixedWindow<W> {
         if is_same { state } else { State::default() }
     }
 
-    fn numbers(&self) -> [u64; 5] {
+    fn params(&self) -> [u64; 5] {
         [self.rate.period().0, self.rate.count().into(), self.windows.number(), 0, 0]
     }
 

@@ -160,7 +160,7 @@ pub(super) trait Limiter: Sized {
     }
 
     /// The parameters of the Lua implementation.
-    fn numbers(&self) -> [u64; 5];
+    fn params(&self) -> [u64; 5];
 
     /// More parameters of the Lua implementation around `now`, as many as there are.
     fn spans(&self, _now: WallTime) -> &[Micros] {
@@ -169,7 +169,7 @@ pub(super) trait Limiter: Sized {
 
     /// The Lua implementation and its parameters.
     fn twin(&self, now: WallTime) -> LuaParams<'_> {
-        LuaParams { module: Self::NAMES.module.0, numbers: self.numbers(), spans: self.spans(now) }
+        LuaParams { module: Self::NAMES.module.0, params: self.params(), spans: self.spans(now) }
     }
 
     /// Writes the meaning of the limit as text.

@@ -23,7 +23,7 @@ pub struct LuaParams<'a> {
     /// One of [`modules`].
     pub module: &'static str,
     /// The arguments of the module's function `limit`, all below 2^53; the last ones may be unused.
-    pub numbers: [u64; 5],
+    pub params: [u64; 5],
     /// The last argument, if there are any: a string of doubles.
     pub spans: &'a [Micros],
 }

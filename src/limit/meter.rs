@@ -94,7 +94,7 @@ impl Meter {
     }
 
     /// Unit, drain and step: the arguments of the Lua meter.
-    pub(super) const fn numbers(&self) -> [u64; 3] {
+    pub(super) const fn params(&self) -> [u64; 3] {
         [self.unit.get(), self.drain.get(), self.step.get()]
     }
 

@@ -354,7 +354,7 @@ impl Limiter for SlidingLog {
         self.count_denied
     }
 
-    fn numbers(&self) -> [u64; 5] {
+    fn params(&self) -> [u64; 5] {
         let spacing = self.spacing.unwrap_or_default();
         [self.rate.period().0, self.rate.count().into(), spacing.0, self.count_denied.into(), 0]
     }

@@ -222,7 +222,7 @@ impl Limiter for SlidingWindow {
         self.weighted(self.view(*state, now))
     }
 
-    fn numbers(&self) -> [u64; 5] {
+    fn params(&self) -> [u64; 5] {
         [self.rate.period().0, self.rate.count().into(), 0, 0, 0]
     }
 

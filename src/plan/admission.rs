@@ -160,14 +160,14 @@ impl<'a> RequestCharges<'a> {
             // `config` allows a route far fewer than 256 limits.
             Mode::Shadow => Group::Shadow(u8::try_from(index).unwrap_or(u8::MAX)),
         };
-        let owner = match limit.key.claim(secret, request, &route.name, route.conditions.merge_slashes) {
-            KeyResult::Key(owner) => owner,
+        let key_hash = match limit.key.claim(secret, request, &route.name, route.conditions.merge_slashes) {
+            KeyResult::Key(key_hash) => key_hash,
             KeyResult::Skip => return Applicability::Skipped,
             KeyResult::Deny => return Applicability::Missing,
             KeyResult::Repeated => return Applicability::Repeated,
             KeyResult::Unreadable(fault) => return Applicability::Unreadable(fault),
         };
-        self.charges.extend(charges(check.policies(), owner, cost, group));
+        self.charges.extend(charges(check.policies(), key_hash, cost, group));
         Applicability::Charged(cost, first)
     }
 
@@ -186,17 +186,17 @@ impl<'a> RequestCharges<'a> {
     /// The bans: each counts a refusal by its limit.
     pub fn bans(&self) -> SmallVec<[BanCharge<'a>; 1]> {
         let mut bans = SmallVec::new();
-        for used in self.checks.iter().filter(|used| self.may_ban && !used.shares_address) {
-            let (Some(ban), Some(owner)) = (&used.limit.ban, self.owner(used)) else { continue };
-            let indices = used.indices();
+        for check in self.checks.iter().filter(|check| self.may_ban && !check.shares_address) {
+            let (Some(ban), Some(key_hash)) = (&check.limit.ban, self.key_hash(check)) else { continue };
+            let indices = check.indices();
             // `config` allows a request far fewer than 256 charges.
             let small = |number| u8::try_from(number).unwrap_or(u8::MAX);
-            let (group, banned) = match used.mode {
-                Mode::Enforce => (Group::Enforced, used.limit.banned(owner)),
-                Mode::Shadow => (Group::Shadow(0), used.limit.banned_in_shadow(owner)),
+            let (group, banned) = match check.mode {
+                Mode::Enforce => (Group::Enforced, check.limit.banned(key_hash)),
+                Mode::Shadow => (Group::Shadow(0), check.limit.banned_in_shadow(key_hash)),
             };
             bans.push(BanCharge {
-                charge: ban.charge(owner, group),
+                charge: ban.charge(key_hash, group),
                 banned,
                 of: (small(indices.start), small(indices.len())),
             });
@@ -206,27 +206,27 @@ impl<'a> RequestCharges<'a> {
 
     /// Whether all enforced limits admit the request.
     pub fn admits(&self, outcome: &Outcome) -> bool {
-        let mut enforced = self.checks.iter().filter(|used| used.mode == Mode::Enforce);
-        self.missing().is_none() && enforced.all(|used| !used.denies(outcome))
+        let mut enforced = self.checks.iter().filter(|check| check.mode == Mode::Enforce);
+        self.missing().is_none() && enforced.all(|check| !check.denies(outcome))
     }
 
     /// The refusal of an enforced limit with a missing key, or with several values, which takes precedence: the store
     /// need not be called.
     pub fn missing(&self) -> Option<Refusal<'a>> {
-        let cause = |used: &LimitCheck<'_>| match used.applicability {
-            _ if used.mode == Mode::Shadow => None,
+        let cause = |check: &LimitCheck<'_>| match check.applicability {
+            _ if check.mode == Mode::Shadow => None,
             Applicability::Unreadable(fault) => Some((0, RefusalCause::Unreadable(fault))),
             Applicability::Repeated => Some((1, RefusalCause::Repeated)),
             Applicability::Missing => Some((2, RefusalCause::Missing)),
             _ => None,
         };
-        let refused = self.checks.iter().filter_map(|used| Some((used, cause(used)?)));
-        let (used, (_, why)) = refused.min_by_key(|(_, (rank, _))| *rank)?;
+        let refused = self.checks.iter().filter_map(|check| Some((check, cause(check)?)));
+        let (check, (_, why)) = refused.min_by_key(|(_, (rank, _))| *rank)?;
         Some(Refusal {
-            limit: used.limit,
+            limit: check.limit,
             wait: None,
             jitter: Micros(0),
-            violated: used.policies().iter().map(|policy| &*policy.name).collect(),
+            violated: check.policies().iter().map(|policy| &*policy.name).collect(),
             why,
         })
     }
@@ -237,7 +237,10 @@ impl<'a> RequestCharges<'a> {
     #[cold]
     #[inline(never)]
     pub fn banned(&self, bans: &Bans, now: Timestamp) -> Option<BanRefusal<'a>> {
-        self.refused_by(|used, owner| used.limit.refusing_ban(bans, owner, used.by_hand_only(), now), now)
+        self.refused_by(
+            |check, key_hash| check.limit.refusing_ban(bans, key_hash, check.by_hand_only(), now),
+            now,
+        )
     }
 
     /// The refusal for a ban that the store has told of, and that this process does not know any more: its table was
@@ -245,11 +248,11 @@ impl<'a> RequestCharges<'a> {
     #[cold]
     pub fn banned_until_known(&self, now: Timestamp) -> Option<BanRefusal<'a>> {
         let ban = ActiveBan { until: now.plus(Micros::SECOND), cause: BanCause::Refusals };
-        let is_enforced = |used: &LimitCheck<'_>| used.mode == Mode::Enforce;
-        let begins_bans = |used: &LimitCheck<'_>| used.limit.ban.is_some() && is_enforced(used);
+        let is_enforced = |check: &LimitCheck<'_>| check.mode == Mode::Enforce;
+        let begins_bans = |check: &LimitCheck<'_>| check.limit.ban.is_some() && is_enforced(check);
         // A ban by hand may be of any limit.
-        self.refused_by(|used, _| begins_bans(used).then_some(ban), now)
-            .or_else(|| self.refused_by(|used, _| is_enforced(used).then_some(ban), now))
+        self.refused_by(|check, _| begins_bans(check).then_some(ban), now)
+            .or_else(|| self.refused_by(|check, _| is_enforced(check).then_some(ban), now))
     }
 
     /// The refusal of the ban that lasts longest.
@@ -258,17 +261,17 @@ impl<'a> RequestCharges<'a> {
         find: impl Fn(&LimitCheck<'a>, Fingerprint) -> Option<ActiveBan>,
         now: Timestamp,
     ) -> Option<BanRefusal<'a>> {
-        let ban = |(index, used): (usize, &LimitCheck<'a>)| {
-            let Applicability::Charged(cost, _) = used.applicability else { return None };
-            Some((find(used, self.owner(used)?)?, index, *used, cost))
+        let ban = |(index, check): (usize, &LimitCheck<'a>)| {
+            let Applicability::Charged(cost, _) = check.applicability else { return None };
+            Some((find(check, self.key_hash(check)?)?, index, *check, cost))
         };
         let all = self.checks.iter().enumerate().rev().filter_map(ban);
-        let (ActiveBan { until, cause }, index, used, cost) = all.max_by_key(|(ban, ..)| ban.until)?;
-        let (limit, policy) = (used.limit, used.policies().first()?);
+        let (ActiveBan { until, cause }, index, check, cost) = all.max_by_key(|(ban, ..)| ban.until)?;
+        let (limit, policy) = (check.limit, check.policies().first()?);
         let rest = until.since(now);
         let decision =
             Decision { verdict: Verdict::Deny(Wait::After(rest)), remaining: 0, reset_after: rest };
-        let violated = used.policies().iter().map(|policy| &*policy.name).collect();
+        let violated = check.policies().iter().map(|policy| &*policy.name).collect();
         let refusal = Refusal {
             limit,
             wait: Some(rest),
@@ -284,28 +287,28 @@ impl<'a> RequestCharges<'a> {
     }
 
     /// The key that a limit of this request charges; `None` if the limit charges none.
-    pub fn owner(&self, used: &LimitCheck<'_>) -> Option<Fingerprint> {
-        let Applicability::Charged(_, first) = used.applicability else { return None };
-        self.charges.get(first).map(Charge::owner)
+    pub fn key_hash(&self, check: &LimitCheck<'_>) -> Option<Fingerprint> {
+        let Applicability::Charged(_, first) = check.applicability else { return None };
+        self.charges.get(first).map(Charge::key_hash)
     }
 
     /// The first limit that was decided without the store; if the request is refused for that, one that requires it.
     pub fn decided_locally(&self, outcome: &Outcome) -> Option<&'a Limit> {
-        let is_it = |used: &&LimitCheck<'a>| {
-            used.indices().any(|index| outcome.unasked.contains(index))
-                && (!outcome.unavailable || used.limit.on_error == OnError::Deny)
+        let is_it = |check: &&LimitCheck<'a>| {
+            check.indices().any(|index| outcome.decided_locally.contains(index))
+                && (!outcome.unavailable || check.limit.on_error == OnError::Deny)
         };
-        self.checks.iter().find(is_it).map(|used| used.limit)
+        self.checks.iter().find(is_it).map(|check| check.limit)
     }
 
     /// The numbers of every enforced policy that was charged, in the order of the route's limits: those that have admitted
     /// the request earlier first, unless a limit refuses now.
     pub fn told(&self, outcome: &Outcome, admitted: bool) -> Vec<BindingLimit<'a>> {
         let mut told = if admitted { self.before.clone() } else { Vec::with_capacity(self.charges.len()) };
-        for used in self.checks.iter().filter(|used| used.mode == Mode::Enforce) {
-            let Applicability::Charged(cost, first) = used.applicability else { continue };
-            let policies = (first..).zip(used.policies());
-            told.extend(policies.filter_map(|(index, policy)| used.told(outcome, index, policy, cost)));
+        for check in self.checks.iter().filter(|check| check.mode == Mode::Enforce) {
+            let Applicability::Charged(cost, first) = check.applicability else { continue };
+            let policies = (first..).zip(check.policies());
+            told.extend(policies.filter_map(|(index, policy)| check.told(outcome, index, policy, cost)));
         }
         told
     }
@@ -322,10 +325,10 @@ impl<'a> RequestCharges<'a> {
         let mut tightest: Option<BindingLimit<'a>> = None;
         let mut refused: SmallVec<[(Wait, BindingLimit<'a>); 2]> = SmallVec::new();
         let mut delay = Micros(0);
-        for used in self.checks.iter().filter(|used| used.mode == Mode::Enforce) {
-            let Applicability::Charged(cost, first) = used.applicability else { continue };
-            for (index, policy) in (first..).zip(used.policies()) {
-                let Some(this) = used.told(outcome, index, policy, cost) else { continue };
+        for check in self.checks.iter().filter(|check| check.mode == Mode::Enforce) {
+            let Applicability::Charged(cost, first) = check.applicability else { continue };
+            for (index, policy) in (first..).zip(check.policies()) {
+                let Some(this) = check.told(outcome, index, policy, cost) else { continue };
                 match this.decision.verdict {
                     Verdict::Allow => {}
                     Verdict::Delay(span) => delay = delay.max(span),
@@ -365,17 +368,17 @@ impl<'a> RequestCharges<'a> {
 /// The charges of a request with this owner: one per policy.
 pub fn charges(
     policies: &[Policy],
-    owner: Fingerprint,
+    key_hash: Fingerprint,
     cost: Cost,
     group: Group,
 ) -> impl Iterator<Item = Charge<'_>> {
     policies.iter().map(move |policy| Charge {
         algorithm: &policy.algorithm,
-        numbers: policy.numbers,
-        key: owner.of_policy(policy.remote.identity),
+        params: policy.params,
+        key: key_hash.of_policy(policy.shared_key.identity),
         cost,
         group,
-        remote: &policy.remote,
+        shared_key: &policy.shared_key,
     })
 }
 
@@ -414,7 +417,7 @@ impl<'a> LimitCheck<'a> {
         cost: Cost,
     ) -> Option<BindingLimit<'a>> {
         let decision = *outcome.decisions.get(index)?;
-        let asked = !outcome.unasked.contains(index);
+        let asked = !outcome.decided_locally.contains(index);
         // The store was not asked and the limit lets the request pass, so nothing was decided.
         let is_decided = asked || self.limit.on_error != OnError::Allow;
         is_decided.then_some(BindingLimit { policy, limit: self.limit, decision, cost, asked })

@@ -108,7 +108,7 @@ fn mark_settled(limits: &mut [Limit], routes: &[Route]) -> bool {
         any = true;
         let Some(limit) = limits.get_mut(used.limit.0) else { continue };
         let of_tiers = limit.tiers.iter_mut().flat_map(|tier| &mut tier.policies);
-        limit.policies.iter_mut().chain(of_tiers).for_each(|policy| policy.remote.settles = true);
+        limit.policies.iter_mut().chain(of_tiers).for_each(|policy| policy.shared_key.settles = true);
     }
     any
 }

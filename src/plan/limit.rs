@@ -12,7 +12,7 @@ use crate::store::{Charge, Group, MaxKeys, PolicyRegistration};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyBan {
     /// The key.
-    pub owner: Fingerprint,
+    pub key_hash: Fingerprint,
     /// The ban.
     pub ban: ActiveBan,
     /// The limit is in shadow for this ban: it refuses nothing.
@@ -21,15 +21,16 @@ pub struct KeyBan {
 
 impl LimitBan {
     /// The charge of one refusal of a key: in shadow on a counter of its own.
-    pub fn charge(&self, owner: Fingerprint, group: Group) -> Charge<'_> {
-        let BanCounter { numbers, remote } = if group.is_shadow() { &self.in_shadow } else { &self.enforced };
+    pub fn charge(&self, key_hash: Fingerprint, group: Group) -> Charge<'_> {
+        let BanCounter { params, shared_key } =
+            if group.is_shadow() { &self.in_shadow } else { &self.enforced };
         Charge {
             algorithm: &self.algorithm,
-            numbers: *numbers,
-            key: owner.of_policy(remote.identity),
+            params: *params,
+            key: key_hash.of_policy(shared_key.identity),
             cost: Cost::ONE,
             group,
-            remote,
+            shared_key,
         }
     }
 }
@@ -43,17 +44,17 @@ impl Limit {
 
     /// Whether costs of it are settled after the response.
     pub fn settles(&self) -> bool {
-        self.policies.first().is_some_and(|policy| policy.remote.settles)
+        self.policies.first().is_some_and(|policy| policy.shared_key.settles)
     }
 
     /// A key of this limit, as bans identify it.
-    pub fn banned(&self, owner: Fingerprint) -> Banned {
-        Banned { limit: self.identity(), owner }
+    pub fn banned(&self, key_hash: Fingerprint) -> Banned {
+        Banned { limit: self.identity(), key_hash }
     }
 
     /// The same for bans that the limit begins in shadow. No ban of the limit as it is enforced has this name.
-    pub fn banned_in_shadow(&self, owner: Fingerprint) -> Banned {
-        Banned { limit: self.shadow_identity(), owner }
+    pub fn banned_in_shadow(&self, key_hash: Fingerprint) -> Banned {
+        Banned { limit: self.shadow_identity(), key_hash }
     }
 
     /// The limit's identity for bans that it begins in shadow.
@@ -80,7 +81,7 @@ impl Limit {
         let is_idle = |ban: &ActiveBan| self.mode == Mode::Shadow && ban.cause == BanCause::Refusals;
         let of = |identity, in_shadow: bool| {
             let its = bans.of_limit(identity, now).into_iter();
-            its.map(move |(owner, ban)| KeyBan { owner, ban, in_shadow: in_shadow || is_idle(&ban) })
+            its.map(move |(key_hash, ban)| KeyBan { key_hash, ban, in_shadow: in_shadow || is_idle(&ban) })
         };
         let mut all: Vec<KeyBan> = of(self.identity(), false).collect();
         if self.has_shadow() {
@@ -90,12 +91,12 @@ impl Limit {
     }
 
     /// The ban of one key at `now`: if there is one that refuses, that one; of several the one that ends last.
-    pub fn ban_of(&self, bans: &Bans, owner: Fingerprint, now: Timestamp) -> Option<KeyBan> {
+    pub fn ban_of(&self, bans: &Bans, key_hash: Fingerprint, now: Timestamp) -> Option<KeyBan> {
         let by_hand_only = self.mode == Mode::Shadow;
-        let refusing = self.refusing_ban(bans, owner, by_hand_only, now);
-        let idle = || bans.find(self.banned(owner), now);
-        let in_shadow = || bans.find(self.banned_in_shadow(owner), now).filter(|_| self.has_shadow());
-        let of = |in_shadow| move |ban| KeyBan { owner, ban, in_shadow };
+        let refusing = self.refusing_ban(bans, key_hash, by_hand_only, now);
+        let idle = || bans.find(self.banned(key_hash), now);
+        let in_shadow = || bans.find(self.banned_in_shadow(key_hash), now).filter(|_| self.has_shadow());
+        let of = |in_shadow| move |ban| KeyBan { key_hash, ban, in_shadow };
         refusing.map(of(false)).or_else(|| idle().max(in_shadow()).map(of(true)))
     }
 
@@ -115,17 +116,17 @@ impl Limit {
     pub fn refusing_ban(
         &self,
         bans: &Bans,
-        owner: Fingerprint,
+        key_hash: Fingerprint,
         by_hand_only: bool,
         now: Timestamp,
     ) -> Option<ActiveBan> {
-        bans.refusing(self.banned(owner), by_hand_only, now)
+        bans.refusing(self.banned(key_hash), by_hand_only, now)
     }
 
     /// The limit's identity for bans: its first policy's
     /// [`SharedKeyInfo::identity`](crate::store::SharedKeyInfo::identity).
     pub fn identity(&self) -> u128 {
-        self.policies.first().map_or(0, |policy| policy.remote.identity)
+        self.policies.first().map_or(0, |policy| policy.shared_key.identity)
     }
 
     /// Why a key is banned: `by hand`, or `20 refusals in 10 minutes`.
@@ -165,8 +166,8 @@ impl Limit {
     /// All policies and the ban, for the store.
     pub fn registrations(&self) -> impl Iterator<Item = PolicyRegistration<'_>> {
         let share = self.max_keys.map(|bound| MaxKeys { limit: self.identity(), bound });
-        let policies = self.all_policies().map(|policy| (&policy.algorithm, policy.remote.identity));
-        let counters = |ban: &LimitBan| [&ban.enforced, &ban.in_shadow].map(|one| one.remote.identity);
+        let policies = self.all_policies().map(|policy| (&policy.algorithm, policy.shared_key.identity));
+        let counters = |ban: &LimitBan| [&ban.enforced, &ban.in_shadow].map(|one| one.shared_key.identity);
         let ban =
             self.ban.iter().flat_map(move |ban| counters(ban).map(|identity| (&ban.algorithm, identity)));
         policies.chain(ban).map(move |(algorithm, identity)| PolicyRegistration {

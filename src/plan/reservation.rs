@@ -18,7 +18,7 @@ pub struct Reservation<'c, 'p> {
     /// The tier of the request's consumer there.
     pub tier: Option<TierIndex>,
     /// The owner of its counters.
-    pub owner: Option<Fingerprint>,
+    pub key_hash: Option<Fingerprint>,
     /// How the cost is found.
     pub cost: &'c Arc<SettledCost>,
     /// The units.
@@ -49,17 +49,17 @@ impl<'p> RequestCharges<'p> {
         now: Timestamp,
     ) -> impl Iterator<Item = Reservation<'c, 'p>> {
         let uses = self.checks.iter().zip(&route.limits);
-        uses.filter_map(move |(check, used)| self.reservation(check, used, outcome, now))
+        uses.filter_map(move |(check, limit_use)| self.reservation(check, limit_use, outcome, now))
     }
 
     fn reservation<'c>(
         &'c self,
         check: &'c LimitCheck<'p>,
-        used: &'c LimitUse,
+        limit_use: &'c LimitUse,
         outcome: &Outcome,
         now: Timestamp,
     ) -> Option<Reservation<'c, 'p>> {
-        let (Some(cost), Applicability::Charged(_, first)) = (used.cost.settled(), check.applicability)
+        let (Some(cost), Applicability::Charged(_, first)) = (limit_use.cost.settled(), check.applicability)
         else {
             return None;
         };
@@ -70,7 +70,7 @@ impl<'p> RequestCharges<'p> {
         let reserved = |policy: usize| {
             let index = first + policy;
             let charge = *self.charges.get(index)?;
-            let is_local = outcome.unasked.contains(index);
+            let is_local = outcome.decided_locally.contains(index);
             let is_counted = !is_local || check.limit.on_error == OnError::Local;
             let counted_at = outcome.counted_at.as_ref().and_then(|times| times.get(index).copied());
             let counted_at = counted_at.unwrap_or(now);
@@ -79,9 +79,9 @@ impl<'p> RequestCharges<'p> {
         let reserved_units = self.charges.get(first).map_or(0, |charge| charge.cost.units());
         Some(Reservation {
             reserved: reserved_units,
-            limit: used.limit,
+            limit: limit_use.limit,
             tier: check.tier,
-            owner: self.owner(check),
+            key_hash: self.key_hash(check),
             cost,
             charges: (0..check.policies().len()).filter_map(reserved).collect(),
         })

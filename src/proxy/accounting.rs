@@ -142,18 +142,18 @@ impl RequestContext {
             self.list(ruled);
         }
         let &Ruled { request, outcome, ruling, known, .. } = ruled;
-        for (_, used, label) in DecisionLabel::of_limits(&request.charges, outcome, ruling, known) {
-            self.plan.metrics.failure_decision(request.index, used.limit, label);
+        for (_, check, label) in DecisionLabel::of_limits(&request.charges, outcome, ruling, known) {
+            self.plan.metrics.failure_decision(request.index, check.limit, label);
             if label == DecisionLabel::ShadowLimited {
-                self.note_shadow(used.limit);
+                self.note_shadow(check.limit);
             }
             let refused = match label {
                 DecisionLabel::Allowed | DecisionLabel::Delayed => false,
                 DecisionLabel::Limited | DecisionLabel::Banned | DecisionLabel::ShadowLimited => true,
                 DecisionLabel::Exempt => continue,
                 DecisionLabel::StoreError => {
-                    let Some(verdict) = unasked_word(used, outcome, ruling.admits()) else { continue };
-                    self.plan.metrics.failure_decided_locally(request.index, used.limit, verdict);
+                    let Some(verdict) = unasked_word(check, outcome, ruling.admits()) else { continue };
+                    self.plan.metrics.failure_decided_locally(request.index, check.limit, verdict);
                     matches!(verdict, LimitVerdict::Refused | LimitVerdict::RefusedInShadow)
                 }
             };
@@ -192,11 +192,11 @@ impl RequestContext {
         let limit = self.plan.auth(failure.auth).failures;
         let key_stats = limit.and_then(|limit| self.plan.key_stats.get(limit.0));
         let Some((key_stats, check)) = key_stats.zip(charges.checks.first()) else { return };
-        if let Some(owner) = charges.owner(check) {
+        if let Some(key_hash) = charges.key_hash(check) {
             let masking = Masking::of(check.limit.reveal, &self.plan.short_ids);
             let write_label =
                 |label: &mut String| check.limit.key.write_label(request, "", true, masking, label);
-            key_stats.borrow_mut().note(owner, refused, self.started, write_label);
+            key_stats.borrow_mut().note(key_hash, refused, self.started, write_label);
         }
     }
 
@@ -257,27 +257,27 @@ impl RequestContext {
     /// The limits of a phase have ruled: counts each one's decision, and the key it concerns.
     fn decided(&mut self, ruled: &Ruled<'_, '_, '_>) {
         let &Ruled { request, outcome, ruling, known, .. } = ruled;
-        for (index, used, label) in DecisionLabel::of_limits(&request.charges, outcome, ruling, known) {
+        for (index, check, label) in DecisionLabel::of_limits(&request.charges, outcome, ruling, known) {
             self.plan.metrics.decision(request.index, index, label);
-            self.count_tier(request, index, used, label);
+            self.count_tier(request, index, check, label);
             let refused = match label {
                 DecisionLabel::Allowed | DecisionLabel::Delayed => false,
                 DecisionLabel::Limited | DecisionLabel::Banned => true,
                 DecisionLabel::ShadowLimited => {
-                    self.note_shadow(used.limit);
+                    self.note_shadow(check.limit);
                     true
                 }
                 DecisionLabel::Exempt => continue,
                 DecisionLabel::StoreError => {
-                    let Some(word) = unasked_word(used, outcome, ruling.admits()) else { continue };
+                    let Some(word) = unasked_word(check, outcome, ruling.admits()) else { continue };
                     self.plan.metrics.decided_locally(request.index, index, word);
                     if word == LimitVerdict::RefusedInShadow {
-                        self.note_shadow(used.limit);
+                        self.note_shadow(check.limit);
                     }
                     matches!(word, LimitVerdict::Refused | LimitVerdict::RefusedInShadow)
                 }
             };
-            self.note_asker(request, index, used, refused);
+            self.note_asker(request, index, check, refused);
         }
         if let (Some(limit), Some(record)) = (request.charges.decided_locally(outcome), &mut self.record) {
             (*limit.name).clone_into(&mut record.limit);
@@ -301,35 +301,43 @@ impl RequestContext {
         &self,
         routed: &RoutedRequest<'_, '_>,
         place: usize,
-        used: &LimitCheck<'_>,
+        check: &LimitCheck<'_>,
         label: DecisionLabel,
     ) {
-        if used.limit.tiers.is_empty() {
+        if check.limit.tiers.is_empty() {
             return;
         }
         if let Some(limit_use) = routed.route.limits.get(place) {
-            self.plan.metrics.tier_decision(limit_use.limit, used.tier, label);
+            self.plan.metrics.tier_decision(limit_use.limit, check.tier, label);
         }
     }
 
     /// Keeps the text of a key that this request has banned.
     fn name_ban(&self, routed: &RoutedRequest<'_, '_>, banned: usize) {
-        let Some(used) = routed.charges.checks.get(banned) else { return };
-        if let Some(owner) = routed.charges.owner(used) {
+        let Some(check) = routed.charges.checks.get(banned) else { return };
+        if let Some(key_hash) = routed.charges.key_hash(check) {
             let mut label = String::new();
-            self.write_label(routed, used.limit, &mut label);
-            self.worker.shared.store.bans().set_label(used.limit.banned(owner), label);
+            self.write_label(routed, check.limit, &mut label);
+            self.worker.shared.store.bans().set_label(check.limit.banned(key_hash), label);
         }
     }
 
     /// Counts the request in its key's statistics.
-    fn note_asker(&self, routed: &RoutedRequest<'_, '_>, index: usize, used: &LimitCheck<'_>, refused: bool) {
+    fn note_asker(
+        &self,
+        routed: &RoutedRequest<'_, '_>,
+        index: usize,
+        check: &LimitCheck<'_>,
+        refused: bool,
+    ) {
         let key_stats = routed.route.limits.get(index).and_then(|one| self.plan.key_stats.get(one.limit.0));
         let Some(key_stats) = key_stats else { return };
         let mut key_stats = key_stats.borrow_mut();
-        let Some(owner) = routed.charges.owner(used) else { return key_stats.note_unkeyed(self.started) };
-        let write_label = |label: &mut String| self.write_label(routed, used.limit, label);
-        key_stats.note(owner, refused, self.started, write_label);
+        let Some(key_hash) = routed.charges.key_hash(check) else {
+            return key_stats.note_unkeyed(self.started);
+        };
+        let write_label = |label: &mut String| self.write_label(routed, check.limit, label);
+        key_stats.note(key_hash, refused, self.started, write_label);
     }
 
     /// Writes the values of the request's key under `limit`, masked unless the limit reveals them.
@@ -461,14 +469,14 @@ fn no_method() -> Method {
 /// A limit's verdict where the store could not be asked; `None` if it did not count, since another limit refused, or
 /// the response is 503.
 #[cold]
-fn unasked_word(used: &LimitCheck<'_>, outcome: &Outcome, admitted: bool) -> Option<LimitVerdict> {
+fn unasked_word(check: &LimitCheck<'_>, outcome: &Outcome, admitted: bool) -> Option<LimitVerdict> {
     let delays = |decision: &Decision| matches!(decision.verdict, Verdict::Delay(_));
     match () {
         () if outcome.unavailable => None,
-        () if used.denies(outcome) && used.mode == Mode::Shadow => Some(LimitVerdict::RefusedInShadow),
-        () if used.denies(outcome) => Some(LimitVerdict::Refused),
+        () if check.denies(outcome) && check.mode == Mode::Shadow => Some(LimitVerdict::RefusedInShadow),
+        () if check.denies(outcome) => Some(LimitVerdict::Refused),
         () if !admitted => None,
-        () if used.mode == Mode::Enforce && used.decisions(outcome).iter().any(delays) => {
+        () if check.mode == Mode::Enforce && check.decisions(outcome).iter().any(delays) => {
             Some(LimitVerdict::Delayed)
         }
         () => Some(LimitVerdict::Admitted),

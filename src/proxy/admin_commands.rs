@@ -36,7 +36,9 @@ pub(super) async fn serve(mut inbox: CommandReceiver, worker: Rc<Worker>) {
             // Apart from the others, since there may be many.
             WorkerCommand::EndBans(ended) => drop(spawn_local(end_bans(ended, Rc::clone(&worker)))),
             WorkerCommand::Talkers(limit, reply) => drop(reply.send(top_keys(&limit, &worker))),
-            WorkerCommand::Labels(limit, owners, reply) => drop(reply.send(labels(&limit, &owners, &worker))),
+            WorkerCommand::Labels(limit, key_hashes, reply) => {
+                drop(reply.send(labels(&limit, &key_hashes, &worker)))
+            }
             WorkerCommand::RefusedKeys(reply) => drop(reply.send(refused_keys(&worker))),
         }
     }
@@ -61,11 +63,12 @@ fn top_keys(limit: &str, worker: &Worker) -> Vec<Sketch> {
     sketches.into_iter().flatten().collect()
 }
 
-fn labels(limit: &str, owners: &[Fingerprint], worker: &Worker) -> Vec<(Fingerprint, String)> {
+fn labels(limit: &str, key_hashes: &[Fingerprint], worker: &Worker) -> Vec<(Fingerprint, String)> {
     let plan = worker.plan();
     let Some(key_stats) = plan.key_stats_of(limit) else { return Vec::new() };
     let key_stats = key_stats.borrow();
-    let named = owners.iter().filter_map(|owner| Some((*owner, key_stats.label(*owner)?.to_owned())));
+    let named =
+        key_hashes.iter().filter_map(|key_hash| Some((*key_hash, key_stats.label(*key_hash)?.to_owned())));
     named.collect()
 }
 
@@ -90,22 +93,22 @@ async fn ban(banned: Banned, span: Option<Micros>, worker: &Worker) -> Result<()
     {
         // The refusals and bans so far are forgotten, so that the next refusal begins no ban.
         if let Some(ban) = &limit.ban {
-            let charges = BAN_GROUPS.map(|group| ban.charge(banned.owner, group));
+            let charges = BAN_GROUPS.map(|group| ban.charge(banned.key_hash, group));
             let reset = plan.counters.execute(&KeyOperation::Reset, &charges, now).await;
             reset.map_err(|_| Unreachable)?;
         }
-        plan.counters.ban(limit.banned_in_shadow(banned.owner), None, now).await?;
+        plan.counters.ban(limit.banned_in_shadow(banned.key_hash), None, now).await?;
     }
     plan.counters.ban(banned, span, now).await
 }
 
 /// Resets the counters of bans that a reload has ended, and takes the bans off the list of a shared store.
 async fn end_bans(ended: EndedBanKeys, worker: Rc<Worker>) {
-    let EndedBanKeys { plan, limit, in_shadow, owners } = ended;
+    let EndedBanKeys { plan, limit, in_shadow, key_hashes } = ended;
     let (limit, counters) = (plan.limit(limit), Rc::clone(&worker.plan().counters));
-    for (index, owner) in owners.iter().enumerate() {
-        if end_ban(limit, *owner, in_shadow, &counters, &worker).await.is_err() {
-            let (left, name) = (owners.len() - index, &limit.name);
+    for (index, key_hash) in key_hashes.iter().enumerate() {
+        if end_ban(limit, *key_hash, in_shadow, &counters, &worker).await.is_err() {
+            let (left, name) = (key_hashes.len() - index, &limit.name);
             tracing::warn!(
                 "limit `{name}`: the shared store is unreachable and keeps {left} bans that have ended"
             );
@@ -117,18 +120,18 @@ async fn end_bans(ended: EndedBanKeys, worker: Rc<Worker>) {
 
 async fn end_ban(
     limit: &Limit,
-    owner: Fingerprint,
+    key_hash: Fingerprint,
     in_shadow: bool,
     counters: &Counters,
     worker: &Worker,
 ) -> Result<(), Unreachable> {
     let [enforced, shadow] = BAN_GROUPS;
     let (group, banned) = match in_shadow {
-        true => (shadow, limit.banned_in_shadow(owner)),
-        false => (enforced, limit.banned(owner)),
+        true => (shadow, limit.banned_in_shadow(key_hash)),
+        false => (enforced, limit.banned(key_hash)),
     };
     if let Some(ban) = &limit.ban {
-        let charges = [ban.charge(owner, group)];
+        let charges = [ban.charge(key_hash, group)];
         let now = worker.shared.clock.now();
         counters.execute(&KeyOperation::Reset, &charges, now).await.map_err(|_| Unreachable)?;
     }
@@ -142,7 +145,7 @@ fn charges(command: &KeyCommand) -> Vec<Charge<'_>> {
         Mode::Shadow => Group::Shadow(0),
     };
     let policies = limit.policies_of(command.tier);
-    let charges = admission::charges(policies, command.owner, command.cost.unwrap_or(Cost::ONE), group);
+    let charges = admission::charges(policies, command.key_hash, command.cost.unwrap_or(Cost::ONE), group);
     let whole = |charge: Charge<'_>| charge.algorithm.whole();
     charges.map(|charge| Charge { cost: command.cost.unwrap_or(whole(charge)), ..charge }).collect()
 }
@@ -169,7 +172,7 @@ fn log_ban(limit: &Limit, ban: &BegunBan, bans: &Bans) {
             .map(|part| part.escape_debug().to_string())
             .collect::<Vec<_>>()
             .join(", "),
-        None => format!("id:{:032x}", ban.banned.owner.0),
+        None => format!("id:{:032x}", ban.banned.key_hash.0),
     };
     let (cause, until) = (limit.ban_cause(BanCause::Refusals), time_of_day(ban.until));
     let in_shadow = ban.banned.limit == limit.shadow_identity();

@@ -27,9 +27,9 @@ impl RequestContext {
         tightest: Option<&BindingLimit<'_>>,
     ) {
         let uses = routed.route.limits.iter().zip(&routed.charges.checks);
-        let refuses = |(_, used): &(_, &LimitCheck<'_>)| std::ptr::eq(used.limit, refusal.limit);
-        let Some((limit, used)) = uses.into_iter().find(refuses) else { return };
-        self.sample_of(routed, (limit.limit, used), refusal, tightest);
+        let refuses = |(_, check): &(_, &LimitCheck<'_>)| std::ptr::eq(check.limit, refusal.limit);
+        let Some((limit, check)) = uses.into_iter().find(refuses) else { return };
+        self.sample_of(routed, (limit.limit, check), refusal, tightest);
     }
 
     /// Samples a request whose credential the limit on wrong ones refuses.
@@ -49,20 +49,20 @@ impl RequestContext {
     fn sample_of(
         &mut self,
         routed: &RoutedRequest<'_, '_>,
-        (limit, used): (LimitIndex, &LimitCheck<'_>),
+        (limit, check): (LimitIndex, &LimitCheck<'_>),
         refusal: &Refusal<'_>,
         tightest: Option<&BindingLimit<'_>>,
     ) {
         if self.keeps(Some(limit.0)) {
             let mut kept = self.look(routed.head(), routed.request().host);
-            let label = |owner: Fingerprint| {
+            let label = |key_hash: Fingerprint| {
                 let mut label = String::new();
-                self.write_label(routed, used.limit, &mut label);
-                (owner, label)
+                self.write_label(routed, check.limit, &mut label);
+                (key_hash, label)
             };
             kept.by = Some(RefusingLimit {
-                limit: Arc::clone(&used.limit.name),
-                key: routed.charges.owner(used).map(label),
+                limit: Arc::clone(&check.limit.name),
+                key: routed.charges.key_hash(check).map(label),
                 cost: tightest.map(|tightest| tightest.cost.units()),
                 retry_after: refusal.retry_after(),
             });

@@ -89,7 +89,7 @@ struct ReservedLimit {
     limit: LimitIndex,
     tier: Option<TierIndex>,
     /// The owner of its counters.
-    owner: Option<Fingerprint>,
+    key_hash: Option<Fingerprint>,
     /// The index of its rule.
     rule: usize,
     charges: SmallVec<[ReservedPolicy; 1]>,
@@ -123,7 +123,7 @@ impl Settlement {
         outcome: &Outcome,
         now: Timestamp,
     ) -> Option<Box<Self>> {
-        let settles = routed.route.limits.iter().any(|used| used.cost.settled().is_some());
+        let settles = routed.route.limits.iter().any(|limit_use| limit_use.cost.settled().is_some());
         if settles { Self::begin_some(worker, plan, routed, outcome, now) } else { None }
     }
 
@@ -151,12 +151,12 @@ impl Settlement {
             settled: None,
         });
         for reservation in routed.charges.reservations(routed.route, outcome, now) {
-            let Reservation { limit, tier, owner, cost, reserved, charges } = reservation;
+            let Reservation { limit, tier, key_hash, cost, reserved, charges } = reservation;
             let rule = settlement.rule(cost, reserved);
             settlement.reserved.push(ReservedLimit {
                 limit,
                 tier,
-                owner,
+                key_hash,
                 rule,
                 charges: charges.iter().map(ReservedPolicy::of).collect(),
             });
@@ -345,10 +345,10 @@ impl Settlement {
         for reserved in &self.reserved {
             let Some(settled) = results.get(reserved.rule) else { continue };
             self.plan.metrics.settled(reserved.limit, *settled);
-            if let (Some(owner), Some(key_stats)) =
-                (reserved.owner, self.plan.key_stats.get(reserved.limit.0))
+            if let (Some(key_hash), Some(key_stats)) =
+                (reserved.key_hash, self.plan.key_stats.get(reserved.limit.0))
             {
-                key_stats.borrow_mut().settled(owner, settled.units, now);
+                key_stats.borrow_mut().settled(key_hash, settled.units, now);
             }
             let difference = i64::from(settled.units) - i64::from(settled.reserved);
             if difference != 0 {
@@ -371,11 +371,11 @@ impl ReservedLimit {
             let Some(policy) = policies.get(policy) else { continue };
             let charge = Charge {
                 algorithm: &policy.algorithm,
-                numbers: policy.numbers,
+                params: policy.params,
                 key,
                 cost: Cost::ZERO,
                 group,
-                remote: &policy.remote,
+                shared_key: &policy.shared_key,
             };
             plan.counters.settle(&Correction { charge, counted_at, difference, shared }, now);
         }

@@ -47,7 +47,7 @@ pub struct LimitResult {
     /// Its decision, as metrics count it; a wait for a place of a concurrency limit is a delay.
     pub label: DecisionLabel,
     /// The owner of the key; `None`: a part of the key is missing.
-    pub owner: Option<Fingerprint>,
+    pub key_hash: Option<Fingerprint>,
     /// The units of the request.
     pub cost: Cost,
     /// How long it delays the request.
@@ -135,17 +135,17 @@ impl<'p> DecidedLimits<'p> {
             LimitPhase::Failures(failure, _) => self.plan.auth(failure.auth).failures,
             LimitPhase::BeforeAuth | LimitPhase::Route => None,
         };
-        for (place, used, label) in DecisionLabel::of_limits(charges, outcome, ruling, known) {
-            let limit = of_failures.or_else(|| route.limits.get(place).map(|used| used.limit));
-            let delays = used.decisions(outcome).iter().map(|decision| match decision.verdict {
+        for (place, check, label) in DecisionLabel::of_limits(charges, outcome, ruling, known) {
+            let limit = of_failures.or_else(|| route.limits.get(place).map(|limit_use| limit_use.limit));
+            let delays = check.decisions(outcome).iter().map(|decision| match decision.verdict {
                 Verdict::Delay(delay) => delay,
                 _ => Micros(0),
             });
             self.limits.push(LimitResult {
                 limit: limit.unwrap_or(LimitIndex(0)),
                 label,
-                owner: charges.owner(used),
-                cost: used.cost().unwrap_or(Cost::ZERO),
+                key_hash: charges.key_hash(check),
+                cost: check.cost().unwrap_or(Cost::ZERO),
                 delay: delays.max().unwrap_or_default(),
             });
         }

@@ -93,13 +93,13 @@ impl<'p> KeysOfLog<'p> {
             return;
         }
         let (name, merge_slashes) = (&routed.route.name, routed.route.conditions.merge_slashes);
-        if let KeyResult::Key(owner) = self.key.claim(&self.secret, &seen, name, merge_slashes) {
+        if let KeyResult::Key(key_hash) = self.key.claim(&self.secret, &seen, name, merge_slashes) {
             let label = || self.key.label(&seen, name, merge_slashes, Masking::Ids(&self.ids)).join(", ");
             #[expect(
                 clippy::cast_possible_truncation,
                 reason = "half of the hash tells millions of keys apart"
             )]
-            let key = owner.0 as u64;
+            let key = key_hash.0 as u64;
             found(KeyedRequest { route, key, cost, label: &label });
         }
     }

@@ -121,8 +121,8 @@ impl<'p> ReplayStatistics<'p> {
         limit.requests += 1;
         limit.refused += u64::from(refuses);
         limit.timeline.count(time, refuses);
-        if let Some(owner) = result.owner {
-            limit.keys.count(owner, refuses, || key(result.limit));
+        if let Some(key_hash) = result.key_hash {
+            limit.keys.count(key_hash, refuses, || key(result.limit));
         }
     }
 
@@ -136,8 +136,8 @@ impl ReplaySink for ReplayStatistics<'_> {
     fn expect(&self, request: &LoggedRequest, route: RouteIndex, charges: &RequestCharges<'_>) {
         let mut known = self.clients.has(request.client);
         for (used, check) in self.plan.route(route).limits.iter().zip(&charges.checks) {
-            if let (Some(limit), Some(owner)) = (self.limits.get(used.limit.0), charges.owner(check)) {
-                known ^= limit.keys.has(owner);
+            if let (Some(limit), Some(key_hash)) = (self.limits.get(used.limit.0), charges.key_hash(check)) {
+                known ^= limit.keys.has(key_hash);
             }
         }
         std::hint::black_box(known);

@@ -20,12 +20,12 @@ pub(super) fn end_bans(shared: &Shared, last: &Plan, next: &Arc<Plan>) -> Vec<En
             continue;
         };
         let identity = if in_shadow { limit.shadow_identity() } else { limit.identity() };
-        let owners = shared.store.bans().end_automatic(identity);
-        if owners.is_empty() {
+        let key_hashes = shared.store.bans().end_automatic(identity);
+        if key_hashes.is_empty() {
             continue;
         }
-        let count = owners.len();
-        let keys = EndedBanKeys { plan: Arc::clone(next), limit: LimitIndex(index), in_shadow, owners };
+        let count = key_hashes.len();
+        let keys = EndedBanKeys { plan: Arc::clone(next), limit: LimitIndex(index), in_shadow, key_hashes };
         let told = shared.worker_commands.tell_one(WorkerCommand::EndBans(keys));
         log(limit, count, in_shadow, told);
         ended.push(EndedBans { limit: Arc::clone(&limit.name), count, in_shadow });

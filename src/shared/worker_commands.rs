@@ -50,7 +50,7 @@ pub struct KeyCommand {
     /// The tier of the consumer, if the key names one.
     pub tier: Option<TierIndex>,
     /// The owner of the counters; see [`Charge::owner`](crate::store::Charge::owner).
-    pub owner: Fingerprint,
+    pub key_hash: Fingerprint,
     /// The cost of a request that is looked at; `None`: the whole allowance.
     pub cost: Option<Cost>,
     /// The operation.
@@ -67,7 +67,7 @@ pub struct EndedBanKeys {
     /// Whether the bans began in shadow.
     pub in_shadow: bool,
     /// The keys.
-    pub owners: Vec<Fingerprint>,
+    pub key_hashes: Vec<Fingerprint>,
 }
 
 /// The queue of one worker's commands.
@@ -135,7 +135,7 @@ async fn ask<T>(
 
 impl fmt::Debug for EndedBanKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} keys of limit {}", self.owners.len(), self.limit.0)
+        write!(f, "{} keys of limit {}", self.key_hashes.len(), self.limit.0)
     }
 }
 

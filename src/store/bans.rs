@@ -24,7 +24,7 @@ pub struct Banned {
     /// reload for as long as the limit's counters do.
     pub limit: u128,
     /// The owner of the key; see [`Charge::owner`](super::Charge::owner).
-    pub owner: Fingerprint,
+    pub key_hash: Fingerprint,
 }
 
 /// The cause of a ban.
@@ -178,7 +178,7 @@ impl Bans {
         let mut bans = Vec::new();
         self.each(now, |banned, ban| {
             if banned.limit == limit {
-                bans.push((banned.owner, ban));
+                bans.push((banned.key_hash, ban));
             }
         });
         bans
@@ -269,7 +269,7 @@ impl Bans {
             let all = by_end[BanCause::Refusals as usize].iter().map(|(_, banned)| *banned);
             let ended: Vec<Banned> = all.filter(|banned| banned.limit == limit).collect();
             ended.iter().for_each(|banned| self.end(by_end, BanCause::Refusals, *banned));
-            ended.into_iter().map(|banned| banned.owner).collect()
+            ended.into_iter().map(|banned| banned.key_hash).collect()
         })
     }
 

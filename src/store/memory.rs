@@ -122,8 +122,8 @@ impl MemoryStore {
         }
         for (limit, share) in &shares {
             if !known.contains_key(limit) && share.held() > 0 {
-                let numbers = self.registry.read().numbers_in(share);
-                share.list_stored(&self.table, &numbers);
+                let params = self.registry.read().numbers_in(share);
+                share.list_stored(&self.table, &params);
             }
             share.shrink(&self.table, &EvictionPolicy::new(&[], &self.registry, now));
         }
@@ -131,9 +131,9 @@ impl MemoryStore {
     }
 
     fn register_with(&self, algorithm: &Algorithm, identity: u128, share: Option<Arc<LimitShare>>) {
-        let numbers = ParamsId::of_policy(algorithm, identity);
-        if let Registered::Ambiguous(before) = self.registry.register(numbers, algorithm, identity, share) {
-            let freed = self.table.forget(numbers);
+        let params = ParamsId::of_policy(algorithm, identity);
+        if let Registered::Ambiguous(before) = self.registry.register(params, algorithm, identity, share) {
+            let freed = self.table.forget(params);
             before.iter().for_each(|usage| usage.remove(freed));
         }
     }
@@ -142,7 +142,7 @@ impl MemoryStore {
     #[inline]
     pub fn decide(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
         match charges {
-            [charge] if !charge.remote.settles => Decisions::Alone(self.decide_alone(charge, now)).into(),
+            [charge] if !charge.shared_key.settles => Decisions::Alone(self.decide_alone(charge, now)).into(),
             _ => self.decide_together(charges, now),
         }
     }
@@ -328,7 +328,7 @@ impl MemoryStore {
         if charge.algorithm.keeps_events() {
             return None;
         }
-        let wanted = |state| CounterSlot::new(Tag::of(charge.key), charge.numbers, Content::State(state));
+        let wanted = |state| CounterSlot::new(Tag::of(charge.key), charge.params, Content::State(state));
         loop {
             let seen = self.table.look(charge.key, &wanted(Packed::default()))?;
             let Content::State(before) = seen.slot.content() else { return None };
@@ -363,7 +363,7 @@ impl MemoryStore {
     #[inline]
     fn adopt_in_place(&self, charge: &Charge<'_>, state: &State) -> bool {
         let Some(packed) = state.packed().filter(|packed| packed.used > 0) else { return false };
-        let wanted = CounterSlot::new(Tag::of(charge.key), charge.numbers, Content::State(packed));
+        let wanted = CounterSlot::new(Tag::of(charge.key), charge.params, Content::State(packed));
         loop {
             let Some(seen) = self.table.look(charge.key, &wanted) else { return false };
             if seen.slot == wanted || seen.replace(&wanted).is_ok() {
@@ -400,7 +400,7 @@ impl MemoryStore {
         let policy = EvictionPolicy::new(charges, &self.registry, now);
         let transaction = Transaction::new(charges, now, |charge| held.copy(charge, &policy));
         let (decisions, accounts) = transaction.decide(admitted_elsewhere);
-        let counted_at = charges.iter().any(|charge| charge.remote.settles).then(|| {
+        let counted_at = charges.iter().any(|charge| charge.shared_key.settles).then(|| {
             let account =
                 |charge: &Charge<'_>| accounts.iter().find(|account| account.charge.key == charge.key);
             let time = |charge| account(charge).map(|one| one.charge.algorithm.counted_at(&one.state, now));
@@ -442,32 +442,32 @@ mod tests {
             let rate = Rate::new(20, Micros::SECOND).unwrap();
             let algorithms = [Algorithm::sliding_log(rate, None, false), Algorithm::gcra(rate, Cost::ONE)];
             let store = MemoryStore::new(max_keys).unwrap();
-            let numbers: Vec<_> =
+            let params: Vec<_> =
                 (1..).zip(&algorithms).map(|(identity, it)| ParamsId::of_policy(it, identity)).collect();
             (1..).zip(&algorithms).for_each(|(identity, it)| store.register_policy(it, identity));
             let mut now = Timestamp(1);
             for (log, one, other, pause, cost) in requests {
                 now = now.plus(Micros(pause));
-                let (algorithm, numbers_id) = (&algorithms[usize::from(log)], numbers[usize::from(log)]);
+                let (algorithm, numbers_id) = (&algorithms[usize::from(log)], params[usize::from(log)]);
                 let key = |client: u128| Fingerprint((client + 1).wrapping_mul(u128::MAX / 201));
-                let (cost, group, remote) = (Cost::new(cost).unwrap_or(Cost::ZERO), Group::Enforced, SharedKeyInfo::NONE);
+                let (cost, group, shared_key) = (Cost::new(cost).unwrap_or(Cost::ZERO), Group::Enforced, SharedKeyInfo::NONE);
                 let charge =
-                    |client| Charge { algorithm, numbers: numbers_id, key: key(client), cost, group, remote };
+                    |client| Charge { algorithm, params: numbers_id, key: key(client), cost, group, shared_key };
                 let outcome = store.decide(&[charge(one), charge(other), charge(one / 2)][..if one < 50 { 1 } else { 2 + usize::from(other > 100) }], now);
                 if other < 50 {
                     // A decision on another key, so that the key may be new, stored, fuller or emptier.
                     store.adopt(&charge(other), &outcome.decisions[0], now);
                 }
                 prop_assert_eq!(store.keys(), store.table.recounted());
-                let held: Vec<u64> = numbers.iter().map(|numbers| store.table.recounted_of(*numbers)).collect();
+                let held: Vec<u64> = params.iter().map(|params| store.table.recounted_of(*params)).collect();
                 let known = store.registry.read();
-                let usage = |numbers: &ParamsId| known.get(*numbers).unwrap().usage.held();
-                prop_assert_eq!(numbers.iter().map(usage).collect::<Vec<_>>(), held);
+                let usage = |params: &ParamsId| known.get(*params).unwrap().usage.held();
+                prop_assert_eq!(params.iter().map(usage).collect::<Vec<_>>(), held);
                 prop_assert!(store.keys() <= max_keys as u64);
             }
-            for numbers in numbers {
-                let held = store.table.recounted_of(numbers);
-                prop_assert_eq!(store.table.forget(numbers), held);
+            for params in params {
+                let held = store.table.recounted_of(params);
+                prop_assert_eq!(store.table.forget(params), held);
             }
             prop_assert_eq!((store.keys(), store.table.recounted()), (0, 0));
         }

@@ -87,7 +87,8 @@ impl<'a> StoreRequest<'a> {
 
     /// Whether one of the keys is banned, so that its limit refuses the request.
     pub fn is_banned(&self, bans: &Bans, now: Timestamp) -> bool {
-        let key = |charge: &Charge<'_>| Banned { limit: charge.remote.identity, owner: charge.owner() };
+        let key =
+            |charge: &Charge<'_>| Banned { limit: charge.shared_key.identity, key_hash: charge.key_hash() };
         let refuses = |charge: &Charge<'_>| bans.refusing(key(charge), charge.group.is_shadow(), now);
         !bans.is_empty() && self.charges.iter().any(|charge| refuses(charge).is_some())
     }

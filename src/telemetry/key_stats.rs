@@ -48,23 +48,23 @@ impl KeyStats {
     #[inline]
     pub fn note(
         &mut self,
-        owner: Fingerprint,
+        key_hash: Fingerprint,
         refused: bool,
         now: Timestamp,
         label: impl FnOnce(&mut String),
     ) {
         self.turn_to(now);
-        self.present.count(owner, refused, now, label);
+        self.present.count(key_hash, refused, now, label);
         if refused {
-            self.refused.get_or_insert_default().insert(half(owner), seconds(now));
+            self.refused.get_or_insert_default().insert(half(key_hash), seconds(now));
         }
     }
 
     /// Counts the units of a settled request of this key. The request was counted when it was admitted, maybe in the
     /// generation before.
-    pub fn settled(&mut self, owner: Fingerprint, units: u32, now: Timestamp) {
+    pub fn settled(&mut self, key_hash: Fingerprint, units: u32, now: Timestamp) {
         self.turn_to(now);
-        let _ = self.present.add_units(owner, units) || self.last.add_units(owner, units);
+        let _ = self.present.add_units(key_hash, units) || self.last.add_units(key_hash, units);
     }
 
     /// Counts a refused request without a key.
@@ -98,8 +98,8 @@ impl KeyStats {
     }
 
     /// The text of a key, if it is tracked.
-    pub fn label(&self, owner: Fingerprint) -> Option<&str> {
-        self.present.label(owner).or_else(|| self.last.label(owner))
+    pub fn label(&self, key_hash: Fingerprint) -> Option<&str> {
+        self.present.label(key_hash).or_else(|| self.last.label(key_hash))
     }
 
     /// The keys refused in the last 60 whole seconds, and in the last 60 minutes, including the present one so far.
@@ -157,7 +157,7 @@ impl Default for Slots {
 mod tests {
     use super::*;
 
-    fn owner(number: u64) -> Fingerprint {
+    fn key_hash(number: u64) -> Fingerprint {
         Fingerprint(u128::from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64)
     }
 
@@ -172,11 +172,11 @@ mod tests {
     #[test]
     fn keys_that_were_refused_count_for_a_minute_and_an_hour() {
         let mut key_stats = KeyStats::default();
-        key_stats.note(owner(1), false, at(0), |_| {});
+        key_stats.note(key_hash(1), false, at(0), |_| {});
         assert_eq!(refused(&key_stats, 1), [0, 0]);
         for second in 0..90 {
-            key_stats.note(owner(second / 10), true, at(second), |_| {});
-            key_stats.note(owner(7), true, at(second), |_| {});
+            key_stats.note(key_hash(second / 10), true, at(second), |_| {});
+            key_stats.note(key_hash(7), true, at(second), |_| {});
         }
         assert_eq!(refused(&key_stats, 90), [6, 9], "those of the last 60 seconds: 3 to 8");
         assert_eq!(refused(&key_stats, 149), [2, 9]);
@@ -193,16 +193,16 @@ mod tests {
             let sum = |sketch: Sketch| sketch.counts.iter().map(|count| count.units).sum::<u64>();
             key_stats.sketches(at(second)).map(sum)
         };
-        key_stats.settled(owner(1), 5, at(0));
+        key_stats.settled(key_hash(1), 5, at(0));
         assert_eq!(units(&mut key_stats, 0), [0, 0], "the key is not tracked");
-        key_stats.note(owner(1), false, at(1), |_| {});
-        key_stats.settled(owner(1), 2_000, at(2));
-        key_stats.settled(owner(1), 30, at(300));
+        key_stats.note(key_hash(1), false, at(1), |_| {});
+        key_stats.settled(key_hash(1), 2_000, at(2));
+        key_stats.settled(key_hash(1), 30, at(300));
         assert_eq!(units(&mut key_stats, 300), [0, 2_030]);
-        key_stats.note(owner(1), false, at(301), |_| {});
-        key_stats.settled(owner(1), u32::MAX, at(302));
+        key_stats.note(key_hash(1), false, at(301), |_| {});
+        key_stats.settled(key_hash(1), u32::MAX, at(302));
         assert_eq!(units(&mut key_stats, 302), [u64::from(u32::MAX), 2_030]);
-        key_stats.settled(owner(1), 1, at(900));
+        key_stats.settled(key_hash(1), 1, at(900));
         assert_eq!(units(&mut key_stats, 900), [0, 0], "both generations are over");
     }
 
@@ -213,18 +213,18 @@ mod tests {
             key_stats.sketches(at(second)).map(|sketch| sketch.total.admitted + sketch.total.refused)
         };
         for second in 0..450 {
-            key_stats.note(owner(second % 3), false, at(second), |label| label.push('a'));
+            key_stats.note(key_hash(second % 3), false, at(second), |label| label.push('a'));
         }
         key_stats.note_unkeyed(at(450));
         assert_eq!(total(&mut key_stats, 450), [151, 300]);
-        assert_eq!(key_stats.label(owner(2)), Some("a"));
+        assert_eq!(key_stats.label(key_hash(2)), Some("a"));
         assert_eq!(generations_begin(at(450)), seconds(at(0)));
         assert_eq!(total(&mut key_stats, 600), [0, 151]);
-        assert_eq!(key_stats.label(owner(2)), Some("a"));
+        assert_eq!(key_stats.label(key_hash(2)), Some("a"));
         assert_eq!(total(&mut key_stats, 900), [0, 0]);
-        assert_eq!(key_stats.label(owner(2)), None);
+        assert_eq!(key_stats.label(key_hash(2)), None);
         for second in [1_000, 2_000] {
-            key_stats.note(owner(1), true, at(second), |_| {});
+            key_stats.note(key_hash(1), true, at(second), |_| {});
         }
         assert_eq!(total(&mut key_stats, 2_000), [1, 0], "the generation between had no key");
     }

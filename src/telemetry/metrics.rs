@@ -373,7 +373,7 @@ impl WorkerMetrics {
     pub fn decided_locally(&self, route: RouteIndex, limit_use: usize, word: LimitVerdict) {
         let limits = self.series.routes.get(route.0).map(|route| &route.limits);
         if let Some(limit) = limits.and_then(|limits| limits.get(limit_use)) {
-            limit.cells().unasked(word).add(1);
+            limit.cells().decided_locally(word).add(1);
         }
     }
 
@@ -445,17 +445,17 @@ impl WorkerMetrics {
 impl DecisionLabel {
     /// The label that a limit's verdict is counted under; `None` if it neither charged nor refused. `admitted`: all
     /// enforced limits admit the request.
-    pub fn of_check(used: &LimitCheck<'_>, outcome: &Outcome, admitted: bool) -> Option<Self> {
-        let shadow = used.mode == Mode::Shadow;
+    pub fn of_check(check: &LimitCheck<'_>, outcome: &Outcome, admitted: bool) -> Option<Self> {
+        let shadow = check.mode == Mode::Shadow;
         let refused = if shadow { Self::ShadowLimited } else { Self::Limited };
         let delayed =
-            || used.decisions(outcome).iter().any(|decision| matches!(decision.verdict, Verdict::Delay(_)));
-        let unasked = used.indices().any(|index| outcome.unasked.contains(index));
-        match used.applicability {
+            || check.decisions(outcome).iter().any(|decision| matches!(decision.verdict, Verdict::Delay(_)));
+        let decided_locally = check.indices().any(|index| outcome.decided_locally.contains(index));
+        match check.applicability {
             Applicability::Exempt => Some(Self::Exempt),
             Applicability::Missing | Applicability::Repeated | Applicability::Unreadable(_) => Some(refused),
-            Applicability::Charged(..) if unasked => Some(Self::StoreError),
-            Applicability::Charged(..) if used.denies(outcome) => Some(refused),
+            Applicability::Charged(..) if decided_locally => Some(Self::StoreError),
+            Applicability::Charged(..) if check.denies(outcome) => Some(refused),
             Applicability::Charged(..) if !admitted || outcome.decisions.is_empty() => None,
             Applicability::Charged(..) if !shadow && delayed() => Some(Self::Delayed),
             Applicability::Charged(..) => Some(Self::Allowed),
@@ -476,15 +476,15 @@ impl DecisionLabel {
             _ => None,
         };
         let admitted = ruling.admits();
-        let label = move |place: usize, used: &LimitCheck<'p>| match (banned, used.applicability) {
+        let label = move |place: usize, check: &LimitCheck<'p>| match (banned, check.applicability) {
             (Some((banned, _)), _) if place == banned => Some(Self::Banned),
             (Some((_, false)), Applicability::Exempt) => Some(Self::Exempt),
             (Some((_, false)), _) => None,
-            _ if charges.is_banned_in_shadow(used, known) => Some(Self::ShadowLimited),
-            _ => Self::of_check(used, outcome, admitted),
+            _ if charges.is_banned_in_shadow(check, known) => Some(Self::ShadowLimited),
+            _ => Self::of_check(check, outcome, admitted),
         };
         let checks = charges.checks.iter().enumerate();
-        checks.filter_map(move |(place, used)| Some((place, used, label(place, used)?)))
+        checks.filter_map(move |(place, check)| Some((place, check, label(place, check)?)))
     }
 
     /// The label of the binding limit.

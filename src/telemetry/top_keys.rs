@@ -65,7 +65,7 @@ pub struct Sketch {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyCount {
     /// The key.
-    pub owner: Fingerprint,
+    pub key_hash: Fingerprint,
     /// Never too high.
     pub admitted: u32,
     /// Never too high.
@@ -84,21 +84,21 @@ impl TopKeys {
     #[inline]
     pub fn count(
         &mut self,
-        owner: Fingerprint,
+        key_hash: Fingerprint,
         refused: bool,
         now: Timestamp,
         label: impl FnOnce(&mut String),
     ) {
         self.total.count(refused);
-        match self.indices.get(&half(owner)).and_then(|index| self.keys.get_mut(*index as usize)) {
+        match self.indices.get(&half(key_hash)).and_then(|index| self.keys.get_mut(*index as usize)) {
             Some(key) => key.count.add(refused, now),
-            None => self.follow(owner, refused, now, label),
+            None => self.follow(key_hash, refused, now, label),
         }
     }
 
     /// Adds the units of a settled request, which was counted before. Returns whether the key is tracked.
-    pub fn add_units(&mut self, owner: Fingerprint, units: u32) -> bool {
-        let key = self.indices.get(&half(owner)).and_then(|index| self.keys.get_mut(*index as usize));
+    pub fn add_units(&mut self, key_hash: Fingerprint, units: u32) -> bool {
+        let key = self.indices.get(&half(key_hash)).and_then(|index| self.keys.get_mut(*index as usize));
         let is_tracked = key.is_some();
         if let Some(key) = key {
             key.count.units += u64::from(units);
@@ -113,7 +113,13 @@ impl TopKeys {
 
     /// Begins to track a key.
     #[inline(never)]
-    fn follow(&mut self, owner: Fingerprint, refused: bool, now: Timestamp, label: impl FnOnce(&mut String)) {
+    fn follow(
+        &mut self,
+        key_hash: Fingerprint,
+        refused: bool,
+        now: Timestamp,
+        label: impl FnOnce(&mut String),
+    ) {
         let index = if self.keys.len() < FOLLOWED {
             self.keys.push(Key::default());
             self.keys.len() - 1
@@ -123,13 +129,13 @@ impl TopKeys {
         let Some(key) = self.keys.get_mut(index) else { return };
         let before = key.count.requests();
         if before > 0 {
-            self.indices.remove(&half(key.count.owner));
+            self.indices.remove(&half(key.count.key_hash));
         }
-        key.count = KeyCount { owner, error: before, ..KeyCount::default() };
+        key.count = KeyCount { key_hash, error: before, ..KeyCount::default() };
         key.label.clear();
         label(&mut key.label);
         key.count.add(refused, now);
-        self.indices.insert(half(owner), u32::try_from(index).unwrap_or(u32::MAX));
+        self.indices.insert(half(key_hash), u32::try_from(index).unwrap_or(u32::MAX));
     }
 
     /// The index of the key with the fewest requests.
@@ -165,8 +171,8 @@ impl TopKeys {
     }
 
     /// The text of a key, if it is tracked.
-    pub fn label(&self, owner: Fingerprint) -> Option<&str> {
-        let index = self.indices.get(&half(owner))?;
+    pub fn label(&self, key_hash: Fingerprint) -> Option<&str> {
+        let index = self.indices.get(&half(key_hash))?;
         self.keys.get(*index as usize).map(|key| &*key.label)
     }
 }
@@ -194,8 +200,8 @@ impl KeyCount {
 }
 
 /// 64 of the 128 bits.
-pub(super) fn half(owner: Fingerprint) -> u64 {
-    u64::try_from(owner.0 >> 64).unwrap_or(0)
+pub(super) fn half(key_hash: Fingerprint) -> u64 {
+    u64::try_from(key_hash.0 >> 64).unwrap_or(0)
 }
 
 /// Passes a hash through: the value is a hash already, under a secret key.
@@ -226,7 +232,7 @@ mod tests {
     use super::*;
 
     /// A key spread like a fingerprint.
-    pub(super) fn owner(number: u64) -> Fingerprint {
+    pub(super) fn key_hash(number: u64) -> Fingerprint {
         let spread = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Fingerprint(u128::from(spread) << 64 | u128::from(number))
     }
@@ -236,11 +242,11 @@ mod tests {
         let (mut top_keys, mut truth) = (TopKeys::default(), HashMap::<_, (u32, u32)>::new());
         for (at, number) in (1..).zip(numbers) {
             let refused = at % 3 == 0;
-            top_keys.count(owner(*number), refused, Timestamp(at), |label| {
+            top_keys.count(key_hash(*number), refused, Timestamp(at), |label| {
                 assert!(label.is_empty());
                 label.push_str(&number.to_string());
             });
-            let (all, no) = truth.entry(owner(*number)).or_default();
+            let (all, no) = truth.entry(key_hash(*number)).or_default();
             (*all, *no) = (*all + 1, *no + u32::from(refused));
         }
         (top_keys, truth)
@@ -252,18 +258,18 @@ mod tests {
         assert!(sketch.error as usize <= asked / FOLLOWED, "{} of {asked}", sketch.error);
         assert_eq!(sketch.total.admitted + sketch.total.refused, asked as u64);
         for count in &sketch.counts {
-            let (all, refused) = truth[&count.owner];
+            let (all, refused) = truth[&count.key_hash];
             assert!(all <= count.requests() && count.requests() <= all + sketch.error);
             assert!(count.refused <= refused && refused <= count.refused + sketch.error);
             assert!(count.admitted <= all - refused && all - refused <= count.admitted + sketch.error);
             assert!(count.error <= sketch.error);
-            let number = u64::try_from(count.owner.0 & u128::from(u64::MAX)).unwrap();
-            assert_eq!(top_keys.label(count.owner), Some(&*number.to_string()), "its own label");
+            let number = u64::try_from(count.key_hash.0 & u128::from(u64::MAX)).unwrap();
+            assert_eq!(top_keys.label(count.key_hash), Some(&*number.to_string()), "its own label");
         }
-        let followed: HashMap<_, _> = sketch.counts.iter().map(|count| (count.owner, count)).collect();
+        let followed: HashMap<_, _> = sketch.counts.iter().map(|count| (count.key_hash, count)).collect();
         assert_eq!(followed.len(), sketch.counts.len(), "each key is followed once");
-        for (owner, (all, _)) in truth {
-            assert!(*all <= sketch.error || followed.contains_key(owner), "a heavy hitter is missed");
+        for (key_hash, (all, _)) in truth {
+            assert!(*all <= sketch.error || followed.contains_key(key_hash), "a heavy hitter is missed");
         }
     }
 
@@ -292,7 +298,7 @@ mod tests {
             "full, so the minimum is reported"
         );
         for count in sketch.counts {
-            assert_eq!((count.requests(), count.refused), truth[&count.owner]);
+            assert_eq!((count.requests(), count.refused), truth[&count.key_hash]);
             assert_eq!(count.error, 0);
         }
     }
@@ -303,7 +309,7 @@ mod tests {
             (0..200_000).map(|step| if step % 10 == 0 { step / 10 % 7 } else { 1_000_000 + step }).collect();
         let (top_keys, truth) = counted(&numbers);
         check(&top_keys, &truth, numbers.len());
-        assert!((0..7).all(|heavy| top_keys.label(owner(heavy)).is_some()));
+        assert!((0..7).all(|heavy| top_keys.label(key_hash(heavy)).is_some()));
         assert!(top_keys.indices.capacity() <= 4 * FOLLOWED && top_keys.keys.capacity() <= 2 * FOLLOWED);
         assert_eq!(top_keys.order.len(), FOLLOWED);
     }
@@ -315,6 +321,6 @@ mod tests {
         assert_eq!(top_keys.sketch().total, Tally { admitted: 1, refused: 1 });
         top_keys.clear();
         assert_eq!(top_keys.sketch().total, Tally::default());
-        assert_eq!(top_keys.label(owner(1)), None);
+        assert_eq!(top_keys.label(key_hash(1)), None);
     }
 }

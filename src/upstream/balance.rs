@@ -59,14 +59,14 @@ impl Balancer {
     pub(super) fn next(
         &mut self,
         key: u64,
-        peers: &ServerStates,
+        server_states: &ServerStates,
         allowed: impl Fn(usize) -> bool,
         share: impl Fn(usize) -> u32,
     ) -> Option<usize> {
         match self {
             Self::RoundRobin(round) => round.next(allowed, share),
             Self::LeastRequests(draw) => draw.lighter_of_two(
-                |index| peers.get(index).map_or(0, |peer| peer.in_flight()),
+                |index| server_states.get(index).map_or(0, |peer| peer.in_flight()),
                 allowed,
                 share,
             ),
@@ -221,7 +221,7 @@ fn mixed(number: u64) -> u64 {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::server_registry::tests::peers;
+    use super::super::server_registry::tests::server_states;
     use super::*;
 
     fn servers(weights: &[u32]) -> Vec<Endpoint> {
@@ -313,13 +313,13 @@ mod tests {
             turns in 1_usize..20,
         ) {
             let servers = servers(&weights);
-            let peers = peers(weights.len());
+            let server_states = server_states(weights.len());
             let key_balance = Balance::Hash(crate::route::key::Key::new(vec![crate::route::key::Part::Ip]));
             for balance in [Balance::RoundRobin, Balance::LeastRequests, Balance::Random, key_balance] {
-                let mut choice = Balancer::new(&balance, &servers);
+                let mut balancer = Balancer::new(&balance, &servers);
                 let some = allowed.iter().take(weights.len()).any(|allowed| *allowed);
                 for _ in 0..turns {
-                    let next = choice.next(key, &peers, |index| allowed[index], whole);
+                    let next = balancer.next(key, &server_states, |index| allowed[index], whole);
                     prop_assert_eq!(next.is_some(), some);
                     prop_assert!(next.is_none_or(|index| index < weights.len() && allowed[index]));
                 }

@@ -47,14 +47,14 @@ pub(super) fn watched(upstreams: &[Arc<Upstream>], registry: &ServerRegistry) ->
 
 fn watched_servers(upstreams: &[Arc<Upstream>], registry: &ServerRegistry) -> Vec<WatchedServer> {
     let of_upstream = |upstream: &Arc<Upstream>| {
-        let peers = registry.states(upstream);
+        let server_states = registry.states(upstream);
         let watch = |(endpoint, server): (&Endpoint, &Arc<ServerState>)| WatchedServer {
             upstream: Arc::clone(&upstream.name),
             authority: Arc::clone(&endpoint.authority),
             server: Arc::clone(server),
             down_after: upstream.down_after(),
         };
-        upstream.endpoints().iter().zip(peers.iter()).map(watch).collect::<Vec<_>>()
+        upstream.endpoints().iter().zip(server_states.iter()).map(watch).collect::<Vec<_>>()
     };
     upstreams.iter().flat_map(of_upstream).collect()
 }

@@ -189,7 +189,7 @@ pub(super) mod tests {
     use crate::plan::StatusSet;
 
     /// States of `count` servers without known failures.
-    pub(in crate::upstream) fn peers(count: usize) -> ServerStates {
+    pub(in crate::upstream) fn server_states(count: usize) -> ServerStates {
         let epoch = clock::now();
         let servers = (0..count).map(|_| Arc::new(ServerState::new(epoch))).collect();
         ServerStates { servers, breaker: None, ejecting: Arc::default() }
@@ -197,18 +197,18 @@ pub(super) mod tests {
 
     const RULE: Eject = Eject { failures: 2, span: Duration::from_secs(10), statuses: StatusSet::NONE };
 
-    fn fail(peers: &ServerStates, index: usize, now: Instant) {
+    fn fail(server_states: &ServerStates, index: usize, now: Instant) {
         let attempt = FailedAttempt { begun: now, ended: now, cause: Cause::Refused, status: None };
-        peers.failed(index, attempt, RULE.failures, Some(RULE));
+        server_states.failed(index, attempt, RULE.failures, Some(RULE));
     }
 
     #[test]
     fn one_alone_is_never_ejected_nor_the_last_fit_one() {
-        let (alone, now) = (peers(1), clock::now());
+        let (alone, now) = (server_states(1), clock::now());
         (0..100).for_each(|_| fail(&alone, 0, now));
         assert!(alone.servers[0].is_available(now));
         assert_eq!(alone.servers[0].down(now, RULE.failures), Some(DownReason::Failing));
-        let three = peers(3);
+        let three = server_states(3);
         three.servers[0].set_unhealthy(String::new());
         three.servers[1].set_unhealthy(String::new());
         (0..100).for_each(|_| fail(&three, 2, now));
@@ -222,12 +222,12 @@ pub(super) mod tests {
             count in 1_usize..9,
             steps in proptest::collection::vec((0_usize..9, 0_u64..15), 0..200),
         ) {
-            let peers = peers(count);
+            let server_states = server_states(count);
             let mut now = clock::now();
             for (index, seconds) in steps {
                 now += Duration::from_secs(seconds / 3);
-                fail(&peers, index % count, now);
-                let ejected = peers.iter().filter(|peer| peer.is_ejected(now)).count();
+                fail(&server_states, index % count, now);
+                let ejected = server_states.iter().filter(|peer| peer.is_ejected(now)).count();
                 prop_assert!(ejected <= count / 2 && ejected < count);
             }
         }

@@ -43,7 +43,7 @@ fn in_force<'g>(shared: &Shared, plan: &'g Plan) -> Vec<Ban<'g>> {
     let now = shared.clock.now();
     let of = |limit: &'g Limit| limit.bans(shared.store.bans(), now).into_iter().map(move |ban| (limit, ban));
     let mut bans: Vec<Ban<'g>> = plan.limits.iter().flat_map(of).collect();
-    bans.sort_by_key(|(_, one)| (one.ban.until, one.owner.0));
+    bans.sort_by_key(|(_, one)| (one.ban.until, one.key_hash.0));
     bans
 }
 
@@ -51,26 +51,26 @@ fn in_force<'g>(shared: &Shared, plan: &'g Plan) -> Vec<Ban<'g>> {
 async fn labels(shared: &Shared, bans: &[Ban<'_>]) -> HashMap<(Arc<str>, Fingerprint), String> {
     let mut labels = HashMap::new();
     let mut unnamed: HashMap<Arc<str>, (&Limit, Vec<Fingerprint>)> = HashMap::new();
-    for (limit, KeyBan { owner, .. }) in bans {
-        match shared.store.bans().label(limit.banned(*owner)) {
-            Some(label) => _ = labels.insert((Arc::clone(&limit.name), *owner), label.to_string()),
-            None => unnamed.entry(Arc::clone(&limit.name)).or_insert((limit, Vec::new())).1.push(*owner),
+    for (limit, KeyBan { key_hash, .. }) in bans {
+        match shared.store.bans().label(limit.banned(*key_hash)) {
+            Some(label) => _ = labels.insert((Arc::clone(&limit.name), *key_hash), label.to_string()),
+            None => unnamed.entry(Arc::clone(&limit.name)).or_insert((limit, Vec::new())).1.push(*key_hash),
         }
     }
-    for (name, (limit, owners)) in unnamed {
-        let known = top_keys::labels(shared, limit, owners.into()).await;
-        labels.extend(known.into_iter().map(|(owner, label)| ((Arc::clone(&name), owner), label)));
+    for (name, (limit, key_hashes)) in unnamed {
+        let known = top_keys::labels(shared, limit, key_hashes.into()).await;
+        labels.extend(known.into_iter().map(|(key_hash, label)| ((Arc::clone(&name), key_hash), label)));
     }
     labels
 }
 
 fn one(
-    (limit, KeyBan { owner, ban, in_shadow }): &Ban<'_>,
+    (limit, KeyBan { key_hash, ban, in_shadow }): &Ban<'_>,
     labels: &HashMap<(Arc<str>, Fingerprint), String>,
 ) -> Value {
-    let label = labels.get(&(Arc::clone(&limit.name), *owner));
+    let label = labels.get(&(Arc::clone(&limit.name), *key_hash));
     json!({
-        "limit": &*limit.name, "mode": limit.mode.as_str(), "id": key_id(*owner),
+        "limit": &*limit.name, "mode": limit.mode.as_str(), "id": key_id(*key_hash),
         "key": label.map(|label| top_keys::values(label)), "banned_until": moment(ban.until),
         "cause": limit.ban_cause(ban.cause), "in_shadow": in_shadow,
     })

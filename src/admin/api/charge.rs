@@ -31,7 +31,7 @@ pub(super) async fn charge(one: &KeyRef, asked: &ApiRequest<'_>) -> ApiResult {
         &format!("{} {} units to", if repeated { "has charged" } else { "charges" }, units.units()),
     );
     let own = json!({
-        "limit": &*one.limit().name, "id": key_id(one.owner), "charged": units.units(), "repeated": repeated,
+        "limit": &*one.limit().name, "id": key_id(one.key_hash), "charged": units.units(), "repeated": repeated,
         "changed": !repeated,
     });
     good(with_state(own, one, asked).await)
@@ -68,10 +68,10 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<&[u8]>, ApiError> {
 /// up the keys of another.
 fn once(key: &[u8], one: &KeyRef, asked: &ApiRequest<'_>, units: Cost) -> IdempotentCharge {
     let token = asked.caller.token.as_deref().unwrap_or_default();
-    let (limit, owner) = (one.limit().name.as_bytes(), one.owner.0.to_be_bytes());
+    let (limit, key_hash) = (one.limit().name.as_bytes(), one.key_hash.0.to_be_bytes());
     IdempotentCharge {
         id: hash(&[token.as_bytes(), key]),
-        request: hash(&[limit, &owner, &units.units().to_be_bytes()]),
+        request: hash(&[limit, &key_hash, &units.units().to_be_bytes()]),
     }
 }
 

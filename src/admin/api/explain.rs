@@ -94,25 +94,26 @@ fn field((name, value): (&String, &Value)) -> Result<Vec<String>, ApiError> {
 
 impl<'e> LimitOutcome<'e> {
     async fn ask(shared: &Shared, plan: &Arc<Plan>, applied: &'e LimitExplanation) -> Result<Self, ApiError> {
-        let state = match (&applied.status, applied.owner) {
-            (LimitStatus::Charged(cost), Some(owner)) => {
-                Some(PolicyState::look(shared, plan, (applied.index, applied.tier), owner, *cost).await?)
+        let state = match (&applied.status, applied.key_hash) {
+            (LimitStatus::Charged(cost), Some(key_hash)) => {
+                Some(PolicyState::look(shared, plan, (applied.index, applied.tier), key_hash, *cost).await?)
             }
             _ => None,
         };
         let now = shared.clock.now();
         let limit = plan.limit(applied.index);
-        let charged = applied.owner.filter(|_| state.is_some());
-        let ban = charged
-            .and_then(|owner| limit.refusing_ban(shared.store.bans(), owner, applied.by_hand_only, now));
+        let charged = applied.key_hash.filter(|_| state.is_some());
+        let ban = charged.and_then(|key_hash| {
+            limit.refusing_ban(shared.store.bans(), key_hash, applied.by_hand_only, now)
+        });
         Ok(Self { applied, state, banned: ban.map(|ban| (ban.until, ban.until.since(now))) })
     }
 
     /// What its counters would decide, by key.
     fn decisions(&self, plan: &Plan) -> Vec<(Fingerprint, Decision)> {
-        let (Some(state), Some(owner)) = (&self.state, self.applied.owner) else { return Vec::new() };
+        let (Some(state), Some(key_hash)) = (&self.state, self.applied.key_hash) else { return Vec::new() };
         let policies = plan.limit(self.applied.index).policies_of(self.applied.tier);
-        let keys = policies.iter().map(|policy| owner.of_policy(policy.remote.identity));
+        let keys = policies.iter().map(|policy| key_hash.of_policy(policy.shared_key.identity));
         keys.zip(state.decisions.iter().copied()).collect()
     }
 
@@ -137,7 +138,7 @@ impl<'e> LimitOutcome<'e> {
     fn to_json(&self, plan: &Plan) -> Value {
         let Self { applied, state, banned } = self;
         let mut object = json::limit(plan, applied);
-        object["id"] = json!(applied.owner.map(super::key_id));
+        object["id"] = json!(applied.key_hash.map(super::key_id));
         object["verdict"] = json!(self.as_str());
         object["banned_until"] = json!(ends(banned.map(|(until, _)| until)));
         if let Some(state) = state {

@@ -204,16 +204,16 @@ fn classes<T: Into<Value>>(to_json: impl Fn(StatusClass) -> T) -> Value {
 
 /// The present servers, why one is down, and each one's responses in the last minute.
 fn servers(shared: &Shared, upstream: &Upstream, minute: &HashMap<&ServerName, ServerSecond>) -> Value {
-    let (now, peers) = (clock::now(), shared.server_registry.states(upstream));
+    let (now, server_states) = (clock::now(), shared.server_registry.states(upstream));
     let servers = upstream.endpoints().iter().enumerate().take(MAX_SERVERS);
     let listed = servers.map(|(index, server)| {
-        let down = peers.down(index, now, upstream.down_after());
+        let down = server_states.down(index, now, upstream.down_after());
         let name = (Arc::clone(&upstream.name), Arc::clone(&server.authority));
         let ServerSecond { counts, times } = minute.get(&name).copied().unwrap_or_default();
-        let state = peers.get(index);
+        let state = server_states.get(index);
         json!({
             "server": &*server.authority, "up": down.is_none(), "why": down.map(DownReason::as_str),
-            "reason": down.map(|down| peers.reason(index, down)),
+            "reason": down.map(|down| server_states.reason(index, down)),
             "drained": state.is_some_and(|state| state.is_drained()),
             "in_flight": state.map_or(0, |state| state.requests_in_flight()),
             "p50_ms": times.map(|times| milliseconds(times.p50)), "p99_ms": times.map(|times| milliseconds(times.p99)),

@@ -23,7 +23,7 @@ use crate::store::{KeyOperation, OperationFault, OperationResult};
 pub(super) struct KeyRef {
     pub(super) plan: Arc<Plan>,
     pub(super) index: LimitIndex,
-    pub(super) owner: Fingerprint,
+    pub(super) key_hash: Fingerprint,
     /// The values that named it; `None`: it was named by its id.
     values: Option<Vec<String>>,
 }
@@ -34,14 +34,14 @@ impl KeyRef {
         let plan = shared.plan.load_full();
         let index = limit_named(&plan, limit)?;
         if let Some(id) = decoded(key)?.strip_prefix("id:") {
-            return Ok(Self { owner: owner(id)?, plan, index, values: None });
+            return Ok(Self { key_hash: key_hash(id)?, plan, index, values: None });
         }
         let values = key.split(',').map(decoded).collect::<Result<Vec<_>, _>>()?;
         let (secret, rule) = (shared.secret(&plan), &plan.server.client);
         let parts = &plan.limit(index).key;
-        let owner = parts.owner_of(&values, &secret, rule, path_form(&plan, index));
-        let owner = owner.map_err(|fault| ApiError::bad(format!("{fault}: {}", fault.help)))?;
-        Ok(Self { plan, index, owner, values: Some(values) })
+        let key_hash = parts.owner_of(&values, &secret, rule, path_form(&plan, index));
+        let key_hash = key_hash.map_err(|fault| ApiError::bad(format!("{fault}: {}", fault.help)))?;
+        Ok(Self { plan, index, key_hash, values: Some(values) })
     }
 
     pub(super) fn limit(&self) -> &Limit {
@@ -49,24 +49,25 @@ impl KeyRef {
     }
 
     pub(super) fn banned(&self) -> Banned {
-        self.limit().banned(self.owner)
+        self.limit().banned(self.key_hash)
     }
 
     /// `GET`, and the response to every change.
     pub(super) async fn look(&self, asked: &ApiRequest<'_>) -> Result<Value, ApiError> {
         let shared = asked.shared;
         let tier = self.tier(shared).await;
-        let state = PolicyState::look(shared, &self.plan, (self.index, tier), self.owner, Cost::ONE).await?;
+        let state =
+            PolicyState::look(shared, &self.plan, (self.index, tier), self.key_hash, Cost::ONE).await?;
         let (limit, now) = (self.limit(), shared.clock.now());
-        let ban = limit.ban_of(shared.store.bans(), self.owner, now);
+        let ban = limit.ban_of(shared.store.bans(), self.key_hash, now);
         let until = ban.map(|one| one.ban.until);
         let is_refused = ban.is_some_and(|one| !one.in_shadow);
-        let (label, top_key) = top_keys::followed(shared, limit, self.owner).await.unzip();
+        let (label, top_key) = top_keys::followed(shared, limit, self.key_hash).await.unzip();
         let named = || shared.store.bans().label(self.banned()).map(|label| top_keys::values(&label));
         // A request that named the key by its values contains them.
         let key = self.values.clone().or(label).or_else(named);
         Ok(json!({
-            "limit": &*limit.name, "mode": limit.mode.as_str(), "algorithm": algorithm(limit), "id": key_id(self.owner), "key": key,
+            "limit": &*limit.name, "mode": limit.mode.as_str(), "algorithm": algorithm(limit), "id": key_id(self.key_hash), "key": key,
             "tier": limit.tier_name(tier),
             "verdict": if is_refused { "banned" } else { verdict(state.verdict()) },
             "policies": state.to_json(limit),
@@ -127,7 +128,7 @@ impl KeyRef {
                 let ids = shared.short_ids(&self.plan);
                 Some(limit.key.label_of(values, rule, Masking::of(limit.reveal, &ids)))
             }
-            None => top_keys::labels(shared, limit, Arc::new([self.owner])).await.remove(&self.owner),
+            None => top_keys::labels(shared, limit, Arc::new([self.key_hash])).await.remove(&self.key_hash),
         }
     }
 
@@ -148,7 +149,7 @@ impl KeyRef {
 
     /// The end of its ban, if it is banned, or would be.
     pub(super) fn ban_ends(&self, shared: &Shared) -> Option<Timestamp> {
-        let ban = self.limit().ban_of(shared.store.bans(), self.owner, shared.clock.now());
+        let ban = self.limit().ban_of(shared.store.bans(), self.key_hash, shared.clock.now());
         ban.map(|one| one.ban.until)
     }
 
@@ -160,13 +161,13 @@ impl KeyRef {
     ) -> Result<OperationResult, OperationFault> {
         let (plan, tier) = (Arc::clone(&self.plan), self.tier(asked.shared).await);
         let cost = Some(Cost::ONE);
-        let command = KeyCommand { plan, limit: self.index, tier, owner: self.owner, cost, operation };
+        let command = KeyCommand { plan, limit: self.index, tier, key_hash: self.key_hash, cost, operation };
         asked.shared.worker_commands.execute(command).await
     }
 
     /// Logs a change. Without the key's values: they may be secrets.
     pub(super) fn log(&self, asked: &ApiRequest<'_>, does: &str) {
-        let (id, limit) = (key_id(self.owner), &self.limit().name);
+        let (id, limit) = (key_id(self.key_hash), &self.limit().name);
         tracing::info!("{} {does} {id} of limit `{limit}` at the admin listener", asked.caller);
     }
 }
@@ -185,7 +186,7 @@ pub(super) fn ends(until: Option<Timestamp>) -> Value {
 }
 
 /// The owner with this id, without the id's prefix.
-fn owner(digits: &str) -> Result<Fingerprint, ApiError> {
+fn key_hash(digits: &str) -> Result<Fingerprint, ApiError> {
     let is_id = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     let number = u128::from_str_radix(digits, 16).ok().filter(|_| is_id);
     number.map(Fingerprint).ok_or_else(|| ApiError::bad("an id is `id:` and 32 hexadecimal digits"))

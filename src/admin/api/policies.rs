@@ -31,12 +31,12 @@ impl PolicyState {
         shared: &Shared,
         plan: &Arc<Plan>,
         (limit, tier): (LimitIndex, Option<TierIndex>),
-        owner: Fingerprint,
+        key_hash: Fingerprint,
         cost: Cost,
     ) -> Result<Self, OperationFault> {
         let execute = |cost, operation| {
             let plan = Arc::clone(plan);
-            shared.worker_commands.execute(KeyCommand { plan, limit, tier, owner, cost, operation })
+            shared.worker_commands.execute(KeyCommand { plan, limit, tier, key_hash, cost, operation })
         };
         let decisions = execute(Some(cost), KeyOperation::Look).await?.decisions;
         let whole = execute(None, KeyOperation::Look).await?.decisions;

@@ -89,28 +89,28 @@ impl Problem<'_> {
 
 /// Servers that are down, with the reason.
 fn down<'p>(shared: &Shared, upstream: &'p Upstream) -> Option<Problem<'p>> {
-    let (now, down_after, peers) =
+    let (now, down_after, server_states) =
         (clock::now(), upstream.down_after(), shared.server_registry.states(upstream));
     let (all, name) = (upstream.endpoints().len(), &*upstream.name);
     let down: Vec<_> = upstream
         .endpoints()
         .iter()
         .enumerate()
-        .filter_map(|(index, server)| Some((server, index, peers.down(index, now, down_after)?)))
+        .filter_map(|(index, server)| Some((server, index, server_states.down(index, now, down_after)?)))
         .collect();
     if down.is_empty() {
         return None;
     }
     let reasons = down.iter().take(MAX_SERVERS).map(|(server, index, why)| match all {
-        1 => peers.reason(*index, *why),
-        _ => format!("{} ({})", server.authority, peers.reason(*index, *why)),
+        1 => server_states.reason(*index, *why),
+        _ => format!("{} ({})", server.authority, server_states.reason(*index, *why)),
     });
     let mut reasons = reasons.collect::<Vec<_>>().join(", ");
     if down.len() > MAX_SERVERS {
         reasons += ", …";
     }
     let severity = if down.len() == all { Severity::Bad } else { Severity::Warn };
-    let is_open = peers.breaker_state().is_some_and(|(is_open, _)| is_open);
+    let is_open = server_states.breaker_state().is_some_and(|(is_open, _)| is_open);
     let text = match down.len() {
         _ if is_open => format!("Backend `{name}` is down, its breaker is open: {reasons}"),
         _ if all == 1 => format!("Backend `{name}` is down: {reasons}"),

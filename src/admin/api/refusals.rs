@@ -24,7 +24,7 @@ fn one(KeptRefusal { seq, refusal, .. }: &KeptRefusal) -> Value {
         "seq": seq, "time": moment(*time), "method": method.as_ref().map(|method| method.as_str()),
         "host": host, "path": path, "route": route.as_deref(), "status": status.as_u16(),
         "client": client.map(|client| client.to_string()),
-        "limit": by.map(|by| &*by.limit), "id": key.map(|(owner, _)| key_id(*owner)),
+        "limit": by.map(|by| &*by.limit), "id": key.map(|(key_hash, _)| key_id(*key_hash)),
         "key": key.map(|(_, label)| top_keys::values(label)), "cost": by.and_then(|by| by.cost),
         "retry_after": by.and_then(|by| by.retry_after), "reason": reason,
     })

@@ -29,16 +29,17 @@ pub(super) async fn get(shared: &Shared, segment: &str, query: Query<'_>) -> Res
     let bans = bans(shared, limit);
     let mut top_keys = ranking.top(top, by);
     // A banned key is listed however few requests it has.
-    let rest = bans.keys().filter(|owner| top_keys.iter().all(|top_key| top_key.owner != **owner));
+    let rest = bans.keys().filter(|key_hash| top_keys.iter().all(|top_key| top_key.key_hash != **key_hash));
     let rest: Vec<Fingerprint> = rest.copied().take(MAX_KEYS).collect();
-    top_keys.extend(rest.iter().filter_map(|owner| ranking.top_key(*owner)));
-    let names = labels(shared, limit, top_keys.iter().map(|top_key| top_key.owner).collect()).await;
-    let silent = rest.into_iter().filter(|owner| ranking.top_key(*owner).is_none());
-    let silent = silent.map(|owner| silent_key(owner, shared.store.bans().label(limit.banned(owner))));
+    top_keys.extend(rest.iter().filter_map(|key_hash| ranking.top_key(*key_hash)));
+    let names = labels(shared, limit, top_keys.iter().map(|top_key| top_key.key_hash).collect()).await;
+    let silent = rest.into_iter().filter(|key_hash| ranking.top_key(*key_hash).is_none());
+    let silent =
+        silent.map(|key_hash| silent_key(key_hash, shared.store.bans().label(limit.banned(key_hash))));
     let mut keys: Vec<Value> =
         top_keys.iter().map(|top_key| one(limit, top_key, &names)).chain(silent).collect();
-    for (owner, ban) in &bans {
-        let id = key_id(*owner);
+    for (key_hash, ban) in &bans {
+        let id = key_id(*key_hash);
         for key in keys.iter_mut().filter(|key| key["id"] == id) {
             key["banned_until"] = moment(ban.ban.until);
             key["ban_in_shadow"] = ban.in_shadow.into();
@@ -80,9 +81,9 @@ async fn ranking(shared: &Shared, limit: &Limit) -> Ranking {
 pub(super) async fn labels(
     shared: &Shared,
     limit: &Limit,
-    owners: Arc<[Fingerprint]>,
+    key_hashes: Arc<[Fingerprint]>,
 ) -> HashMap<Fingerprint, String> {
-    let command = |reply| WorkerCommand::Labels(Arc::clone(&limit.name), Arc::clone(&owners), reply);
+    let command = |reply| WorkerCommand::Labels(Arc::clone(&limit.name), Arc::clone(&key_hashes), reply);
     shared.worker_commands.ask_all(command).await.into_iter().flatten().collect()
 }
 
@@ -90,16 +91,16 @@ pub(super) async fn labels(
 pub(super) async fn followed(
     shared: &Shared,
     limit: &Limit,
-    owner: Fingerprint,
+    key_hash: Fingerprint,
 ) -> Option<(Vec<String>, TopKey)> {
-    let top_key = ranking(shared, limit).await.top_key(owner)?;
-    let labels = labels(shared, limit, Arc::new([owner])).await;
-    Some((values(labels.get(&owner)?), top_key))
+    let top_key = ranking(shared, limit).await.top_key(key_hash)?;
+    let labels = labels(shared, limit, Arc::new([key_hash])).await;
+    Some((values(labels.get(&key_hash)?), top_key))
 }
 
 fn one(limit: &Limit, top_key: &TopKey, names: &HashMap<Fingerprint, String>) -> Value {
     json!({
-        "id": key_id(top_key.owner), "key": names.get(&top_key.owner).map(|label| values(label)),
+        "id": key_id(top_key.key_hash), "key": names.get(&top_key.key_hash).map(|label| values(label)),
         "requests": top_key.requests, "admitted": top_key.admitted, "refused": top_key.refused,
         "units": limit.settles().then_some(top_key.units), "last": moment(top_key.last), "banned_until": null,
         "ban_in_shadow": null,
@@ -119,9 +120,9 @@ fn put_tiers(plan: &Plan, limit: &Limit, keys: &mut [Value]) {
 }
 
 /// A key that is banned and not tracked.
-fn silent_key(owner: Fingerprint, label: Option<Arc<str>>) -> Value {
+fn silent_key(key_hash: Fingerprint, label: Option<Arc<str>>) -> Value {
     json!({
-        "id": key_id(owner), "key": label.map(|label| values(&label)), "requests": 0, "admitted": 0, "refused": 0,
+        "id": key_id(key_hash), "key": label.map(|label| values(&label)), "requests": 0, "admitted": 0, "refused": 0,
         "units": null, "last": null, "banned_until": null, "ban_in_shadow": null,
     })
 }
@@ -131,7 +132,7 @@ fn bans(shared: &Shared, limit: &Limit) -> HashMap<Fingerprint, KeyBan> {
     let mut bans = limit.bans(shared.store.bans(), shared.clock.now());
     bans.sort_unstable_by_key(|one| (!one.in_shadow, one.ban.until));
     // Of one key, the last stays.
-    bans.into_iter().map(|one| (one.owner, one)).collect()
+    bans.into_iter().map(|one| (one.key_hash, one)).collect()
 }
 
 /// The values of the key's parts. A part with the same value for all clients has none.

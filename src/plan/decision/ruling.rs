@@ -70,13 +70,15 @@ impl<'p> RequestCharges<'p> {
 
     /// Whether an automatic ban of a shadow limit is in force.
     #[inline]
-    pub fn is_banned_in_shadow(&self, used: &LimitCheck<'_>, known: Known<'_>) -> bool {
-        let may_be = used.mode == Mode::Shadow && used.limit.ban.is_some() && !used.shares_address;
+    pub fn is_banned_in_shadow(&self, check: &LimitCheck<'_>, known: Known<'_>) -> bool {
+        let may_be = check.mode == Mode::Shadow && check.limit.ban.is_some() && !check.shares_address;
         if !may_be || known.bans.is_empty() {
             return false;
         }
-        let owner = self.owner(used);
-        owner.is_some_and(|owner| known.bans.until(used.limit.banned_in_shadow(owner), known.now).is_some())
+        let key_hash = self.key_hash(check);
+        key_hash.is_some_and(|key_hash| {
+            known.bans.until(check.limit.banned_in_shadow(key_hash), known.now).is_some()
+        })
     }
 
     /// What is ruled by the store's decision.

@@ -25,8 +25,8 @@ pub struct KeyRefusals {
 
 impl KeyCounts {
     /// Counts a request. `label` is the text of the key.
-    pub fn count(&mut self, owner: Fingerprint, refused: bool, label: impl FnOnce() -> String) {
-        let key = half(owner);
+    pub fn count(&mut self, key_hash: Fingerprint, refused: bool, label: impl FnOnce() -> String) {
+        let key = half(key_hash);
         let count = self.counts.entry(key).or_default();
         count.requests = count.requests.saturating_add(1);
         if refused {
@@ -38,8 +38,8 @@ impl KeyCounts {
     }
 
     /// Whether there was a request of this key.
-    pub fn has(&self, owner: Fingerprint) -> bool {
-        self.counts.contains_key(&half(owner))
+    pub fn has(&self, key_hash: Fingerprint) -> bool {
+        self.counts.contains_key(&half(key_hash))
     }
 
     /// The number of keys.
@@ -69,6 +69,6 @@ impl KeyCounts {
 
 /// Half of the hash tells millions of keys apart.
 #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
-fn half(owner: Fingerprint) -> u64 {
-    owner.0 as u64
+fn half(key_hash: Fingerprint) -> u64 {
+    key_hash.0 as u64
 }

@@ -111,7 +111,7 @@ impl LockedSets<'_> {
         let [set_index, _] = self.table.set_indices(charge.key);
         let visited = self.collect(set_index, policy);
         let candidates = self.candidates(0..self.sets.len(), policy);
-        let choice = Choice::new(policy.usage(charge.numbers), usages(&candidates));
+        let choice = Choice::new(policy.usage(charge.params), usages(&candidates));
         let mut chosen = choice.lowest(&candidates, policy)?;
         if let Some(own) = choice.own
             && choice.own_first
@@ -131,7 +131,7 @@ impl LockedSets<'_> {
         policy: &EvictionPolicy<'_>,
     ) -> Option<SlotRef> {
         let candidates = self.candidates(self.own(charge.key), policy);
-        let choice = Choice::new(policy.usage(charge.numbers), usages(&candidates));
+        let choice = Choice::new(policy.usage(charge.params), usages(&candidates));
         let (rank, slot_ref) = choice.lowest(&candidates, policy)?;
         let room = self.evict_slot(rank.standing, slot_ref, policy);
         self.table.room.give_back(room);

@@ -40,19 +40,19 @@ impl<'a> EvictionPolicy<'a> {
         Self { now, charges, registry, known: OnceCell::new() }
     }
 
-    /// The algorithm with the parameters `numbers`, unless they are unknown.
-    pub(super) fn algorithm(&self, numbers: ParamsId) -> Option<&Algorithm> {
-        self.own_algorithm(numbers).or_else(|| Some(&self.policy(numbers)?.algorithm))
+    /// The algorithm with the parameters `params`, unless they are unknown.
+    pub(super) fn algorithm(&self, params: ParamsId) -> Option<&Algorithm> {
+        self.own_algorithm(params).or_else(|| Some(&self.policy(params)?.algorithm))
     }
 
-    /// The usage of the policy with the parameters `numbers`, unless they are unknown.
-    pub(super) fn usage(&self, numbers: ParamsId) -> Option<&PolicyUsage> {
-        Some(&self.policy(numbers)?.usage)
+    /// The usage of the policy with the parameters `params`, unless they are unknown.
+    pub(super) fn usage(&self, params: ParamsId) -> Option<&PolicyUsage> {
+        Some(&self.policy(params)?.usage)
     }
 
-    /// The share of the limit to which the policy with the parameters `numbers` belongs, if it has one.
-    pub(super) fn share(&self, numbers: ParamsId) -> Option<&LimitShare> {
-        self.policy(numbers)?.share.as_deref()
+    /// The share of the limit to which the policy with the parameters `params` belongs, if it has one.
+    pub(super) fn share(&self, params: ParamsId) -> Option<&LimitShare> {
+        self.policy(params)?.share.as_deref()
     }
 
     /// Opens the registry now. It must be open before a share's list is locked.
@@ -68,8 +68,8 @@ impl<'a> EvictionPolicy<'a> {
         logs: &Logs,
         cache: &mut PolicyCache<'c>,
     ) -> (EvictionRank, Option<&'c PolicyUsage>) {
-        let policy = self.cached_policy(slot.numbers(), cache);
-        let algorithm = policy.map(|policy| &policy.algorithm).or_else(|| self.own_algorithm(slot.numbers()));
+        let policy = self.cached_policy(slot.params(), cache);
+        let algorithm = policy.map(|policy| &policy.algorithm).or_else(|| self.own_algorithm(slot.params()));
         let standing = match algorithm {
             None => EvictionRank { used: 0, forget_at: Timestamp(u64::MAX) },
             Some(algorithm) => with_state(slot, algorithm, logs, |state| {
@@ -88,12 +88,12 @@ impl<'a> EvictionPolicy<'a> {
         usage: &PolicyUsage,
         cache: &mut PolicyCache<'c>,
     ) -> bool {
-        self.cached_policy(slot.numbers(), cache).is_some_and(|policy| std::ptr::eq(&*policy.usage, usage))
+        self.cached_policy(slot.params(), cache).is_some_and(|policy| std::ptr::eq(&*policy.usage, usage))
     }
 
     /// Whether the slot's state equals that of an unused counter.
     pub(super) fn is_expired(&self, slot: &CounterSlot, logs: &Logs) -> bool {
-        self.algorithm(slot.numbers()).is_some_and(|algorithm| {
+        self.algorithm(slot.params()).is_some_and(|algorithm| {
             with_state(slot, algorithm, logs, |state| algorithm.forget_at(state) <= self.now)
         })
     }
@@ -108,25 +108,25 @@ impl<'a> EvictionPolicy<'a> {
         !slot.is_empty() && !self.charges.iter().any(|charge| slot.is_of(Tag::of(charge.key)))
     }
 
-    fn own_algorithm(&self, numbers: ParamsId) -> Option<&Algorithm> {
-        Some(self.charges.iter().find(|charge| charge.numbers == numbers)?.algorithm)
+    fn own_algorithm(&self, params: ParamsId) -> Option<&Algorithm> {
+        Some(self.charges.iter().find(|charge| charge.params == params)?.algorithm)
     }
 
-    fn policy(&self, numbers: ParamsId) -> Option<&RegisteredPolicy> {
-        self.known.get_or_init(|| self.registry.read()).get(numbers)
+    fn policy(&self, params: ParamsId) -> Option<&RegisteredPolicy> {
+        self.known.get_or_init(|| self.registry.read()).get(params)
     }
 
     fn cached_policy<'c>(
         &'c self,
-        numbers: ParamsId,
+        params: ParamsId,
         cache: &mut PolicyCache<'c>,
     ) -> Option<&'c RegisteredPolicy> {
-        let slot = &mut cache.0[numbers.0 as usize % 32];
+        let slot = &mut cache.0[params.0 as usize % 32];
         match *slot {
-            Some((before, policy)) if before == numbers => policy,
+            Some((before, policy)) if before == params => policy,
             _ => {
-                let policy = self.policy(numbers);
-                *slot = Some((numbers, policy));
+                let policy = self.policy(params);
+                *slot = Some((params, policy));
                 policy
             }
         }

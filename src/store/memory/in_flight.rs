@@ -270,7 +270,7 @@ impl Locked<'_> {
     fn add(&mut self, charge: &Charge<'_>, held: &mut HeldPlaces) {
         let Some(shard) = self.shard(charge.key) else { return };
         let entry = shard.entry(charge.key).or_default();
-        entry.policy = charge.remote.identity;
+        entry.policy = charge.shared_key.identity;
         entry.held = entry.held.saturating_add(charge.cost.units());
         held.push((charge.key, charge.cost.units()));
     }

@@ -97,16 +97,16 @@ impl<'a> LockedSets<'a> {
 
     /// A copy of the state of the charge's key, converted for the charge's algorithm.
     pub(super) fn copy(&self, charge: &Charge<'_>, policy: &EvictionPolicy<'_>) -> LoadedState {
-        let found = self.find(charge.key).map(|slot_ref| self.get(slot_ref).numbers());
+        let found = self.find(charge.key).map(|slot_ref| self.get(slot_ref).params());
         let state = self.load(charge, policy, |id| self.table.logs.copy(id));
-        LoadedState { state, converted: found.is_some_and(|numbers| numbers != charge.numbers) }
+        LoadedState { state, converted: found.is_some_and(|params| params != charge.params) }
     }
 
     /// The charge under the parameters of the stored state, where these are known.
     pub(super) fn as_stored<'c>(&self, charge: &Charge<'c>, policy: &'c EvictionPolicy<'_>) -> Charge<'c> {
-        let numbers = self.find(charge.key).map(|slot_ref| self.get(slot_ref).numbers());
-        let stored = numbers.and_then(|numbers| Some((numbers, policy.algorithm(numbers)?)));
-        stored.map_or(*charge, |(numbers, algorithm)| Charge { numbers, algorithm, ..*charge })
+        let params = self.find(charge.key).map(|slot_ref| self.get(slot_ref).params());
+        let stored = params.and_then(|params| Some((params, policy.algorithm(params)?)));
+        stored.map_or(*charge, |(params, algorithm)| Charge { params, algorithm, ..*charge })
     }
 
     /// As [`Self::copy`], but a log is moved out of the log storage: it must be stored again before the lock is dropped.
@@ -123,10 +123,9 @@ impl<'a> LockedSets<'a> {
         let Some(slot) = self.find(charge.key).map(|slot_ref| self.get(slot_ref)) else {
             return State::Fresh;
         };
-        let same = slot.numbers() == charge.numbers;
+        let same = slot.params() == charge.params;
         // Converted if it was written under other parameters, fresh if those are unknown.
-        let Some(from) = (if same { Some(charge.algorithm) } else { policy.algorithm(slot.numbers()) })
-        else {
+        let Some(from) = (if same { Some(charge.algorithm) } else { policy.algorithm(slot.params()) }) else {
             return State::Fresh;
         };
         let state = match slot.content() {
@@ -141,7 +140,7 @@ impl<'a> LockedSets<'a> {
     /// dropped, and counted as evicted. A limit with a share evicts counters of its own to stay within it.
     pub(super) fn store(&mut self, charge: &Charge<'_>, state: State, policy: &EvictionPolicy<'_>) {
         let before = self.find(charge.key).map_or(0, |slot_ref| self.get(slot_ref).weight());
-        let share = if weigh(&state) > before { policy.share(charge.numbers) } else { None };
+        let share = if weigh(&state) > before { policy.share(charge.params) } else { None };
         match share {
             None => self.store_unshared(charge, state, policy),
             Some(share) => self.store_in_share(share, before, charge, state, policy),
@@ -214,9 +213,9 @@ impl<'a> LockedSets<'a> {
     fn fill(&mut self, slot_ref: SlotRef, charge: &Charge<'_>, state: State, policy: &EvictionPolicy<'_>) {
         let before = self.get(slot_ref);
         let events = weigh(&state);
-        if before.numbers() != charge.numbers || before.weight() != events {
+        if before.params() != charge.params || before.weight() != events {
             discount(&before, policy);
-            policy.usage(charge.numbers).inspect(|usage| usage.add(events));
+            policy.usage(charge.params).inspect(|usage| usage.add(events));
         }
         let content = match (state.packed(), before.log()) {
             (None, Some(id)) => {
@@ -229,7 +228,7 @@ impl<'a> LockedSets<'a> {
                 Content::State(packed)
             }
         };
-        self.put(slot_ref, CounterSlot::new(Tag::of(charge.key), charge.numbers, content));
+        self.put(slot_ref, CounterSlot::new(Tag::of(charge.key), charge.params, content));
     }
 
     /// Empties the slot and returns its entries to the capacity.
@@ -251,7 +250,7 @@ impl<'a> LockedSets<'a> {
 /// Subtracts the slot's entries from the usage of its policy.
 fn discount(slot: &CounterSlot, policy: &EvictionPolicy<'_>) {
     if !slot.is_empty() {
-        policy.usage(slot.numbers()).inspect(|usage| usage.remove(slot.weight()));
+        policy.usage(slot.params()).inspect(|usage| usage.remove(slot.weight()));
     }
 }
 

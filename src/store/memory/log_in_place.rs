@@ -15,7 +15,7 @@ impl MemoryStore {
             return None;
         }
         let wanted =
-            |id, events| CounterSlot::new(Tag::of(charge.key), charge.numbers, Content::Log { id, events });
+            |id, events| CounterSlot::new(Tag::of(charge.key), charge.params, Content::Log { id, events });
         let seen = self.table.look(charge.key, &wanted(0, 0))?;
         let Content::Log { id, events: before } = seen.slot.content() else { return None };
         let decide = |log: &mut State| {
@@ -43,7 +43,7 @@ impl MemoryStore {
         slot: &CounterSlot,
     ) -> bool {
         let Some(registry) = self.registry.try_read() else { return false };
-        if after > before && registry.get(charge.numbers).is_some_and(|policy| policy.share.is_some()) {
+        if after > before && registry.get(charge.params).is_some_and(|policy| policy.share.is_some()) {
             return false;
         }
         let Some(_locked) = seen.lock() else { return false };
@@ -54,7 +54,7 @@ impl MemoryStore {
             return false;
         }
         self.table.room.give_back(fewer);
-        if let Some(policy) = registry.get(charge.numbers) {
+        if let Some(policy) = registry.get(charge.params) {
             policy.usage.add(more);
             policy.usage.remove(fewer);
         }
@@ -74,16 +74,16 @@ mod tests {
     #[test]
     fn logs_of_several_threads_count_what_is_held() {
         let algorithm = Algorithm::sliding_log(Rate::new(5, Micros(50_000)).unwrap(), None, false);
-        let numbers = ParamsId::of(&algorithm);
+        let params = ParamsId::of(&algorithm);
         let store = MemoryStore::new(30).unwrap();
         store.register(&algorithm);
         let charge = |client: u64| Charge {
             algorithm: &algorithm,
-            numbers,
+            params,
             key: Fingerprint(u128::from(client + 1).wrapping_mul(u128::MAX / 201)),
             cost: Cost::ONE,
             group: Group::Enforced,
-            remote: SharedKeyInfo::NONE,
+            shared_key: SharedKeyInfo::NONE,
         };
         std::thread::scope(|scope| {
             for thread in 0..4 {
@@ -98,7 +98,7 @@ mod tests {
             }
         });
         assert_eq!(store.keys(), store.table.recounted());
-        assert_eq!(store.registry.read().get(numbers).unwrap().usage.held(), store.keys());
+        assert_eq!(store.registry.read().get(params).unwrap().usage.held(), store.keys());
         assert!(store.keys() <= 30);
     }
 }

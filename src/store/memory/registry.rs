@@ -59,20 +59,20 @@ impl Registry {
     /// Entries in one generation; two generations are kept.
     const GENERATION: usize = 32_768;
 
-    /// Registers the policy with this identity and `algorithm` under the parameters `numbers`, and with the share of its
+    /// Registers the policy with this identity and `algorithm` under the parameters `params`, and with the share of its
     /// limit. A repeated registration keeps it from being dropped.
     pub(super) fn register(
         &self,
-        numbers: ParamsId,
+        params: ParamsId,
         algorithm: &Algorithm,
         identity: u128,
         share: Option<Arc<LimitShare>>,
     ) -> Registered {
         let mut generations = self.generations.write();
-        if generations.newer.len() >= Self::GENERATION && !generations.newer.contains_key(&numbers) {
+        if generations.newer.len() >= Self::GENERATION && !generations.newer.contains_key(&params) {
             generations.next();
         }
-        let (mut entry, registered) = match generations.find(numbers) {
+        let (mut entry, registered) = match generations.find(params) {
             Some(Entry::Ambiguous) => (Entry::Ambiguous, Registered::Ambiguous(None)),
             Some(Entry::Of(before)) if before.algorithm != *algorithm => {
                 (Entry::Ambiguous, Registered::Ambiguous(Some(Arc::clone(&before.usage))))
@@ -90,7 +90,7 @@ impl Registry {
             share.iter().for_each(|share| share.add_usage(&policy.usage));
             policy.share = share;
         }
-        generations.newer.insert(numbers, entry);
+        generations.newer.insert(params, entry);
         registered
     }
 
@@ -110,12 +110,12 @@ impl RegistryReader<'_> {
     pub(super) fn numbers_in(&self, share: &LimitShare) -> HashSet<ParamsId> {
         let entries = self.0.older.iter().chain(&self.0.newer);
         let is_in = |entry: &Entry| matches!(entry, Entry::Of(policy) if share.counts(&policy.usage));
-        entries.filter(|(_, entry)| is_in(entry)).map(|(numbers, _)| *numbers).collect()
+        entries.filter(|(_, entry)| is_in(entry)).map(|(params, _)| *params).collect()
     }
 
-    /// The policy with the parameters `numbers`; `None` if it was dropped, was never registered, or is ambiguous.
-    pub(super) fn get(&self, numbers: ParamsId) -> Option<&RegisteredPolicy> {
-        match self.0.find(numbers)? {
+    /// The policy with the parameters `params`; `None` if it was dropped, was never registered, or is ambiguous.
+    pub(super) fn get(&self, params: ParamsId) -> Option<&RegisteredPolicy> {
+        match self.0.find(params)? {
             Entry::Of(policy) => Some(policy),
             Entry::Ambiguous => None,
         }
@@ -123,8 +123,8 @@ impl RegistryReader<'_> {
 }
 
 impl Generations {
-    fn find(&self, numbers: ParamsId) -> Option<&Entry> {
-        self.newer.get(&numbers).or_else(|| self.older.get(&numbers))
+    fn find(&self, params: ParamsId) -> Option<&Entry> {
+        self.newer.get(&params).or_else(|| self.older.get(&params))
     }
 
     fn next(&mut self) {

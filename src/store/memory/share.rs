@@ -79,13 +79,13 @@ impl LimitShare {
         self.held().saturating_add(needed) <= bound && listed <= bound.saturating_mul(2)
     }
 
-    /// Lists the counters that were stored before their limit had a share: those written under the parameters `numbers`.
+    /// Lists the counters that were stored before their limit had a share: those written under the parameters `params`.
     /// Walks the whole table, one set at a time; not for the request path.
-    pub(super) fn list_stored(&self, table: &CounterTable, numbers: &HashSet<ParamsId>) {
+    pub(super) fn list_stored(&self, table: &CounterTable, params: &HashSet<ParamsId>) {
         let mut stored = Vec::new();
         for set_index in (0..table.sets()).filter(|set_index| !table.set(*set_index).is_untouched()) {
             let set = table.set(set_index).lock();
-            let its = set.slots().filter(|slot| !slot.is_empty() && numbers.contains(&slot.numbers()));
+            let its = set.slots().filter(|slot| !slot.is_empty() && params.contains(&slot.params()));
             stored.extend(its.map(|slot| Member { set_index, tag: slot.tag() }));
         }
         self.members.lock().list.append(&mut stored);

@@ -48,7 +48,7 @@ impl LockedSets<'_> {
         policy: &EvictionPolicy<'_>,
     ) -> bool {
         while !share.has_capacity(members, needed, is_new) {
-            if !self.evict_member(members, policy.usage(charge.numbers), policy) {
+            if !self.evict_member(members, policy.usage(charge.params), policy) {
                 return false;
             }
         }

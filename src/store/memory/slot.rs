@@ -71,16 +71,16 @@ impl CounterSlot {
     /// An empty slot.
     pub(super) const EMPTY: Self = Self { label: 0, moment: 0, used: 0 };
 
-    /// A slot of the key with `tag`, written under the parameters `numbers`.
+    /// A slot of the key with `tag`, written under the parameters `params`.
     #[inline]
-    pub(super) fn new(tag: Tag, numbers: ParamsId, content: Content) -> Self {
+    pub(super) fn new(tag: Tag, params: ParamsId, content: Content) -> Self {
         let (is_log, time, used) = match content {
             Content::State(state) => (0, state.at.0, state.used),
             Content::Log { id, events } => (1, events, id),
         };
         let low = tag.0 & ((1 << LOW_BITS) - 1);
         Self {
-            label: (tag.0 >> LOW_BITS) << u32::BITS | u64::from(numbers.0),
+            label: (tag.0 >> LOW_BITS) << u32::BITS | u64::from(params.0),
             moment: (low << 1 | is_log) << TIME_BITS | time.min(EXACT - 1),
             used,
         }
@@ -110,7 +110,7 @@ impl CounterSlot {
     }
 
     /// The parameters that it was written under.
-    pub(super) const fn numbers(&self) -> ParamsId {
+    pub(super) const fn params(&self) -> ParamsId {
         #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
         let low = self.label as u32;
         ParamsId(low)
@@ -153,18 +153,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_packed_is_found_again(key: u128, numbers: u32, time in 0..EXACT, used in 1..=u64::MAX, is_log: bool) {
-            let (tag, numbers) = (Tag::of(Fingerprint(key)), ParamsId(numbers));
+        fn what_is_packed_is_found_again(key: u128, params: u32, time in 0..EXACT, used in 1..=u64::MAX, is_log: bool) {
+            let (tag, params) = (Tag::of(Fingerprint(key)), ParamsId(params));
             let content = match is_log {
                 true => Content::Log { id: used, events: time },
                 false => Content::State(Packed { at: Timestamp(time), used }),
             };
-            let slot = CounterSlot::new(tag, numbers, content);
-            prop_assert_eq!((slot.tag(), slot.numbers(), slot.content()), (tag, numbers, content));
+            let slot = CounterSlot::new(tag, params, content);
+            prop_assert_eq!((slot.tag(), slot.params(), slot.content()), (tag, params, content));
             prop_assert_eq!(slot.weight(), if is_log { time } else { 1 });
             prop_assert!(slot.is_of(tag) && !slot.is_of(Tag::of(Fingerprint(key ^ 1))));
-            prop_assert!(!slot.agrees(&CounterSlot::new(Tag::of(Fingerprint(key ^ 1 << 41)), numbers, content)));
-            prop_assert!(!slot.agrees(&CounterSlot::new(tag, ParamsId(numbers.0 ^ 1), content)));
+            prop_assert!(!slot.agrees(&CounterSlot::new(Tag::of(Fingerprint(key ^ 1 << 41)), params, content)));
+            prop_assert!(!slot.agrees(&CounterSlot::new(tag, ParamsId(params.0 ^ 1), content)));
         }
     }
 }

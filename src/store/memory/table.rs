@@ -124,13 +124,13 @@ impl CounterTable {
         self.sets
     }
 
-    /// Drops every state written under the parameters `numbers`, and returns the number of entries freed. Walks the
+    /// Drops every state written under the parameters `params`, and returns the number of entries freed. Walks the
     /// whole table, one set at a time; not for the request path.
-    pub(super) fn forget(&self, numbers: ParamsId) -> u64 {
+    pub(super) fn forget(&self, params: ParamsId) -> u64 {
         let mut freed = 0;
         for set in (0..self.sets).map(|set_index| self.set(set_index)).filter(|set| !set.is_untouched()) {
             let mut set = set.lock();
-            let is_such = |slot: &CounterSlot| !slot.is_empty() && slot.numbers() == numbers;
+            let is_such = |slot: &CounterSlot| !slot.is_empty() && slot.params() == params;
             while let Some(index) = set.position(is_such) {
                 freed += self.empty(&set.get(index));
                 set.put(index, CounterSlot::EMPTY);
@@ -166,8 +166,8 @@ impl CounterTable {
 
     /// The entries held under these parameters, counted slot by slot.
     #[cfg(test)]
-    pub(super) fn recounted_of(&self, numbers: ParamsId) -> u64 {
-        self.recounted_where(|slot| slot.numbers() == numbers)
+    pub(super) fn recounted_of(&self, params: ParamsId) -> u64 {
+        self.recounted_where(|slot| slot.params() == params)
     }
 
     #[cfg(test)]

@@ -64,14 +64,14 @@ pub(super) fn decide(
 fn can_decide(charges: &[Charge<'_>]) -> bool {
     let is_simple = |(index, charge): (usize, &Charge<'_>)| {
         charge.group == Group::Enforced
-            && !charge.remote.settles
+            && !charge.shared_key.settles
             && charges[..index].iter().all(|earlier| earlier.key != charge.key)
     };
     charges.len() <= MAX && charges.iter().enumerate().all(is_simple)
 }
 
 fn slot(charge: &Charge<'_>, state: Packed) -> CounterSlot {
-    CounterSlot::new(Tag::of(charge.key), charge.numbers, Content::State(state))
+    CounterSlot::new(Tag::of(charge.key), charge.params, Content::State(state))
 }
 
 #[inline(always)]

@@ -44,7 +44,7 @@ impl ScriptClient {
         banned: Banned,
         span: Micros,
     ) -> Result<Integers, CallError> {
-        let record_key = [banned.limit.to_le_bytes(), banned.owner.0.to_le_bytes()].concat();
+        let record_key = [banned.limit.to_le_bytes(), banned.key_hash.0.to_le_bytes()].concat();
         let (name, operation) = match cause {
             BanCause::Hand => (BY_HAND, &b"ban"[..]),
             BanCause::Refusals => (BEGUN, &b"begin"[..]),

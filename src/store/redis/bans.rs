@@ -104,9 +104,9 @@ impl RedisClient {
 /// A ban and its end; `None` for a malformed record.
 fn read(record: &[i64; EACH], now: Timestamp) -> Option<(Banned, Timestamp)> {
     let [limit @ .., _, _, _, _, left] = record;
-    let [_, _, _, _, owner @ .., _] = record;
+    let [_, _, _, _, key_hash @ .., _] = record;
     let left = u64::try_from(*left).ok()?;
-    Some((Banned { limit: joined(limit)?, owner: Fingerprint(joined(owner)?) }, now.plus(Micros(left))))
+    Some((Banned { limit: joined(limit)?, key_hash: Fingerprint(joined(key_hash)?) }, now.plus(Micros(left))))
 }
 
 /// 128 bits from four times 32, the lowest first.

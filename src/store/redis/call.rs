@@ -149,7 +149,7 @@ fn argument(algorithm: &Algorithm, now: WallTime, group: u16, units: f64) -> Arg
     argument.push(0);
     argument.extend_from_slice(&group.to_le_bytes());
     argument.extend_from_slice(&units.to_le_bytes());
-    for number in twin.numbers.into_iter().chain(twin.spans.iter().map(|span| span.0)) {
+    for number in twin.params.into_iter().chain(twin.spans.iter().map(|span| span.0)) {
         argument.extend_from_slice(&(number as f64).to_le_bytes());
     }
     argument
@@ -171,9 +171,9 @@ mod tests {
     fn a_charge_is_a_name_a_group_and_six_doubles() {
         let rate = Rate::new(3, Micros::SECOND).unwrap();
         let algorithm = &Algorithm::sliding_log(rate, Some(Micros(7)), true);
-        let (numbers, key, cost) = (ParamsId::of(algorithm), Fingerprint(1), Cost::new(2).unwrap());
-        let (group, remote) = (Group::Shadow(4), SharedKeyInfo::NONE);
-        let charge = Charge { algorithm, numbers, key, cost, group, remote };
+        let (params, key, cost) = (ParamsId::of(algorithm), Fingerprint(1), Cost::new(2).unwrap());
+        let (group, shared_key) = (Group::Shadow(4), SharedKeyInfo::NONE);
+        let charge = Charge { algorithm, params, key, cost, group, shared_key };
         let mut given = Vec::new();
         decide(StoreRequest::of(&[charge]), WallTime(0), |argument| given.push(argument.to_vec()));
         let doubles = [2.0, 1_000_000.0, 3.0, 7.0, 1.0, 0.0].map(f64::to_le_bytes).concat();

@@ -99,7 +99,7 @@ impl RedisClient {
             self.reporter.refused(&self.script, request, &outcome, now);
             return Ok(outcome);
         };
-        let settles = charges.iter().any(|charge| charge.remote.settles);
+        let settles = charges.iter().any(|charge| charge.shared_key.settles);
         let counted_at = |at: Timestamp| settles.then(|| charges.iter().map(|_| at).collect());
         let reply = self.script.ask(slot, ScriptOp::Decide, request, now, place).await?;
         let counted_at = counted_at(reply.now);
@@ -200,7 +200,7 @@ impl RedisClient {
         if !correction.shared {
             return self.memory.settle(correction, now);
         }
-        if correction.charge.remote.on_error == OnError::Local {
+        if correction.charge.shared_key.on_error == OnError::Local {
             // The copy in this process has its own clock: it counts as if it were decided now.
             self.memory.settle(&Correction { counted_at: now, ..*correction }, now);
         }
@@ -265,14 +265,17 @@ impl RedisClient {
         asked: Timestamp,
         replied: Timestamp,
     ) {
-        if !outcome.unasked.is_empty() {
+        if !outcome.decided_locally.is_empty() {
             self.counts.errors.add(1);
         }
         self.refusals.borrow_mut().remember(charges, outcome, asked, replied);
         for (index, (charge, decision)) in charges.iter().zip(outcome.decisions.iter()).enumerate() {
             // The places of this process are counted as they are held.
             let is_counted = charge.algorithm.as_concurrency().is_none();
-            if is_counted && charge.remote.on_error == OnError::Local && !outcome.unasked.contains(index) {
+            if is_counted
+                && charge.shared_key.on_error == OnError::Local
+                && !outcome.decided_locally.contains(index)
+            {
                 self.memory.adopt(charge, decision, replied);
             }
         }

@@ -27,10 +27,10 @@ pub(super) async fn decide(
     place: Option<PlaceId>,
 ) -> Outcome {
     let decisions = charges.iter().map(fallback::unlimited).collect();
-    let (unasked, counted_at) = (ChargeSet::default(), charges.iter().map(|_| now).collect());
+    let (decided_locally, counted_at) = (ChargeSet::default(), charges.iter().map(|_| now).collect());
     let admitted = true;
     let mut session =
-        Session { script, charges, now, deadline, place, decisions, counted_at, unasked, admitted };
+        Session { script, charges, now, deadline, place, decisions, counted_at, decided_locally, admitted };
     let paid = session.ask_the_enforced().await;
     let unavailable = session.go_on_without();
     if !session.admitted {
@@ -41,8 +41,8 @@ pub(super) async fn decide(
     }
     let decisions = if unavailable { Decisions::default() } else { Decisions::Together(session.decisions) };
     let counted_at =
-        charges.iter().any(|charge| charge.remote.settles).then(|| session.counted_at.into_boxed_slice());
-    Outcome { decisions, unasked: session.unasked, unavailable, banned: false, counted_at }
+        charges.iter().any(|charge| charge.shared_key.settles).then(|| session.counted_at.into_boxed_slice());
+    Outcome { decisions, decided_locally: session.decided_locally, unavailable, banned: false, counted_at }
 }
 
 /// The state of one request's decision.
@@ -57,7 +57,7 @@ struct Session<'a> {
     decisions: SmallVec<[Decision; 4]>,
     /// When each charge counted, by the clock that counted it.
     counted_at: SmallVec<[Timestamp; 4]>,
-    unasked: ChargeSet,
+    decided_locally: ChargeSet,
     /// No limit has denied yet.
     admitted: bool,
 }
@@ -85,7 +85,7 @@ impl Session<'_> {
                         paid.push((part, reply.now));
                     }
                 }
-                Err(_) => part.indices.iter().for_each(|index| self.unasked.insert(*index)),
+                Err(_) => part.indices.iter().for_each(|index| self.decided_locally.insert(*index)),
             }
         }
         paid
@@ -95,7 +95,7 @@ impl Session<'_> {
     /// that.
     fn go_on_without(&mut self) -> bool {
         let indices: SmallVec<[usize; 4]> =
-            (0..self.charges.len()).filter(|index| self.unasked.contains(*index)).collect();
+            (0..self.charges.len()).filter(|index| self.decided_locally.contains(*index)).collect();
         if indices.is_empty() || !self.admitted {
             return false;
         }
@@ -133,7 +133,7 @@ impl Session<'_> {
             match self.ask(&part).await {
                 Ok(reply) => self.put(&part.indices, &reply),
                 Err(_) => {
-                    part.indices.iter().for_each(|index| self.unasked.insert(*index));
+                    part.indices.iter().for_each(|index| self.decided_locally.insert(*index));
                     if admitted {
                         let outcome = self.script.without(&self.chosen(&part.indices), self.now);
                         self.put_local(&part.indices, &outcome);

@@ -120,9 +120,9 @@ impl Call {
     fn of(charges: &[Charge<'_>]) -> Self {
         // Keys are keyed hashes already: no client can search for two calls with the same hash.
         let mut hasher = SipHasher13::new();
-        for Charge { key, numbers, cost, group, .. } in charges {
+        for Charge { key, params, cost, group, .. } in charges {
             hasher.write_u128(key.0);
-            hasher.write_u64(u64::from(numbers.0) << u32::BITS | u64::from(cost.units()));
+            hasher.write_u64(u64::from(params.0) << u32::BITS | u64::from(cost.units()));
             hasher.write_u16(match group {
                 Group::Enforced => 0,
                 Group::Shadow(index) => u16::from(*index) + 1,
@@ -141,9 +141,9 @@ impl Call {
 /// How long the call is certainly denied, from the time of the call: until the last of the enforced limits admits.
 /// `None` if it is not to be cached.
 fn certain_for(charges: &[Charge<'_>], outcome: &Outcome) -> Option<Micros> {
-    let asked = outcome.unasked.is_empty() && !outcome.unavailable;
+    let asked = outcome.decided_locally.is_empty() && !outcome.unavailable;
     let whole = charges.len() <= MAX_CACHED_CHARGES && charges.len() == outcome.decisions.len();
-    let changes = |charge: &Charge<'_>| charge.algorithm.counts_denied() || charge.remote.settles;
+    let changes = |charge: &Charge<'_>| charge.algorithm.counts_denied() || charge.shared_key.settles;
     if !asked || !whole || charges.iter().any(changes) {
         return None;
     }

@@ -34,7 +34,7 @@ pub(super) fn admit(
 }
 
 fn is_local(charge: &Charge<'_>) -> bool {
-    charge.remote.on_error == OnError::Local
+    charge.shared_key.on_error == OnError::Local
 }
 
 fn local<'a>(charges: &[Charge<'a>]) -> SmallVec<[Charge<'a>; 4]> {
@@ -51,11 +51,11 @@ fn decided(charges: &[Charge<'_>], local: Outcome, now: Timestamp) -> Outcome {
         let time = |charge| if is_local(charge) { times.next() } else { None }.unwrap_or(now);
         charges.iter().map(time).collect()
     });
-    Outcome { decisions, unasked: all(charges), counted_at, ..Outcome::default() }
+    Outcome { decisions, decided_locally: all(charges), counted_at, ..Outcome::default() }
 }
 
 fn unavailable(charges: &[Charge<'_>]) -> Outcome {
-    Outcome { unasked: all(charges), unavailable: true, ..Outcome::default() }
+    Outcome { decided_locally: all(charges), unavailable: true, ..Outcome::default() }
 }
 
 fn all(charges: &[Charge<'_>]) -> ChargeSet {
@@ -65,7 +65,7 @@ fn all(charges: &[Charge<'_>]) -> ChargeSet {
 }
 
 fn refuses(charge: &Charge<'_>) -> bool {
-    charge.group == Group::Enforced && charge.remote.on_error == OnError::Deny
+    charge.group == Group::Enforced && charge.shared_key.on_error == OnError::Deny
 }
 
 /// The decision of an unused limit.

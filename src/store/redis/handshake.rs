@@ -116,9 +116,9 @@ fn write_proof(out: &mut BytesMut, script: &Script, prefix: &str, proof: &Proof)
         return false;
     };
     let algorithm = Algorithm::token_bucket(rate, burst);
-    let (numbers, key, remote) = (ParamsId::of(&algorithm), Fingerprint(0), SharedKeyInfo::NONE);
+    let (params, key, shared_key) = (ParamsId::of(&algorithm), Fingerprint(0), SharedKeyInfo::NONE);
     let charge =
-        Charge { algorithm: &algorithm, numbers, key, cost: Cost::ONE, group: Group::Enforced, remote };
+        Charge { algorithm: &algorithm, params, key, cost: Cost::ONE, group: Group::Enforced, shared_key };
     let (tags, charges) = match proof {
         Proof::Whole { .. } => ([1, 2], &[charge, charge][..]),
         Proof::Part(tag) => ([*tag, 0], &[charge][..]),

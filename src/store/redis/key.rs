@@ -9,7 +9,7 @@ use crate::limit::Algorithm;
 use crate::limit::units::Fingerprint;
 
 /// The digits of an owner in hexadecimal.
-pub const OWNER: usize = 32;
+pub const KEY_HASH: usize = 32;
 
 /// The part of a name that is the same for all owners, without the prefix. `identity` is the policy's: the name has 32
 /// bits of it, which distinguish a limit from an earlier one of the same name that counted by another key.
@@ -18,8 +18,8 @@ pub fn policy(limit: &str, algorithm: &Algorithm, identity: u128) -> String {
 }
 
 /// The owner as written in braces.
-pub fn owner(fingerprint: Fingerprint) -> [u8; OWNER] {
-    let mut digits = [0; OWNER];
+pub fn key_hash(fingerprint: Fingerprint) -> [u8; KEY_HASH] {
+    let mut digits = [0; KEY_HASH];
     for (pair, byte) in digits.chunks_exact_mut(2).zip(fingerprint.0.to_be_bytes()) {
         pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
     }
@@ -27,8 +27,8 @@ pub fn owner(fingerprint: Fingerprint) -> [u8; OWNER] {
 }
 
 /// A counter's whole name, in parts.
-pub fn parts<'a>(prefix: &'a str, policy: &'a str, owner: &'a [u8; OWNER]) -> [&'a [u8]; 6] {
-    [prefix.as_bytes(), b":", policy.as_bytes(), b":{", owner, b"}"]
+pub fn parts<'a>(prefix: &'a str, policy: &'a str, key_hash: &'a [u8; KEY_HASH]) -> [&'a [u8]; 6] {
+    [prefix.as_bytes(), b":", policy.as_bytes(), b":{", key_hash, b"}"]
 }
 
 fn digit(number: u8) -> u8 {
@@ -62,7 +62,7 @@ mod tests {
         let rate = crate::limit::units::Rate::new(5, crate::limit::units::Micros::SECOND).unwrap();
         let algorithm = Algorithm::sliding_window(rate);
         let policy = policy("per-client", &algorithm, 0xdead_beef << 96 | 7);
-        let name = parts("tollgate", &policy, &owner(Fingerprint(0xab))).concat();
+        let name = parts("tollgate", &policy, &key_hash(Fingerprint(0xab))).concat();
         let expected = "tollgate:per-client:1w1000000:deadbeef:{000000000000000000000000000000ab}";
         assert_eq!(String::from_utf8(name).unwrap(), expected);
     }

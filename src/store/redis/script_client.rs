@@ -98,7 +98,7 @@ impl ScriptClient {
 
     /// The slot of a charge's counter.
     pub(super) fn slot(&self, charge: &Charge<'_>) -> HashSlot {
-        self.nodes.slot(&key::owner(charge.owner()))
+        self.nodes.slot(&key::key_hash(charge.key_hash()))
     }
 
     /// Sends a call that may name windows of a calendar, those around the time that `write` is given. If the server's time
@@ -161,8 +161,8 @@ impl ScriptClient {
             self.write_script(command, charges.len() as u64 + u64::from(once.is_some()));
             self.write_names(command, charges);
             if let (Some(once), Some(charge)) = (once, charges.first()) {
-                let (id, owner) = (key::owner(Fingerprint(once.id)), key::owner(charge.owner()));
-                command.parts(&[self.settings.prefix.as_bytes(), b":charged:", &id, b":{", &owner, b"}"]);
+                let (id, key_hash) = (key::key_hash(Fingerprint(once.id)), key::key_hash(charge.key_hash()));
+                command.parts(&[self.settings.prefix.as_bytes(), b":charged:", &id, b":{", &key_hash, b"}"]);
             }
             call::charge(charges, units, once, now, |word| command.word(word));
         });
@@ -171,22 +171,22 @@ impl ScriptClient {
 
     /// Has an idempotency key stand for a request.
     pub(super) async fn claim(&self, once: &IdempotentCharge) -> Result<Integers, CallError> {
-        let id = key::owner(Fingerprint(once.id));
+        let id = key::key_hash(Fingerprint(once.id));
         self.ask_key(b"charge-id", &id, |command| call::claim(once, |word| command.word(word))).await
     }
 
     /// The slot of all the counters, if they are in one slot.
     pub(super) fn only_slot(&self, charges: &[Charge<'_>]) -> Option<HashSlot> {
         let (first, rest) = charges.split_first()?;
-        let is_near = |charge: &Charge<'_>| charge.owner() == first.owner();
+        let is_near = |charge: &Charge<'_>| charge.key_hash() == first.key_hash();
         let slot = self.slot(first);
         rest.iter().all(|charge| is_near(charge) || self.slot(charge) == slot).then_some(slot)
     }
 
     /// The whole name of a charge's counter.
     pub(super) fn name(&self, charge: &Charge<'_>) -> Box<[u8]> {
-        let owner = key::owner(charge.owner());
-        key::parts(&self.settings.prefix, &charge.remote.name, &owner).concat().into()
+        let key_hash = key::key_hash(charge.key_hash());
+        key::parts(&self.settings.prefix, &charge.shared_key.name, &key_hash).concat().into()
     }
 
     /// Sends an operation on places of requests, all in this slot: pairs of a key and a member.
@@ -274,8 +274,8 @@ impl ScriptClient {
 
     fn write_names<'c>(&self, command: &mut Command<'_>, charges: impl IntoIterator<Item = &'c Charge<'c>>) {
         for charge in charges {
-            let owner = key::owner(charge.owner());
-            command.parts(&key::parts(&self.settings.prefix, &charge.remote.name, &owner));
+            let key_hash = key::key_hash(charge.key_hash());
+            command.parts(&key::parts(&self.settings.prefix, &charge.shared_key.name, &key_hash));
         }
     }
 

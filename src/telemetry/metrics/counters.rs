@@ -142,7 +142,7 @@ impl ServerCounters {
 pub(super) struct DecisionCounters {
     labels: [Counter; DecisionLabel::ALL.len()],
     /// The verdicts where the store could not be asked; the label then only says so.
-    unasked: [Counter; LimitVerdict::ALL.len()],
+    decided_locally: [Counter; LimitVerdict::ALL.len()],
 }
 
 impl DecisionCounters {
@@ -151,9 +151,9 @@ impl DecisionCounters {
         &self.labels[decision as usize]
     }
 
-    pub(super) fn unasked(&self, word: LimitVerdict) -> &Counter {
+    pub(super) fn decided_locally(&self, word: LimitVerdict) -> &Counter {
         // As above.
-        &self.unasked[word as usize]
+        &self.decided_locally[word as usize]
     }
 }
 
@@ -304,12 +304,12 @@ mod tests {
             decisions.of(label).add(1);
         }
         for word in LimitVerdict::ALL {
-            assert_eq!(decisions.unasked(word).get(), 0, "{word:?}");
-            decisions.unasked(word).add(1);
+            assert_eq!(decisions.decided_locally(word).get(), 0, "{word:?}");
+            decisions.decided_locally(word).add(1);
         }
         let answers = RouteCounters::default();
         for outcome in RequestOutcome::ALL {
-            assert_eq!(answers.outcome(outcome).get(), 0, "{fate:?}");
+            assert_eq!(answers.outcome(outcome).get(), 0, "{outcome:?}");
             answers.outcome(outcome).add(1);
         }
     }

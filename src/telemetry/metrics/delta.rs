@@ -200,7 +200,7 @@ impl Total for VerdictCounts {
         ];
         let mut counts = labels.map(|label| cells.of(label).get());
         counts[LimitVerdict::Refused as usize] += cells.of(DecisionLabel::Banned).get();
-        add(&mut counts, &LimitVerdict::ALL.map(|verdict| cells.unasked(verdict).get()));
+        add(&mut counts, &LimitVerdict::ALL.map(|verdict| cells.decided_locally(verdict).get()));
         Self { counts }
     }
 

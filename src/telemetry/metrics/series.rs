@@ -147,7 +147,7 @@ impl WorkerMetrics {
     #[cold]
     pub fn failure_decided_locally(&self, route: RouteIndex, limit: &Limit, verdict: LimitVerdict) {
         if let Some(counters) = self.failures(route, limit) {
-            counters.unasked(verdict).add(1);
+            counters.decided_locally(verdict).add(1);
         }
     }
 

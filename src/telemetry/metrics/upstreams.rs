@@ -83,32 +83,32 @@ fn failures(page: &mut Exposition, workers: &[Arc<Series>]) {
 pub(super) fn servers(page: &mut Exposition, plan: &Plan, registry: &ServerRegistry) {
     let (up, ejections) = ("tollgate_upstream_up", "tollgate_upstream_ejections_total");
     let now = clock::now();
-    let peers: Vec<_> = plan.upstreams.iter().map(|upstream| (upstream, registry.states(upstream))).collect();
-    let servers =
-        || {
-            peers.iter().flat_map(|(upstream, peers)| {
-                let labels = |server| [("upstream", &*upstream.name), ("server", server)];
-                upstream.endpoints().iter().enumerate().map(move |(index, server)| {
-                    (labels(&server.authority), peers, index, upstream.down_after())
-                })
+    let server_states: Vec<_> =
+        plan.upstreams.iter().map(|upstream| (upstream, registry.states(upstream))).collect();
+    let servers = || {
+        server_states.iter().flat_map(|(upstream, server_states)| {
+            let labels = |server| [("upstream", &*upstream.name), ("server", server)];
+            upstream.endpoints().iter().enumerate().map(move |(index, server)| {
+                (labels(&server.authority), server_states, index, upstream.down_after())
             })
-        };
+        })
+    };
     page.family(up, Kind::Gauge, "0 while the server is down: unhealthy, ejected, or failed too often in a row and not answered since.");
     for upstream in plan.upstreams.iter().filter(|upstream| upstream.backend == Backend::Echo) {
         page.sample(up, &[("upstream", &upstream.name), ("server", "builtin:echo")], 1);
     }
-    for (labels, peers, index, down_after) in servers() {
-        page.sample(up, &labels, u8::from(peers.down(index, now, down_after).is_none()));
+    for (labels, server_states, index, down_after) in servers() {
+        page.sample(up, &labels, u8::from(server_states.down(index, now, down_after).is_none()));
     }
     page.family(ejections, Kind::Counter, "Ejections of the server after consecutive failures.");
-    for (labels, peers, index, _) in servers() {
-        let ejected = peers.get(index).map_or(0, |server| server.ejections());
+    for (labels, server_states, index, _) in servers() {
+        let ejected = server_states.get(index).map_or(0, |server| server.ejections());
         page.sample(ejections, &labels, ejected);
     }
     let breakers = || {
-        peers
-            .iter()
-            .filter_map(|(upstream, peers)| Some(([("upstream", &*upstream.name)], peers.breaker_state()?)))
+        server_states.iter().filter_map(|(upstream, server_states)| {
+            Some(([("upstream", &*upstream.name)], server_states.breaker_state()?))
+        })
     };
     if breakers().next().is_none() {
         return;

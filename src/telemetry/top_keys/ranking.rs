@@ -22,7 +22,7 @@ pub struct Ranking {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TopKey {
     /// The key.
-    pub owner: Fingerprint,
+    pub key_hash: Fingerprint,
     /// Never too low, and too high by no more than [`Ranking::error`].
     pub requests: u64,
     /// Never too high, and too low by no more than [`Ranking::error`].
@@ -57,10 +57,10 @@ impl Ranking {
             ranking.total.admitted += sketch.total.admitted;
             ranking.total.refused += sketch.total.refused;
             for count in &sketch.counts {
-                let owner = count.owner;
+                let key_hash = count.key_hash;
                 let last = Timestamp(0);
-                let fresh = TopKey { owner, requests: error, admitted: 0, refused: 0, last, units: 0 };
-                let top_key = ranking.top_keys.entry(owner).or_insert(fresh);
+                let fresh = TopKey { key_hash, requests: error, admitted: 0, refused: 0, last, units: 0 };
+                let top_key = ranking.top_keys.entry(key_hash).or_insert(fresh);
                 // Requests that this sketch may have missed are in `error` already.
                 top_key.requests += u64::from(count.requests().saturating_sub(sketch.error));
                 top_key.admitted += u64::from(count.admitted);
@@ -81,7 +81,7 @@ impl Ranking {
             RankBy::Requests => (top_key.requests, top_key.refused),
             RankBy::Units => (top_key.units, top_key.requests),
         };
-        let rank = |top_key: &TopKey| (Reverse(weight(top_key)), top_key.owner);
+        let rank = |top_key: &TopKey| (Reverse(weight(top_key)), top_key.key_hash);
         if max < top_keys.len() {
             top_keys.select_nth_unstable_by_key(max, rank);
             top_keys.truncate(max);
@@ -91,8 +91,8 @@ impl Ranking {
     }
 
     /// One key, if it is tracked.
-    pub fn top_key(&self, owner: Fingerprint) -> Option<TopKey> {
-        self.top_keys.get(&owner).copied()
+    pub fn top_key(&self, key_hash: Fingerprint) -> Option<TopKey> {
+        self.top_keys.get(&key_hash).copied()
     }
 }
 
@@ -100,7 +100,7 @@ impl Ranking {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::tests::{counted, owner};
+    use super::super::tests::{counted, key_hash};
     use super::super::{FOLLOWED, TopKeys};
     use super::*;
 
@@ -120,12 +120,12 @@ mod tests {
             prop_assert!(ranking.error <= (steps.len() / FOLLOWED) as u64);
             prop_assert_eq!(ranking.total.admitted + ranking.total.refused, steps.len() as u64);
             let mut truth: HashMap<Fingerprint, (u64, u64)> = HashMap::new();
-            for (owner, (all, refused)) in truths.into_iter().flatten() {
-                let sum = truth.entry(owner).or_default();
+            for (key_hash, (all, refused)) in truths.into_iter().flatten() {
+                let sum = truth.entry(key_hash).or_default();
                 *sum = (sum.0 + u64::from(all), sum.1 + u64::from(refused));
             }
-            for (owner, (all, refused)) in truth {
-                let Some(top_key) = ranking.top_key(owner) else {
+            for (key_hash, (all, refused)) in truth {
+                let Some(top_key) = ranking.top_key(key_hash) else {
                     prop_assert!(all <= ranking.error);
                     continue;
                 };
@@ -148,8 +148,8 @@ mod tests {
         let ranking = Ranking::of(&sketches);
         let top = ranking.top(2, RankBy::Requests);
         assert_eq!((ranking.error, top.len()), (0, 2));
-        assert_eq!((top[0].owner, top[0].requests), (owner(2), 3));
-        assert_eq!((top[1].owner, top[1].requests), (owner(3), 2));
-        assert_eq!(ranking.top_key(owner(9)), None);
+        assert_eq!((top[0].key_hash, top[0].requests), (key_hash(2), 3));
+        assert_eq!((top[1].key_hash, top[1].requests), (key_hash(3), 2));
+        assert_eq!(ranking.top_key(key_hash(9)), None);
     }
 }

@@ -314,7 +314,7 @@ fn expected(explanation: &Explanation, asked: &Asked) -> u16 {
     }
     let enforced =
         explanation.route.iter().flat_map(|route| &route.limits).filter(|limit| limit.mode == Mode::Enforce);
-    let refuses = |limit: &tollgate::explain::Applied| match limit.status {
+    let refuses = |limit: &tollgate::explain::LimitExplanation| match limit.status {
         LimitStatus::Missing => Some(429),
         LimitStatus::Repeated => Some(400),
         _ => None,

@@ -46,11 +46,11 @@ pub(crate) fn charge(algorithm: &Algorithm, key: Fingerprint, cost: u32) -> Char
     let cost = Cost::new(cost).unwrap_or(Cost::ZERO);
     Charge {
         algorithm,
-        numbers: ParamsId::of(algorithm),
+        params: ParamsId::of(algorithm),
         key,
         cost,
         group: Group::Enforced,
-        remote: SharedKeyInfo::NONE,
+        shared_key: SharedKeyInfo::NONE,
     }
 }
 

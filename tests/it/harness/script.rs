@@ -72,7 +72,7 @@ impl Shared {
 
     /// Counts refusals of a key. Returns what the ban decides, and whether this call has begun it.
     pub(crate) fn refuse(&mut self, ban: &Charge<'_>, now: Timestamp) -> (Decision, bool) {
-        let banned = Banned { limit: 0, owner: ban.owner() };
+        let banned = Banned { limit: 0, key_hash: ban.key_hash() };
         let ban = BanCharge { charge: Charge { group: Group::Enforced, ..*ban }, banned, of: (0, 0) };
         let decision = self.decide_with(StoreRequest { charges: &[], bans: &[ban] }, now)[0];
         match decision.verdict {

@@ -84,9 +84,9 @@ impl InFlight {
 }
 
 fn charge(algorithm: &Algorithm, key: u128, cost: Cost) -> Charge<'_> {
-    let numbers = ParamsId::of(algorithm);
-    let (group, remote) = (Group::Enforced, SharedKeyInfo::NONE);
-    Charge { algorithm, numbers, key: Fingerprint(key), cost, group, remote }
+    let params = ParamsId::of(algorithm);
+    let (group, shared_key) = (Group::Enforced, SharedKeyInfo::NONE);
+    Charge { algorithm, params, key: Fingerprint(key), cost, group, shared_key }
 }
 
 impl Executor for Memory {

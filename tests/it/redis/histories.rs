@@ -55,8 +55,10 @@ fn compare(shared: &mut Shared, algorithm: &Algorithm, steps: &[Step]) {
     let memory = MemoryStore::new(100_000).unwrap();
     memory.register(algorithm);
     let (key, mut state, mut now) = (shared.new_key(), State::default(), START);
-    let of =
-        |units| Charge { remote: SETTLES, ..charge(algorithm, key, Cost::new(units).unwrap_or(Cost::ZERO)) };
+    let of = |units| Charge {
+        shared_key: SETTLES,
+        ..charge(algorithm, key, Cost::new(units).unwrap_or(Cost::ZERO))
+    };
     let mut admissions: Vec<Timestamp> = Vec::new();
     for (number, step) in steps.iter().enumerate() {
         match *step {

@@ -10,8 +10,8 @@ use tollgate::store::bans::{ActiveBan, BanCause, BanFault, Banned, Bans};
 
 const NOW: Timestamp = Timestamp(1_000_000_000);
 
-fn key(limit: u128, owner: u128) -> Banned {
-    Banned { limit, owner: Fingerprint(owner) }
+fn key(limit: u128, key_hash: u128) -> Banned {
+    Banned { limit, key_hash: Fingerprint(key_hash) }
 }
 
 fn after(seconds: u64) -> Timestamp {
@@ -64,8 +64,8 @@ fn a_label_is_kept_as_long_as_its_ban() {
 #[test]
 fn there_are_no_more_than_there_may_be() {
     let bans = Bans::default();
-    let listed =
-        (0..Bans::MAX as u128).map(|owner| (key(1, owner), after(if owner % 2 == 0 { 1 } else { 2 })));
+    let listed = (0..Bans::MAX as u128)
+        .map(|key_hash| (key(1, key_hash), after(if key_hash % 2 == 0 { 1 } else { 2 })));
     bans.replace(BanCause::Hand, listed, NOW);
     assert_eq!(bans.insert(key(2, 1), after(9), NOW), Err(BanFault::TooMany));
     assert_eq!(bans.insert(key(1, 1), after(9), NOW), Ok(()));
@@ -78,7 +78,8 @@ fn there_are_no_more_than_there_may_be() {
 fn a_full_table_drops_the_automatic_ban_that_ends_first_and_none_by_hand() {
     let bans = Bans::default();
     bans.insert(key(1, 0), after(1), NOW).unwrap();
-    let automatic = (0..Bans::MAX_AUTOMATIC as u64).map(|owner| (key(1, owner.into()), after(100 + owner)));
+    let automatic =
+        (0..Bans::MAX_AUTOMATIC as u64).map(|key_hash| (key(1, key_hash.into()), after(100 + key_hash)));
     bans.replace(BanCause::Refusals, automatic, NOW);
     assert_eq!((bans.counts(NOW)[&1].total(), bans.evictions()), (1 + Bans::MAX_AUTOMATIC, 0));
     assert!(bans.begin(key(2, 1), Micros(1_000_000_000_000), NOW));
@@ -98,9 +99,9 @@ fn a_full_table_drops_the_automatic_ban_that_ends_first_and_none_by_hand() {
 fn a_flood_never_exceeds_the_bound() {
     let bans = Bans::default();
     let (max, flood) = (Bans::MAX_AUTOMATIC as u64, 2 * Bans::MAX_AUTOMATIC as u64);
-    for owner in 0..flood {
-        bans.begin(key(1, owner.into()), Micros(1_000 + owner), NOW);
-        if owner % 10_000 == 0 {
+    for key_hash in 0..flood {
+        bans.begin(key(1, key_hash.into()), Micros(1_000 + key_hash), NOW);
+        if key_hash % 10_000 == 0 {
             assert!(bans.counts(NOW)[&1].total() <= Bans::MAX_AUTOMATIC);
         }
     }
@@ -123,15 +124,15 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let (owner, seconds) = (0..6_u128, 0..9_u64);
-    let ban = (owner.clone(), seconds.clone());
+    let (key_hash, seconds) = (0..6_u128, 0..9_u64);
+    let ban = (key_hash.clone(), seconds.clone());
     let cause = prop_oneof![Just(BanCause::Hand), Just(BanCause::Refusals)];
     prop_oneof![
-        3 => ban.clone().prop_map(|(owner, seconds)| Step::Insert(owner, seconds)),
-        3 => ban.clone().prop_map(|(owner, seconds)| Step::Begin(owner, seconds)),
-        2 => ban.clone().prop_map(|(owner, seconds)| Step::InsertRemote(owner, seconds)),
-        2 => owner.clone().prop_map(Step::Remove),
-        3 => owner.prop_map(Step::SetLabel),
+        3 => ban.clone().prop_map(|(key_hash, seconds)| Step::Insert(key_hash, seconds)),
+        3 => ban.clone().prop_map(|(key_hash, seconds)| Step::Begin(key_hash, seconds)),
+        2 => ban.clone().prop_map(|(key_hash, seconds)| Step::InsertRemote(key_hash, seconds)),
+        2 => key_hash.clone().prop_map(Step::Remove),
+        3 => key_hash.prop_map(Step::SetLabel),
         1 => (cause, prop::collection::vec(ban, 0..6)).prop_map(|(cause, list)| Step::Replace(cause, list)),
         2 => Just(Step::Sweep),
         1 => Just(Step::Clear),
@@ -153,24 +154,25 @@ impl Model {
         let until = |seconds: &u64| now.plus(Micros(seconds * 1_000_000));
         let mut is_new = false;
         match step {
-            Step::Insert(owner, seconds) => {
+            Step::Insert(key_hash, seconds) => {
                 self.ends.retain(|(_, cause), until| *cause == BanCause::Refusals || *until > now);
                 self.forget_labels();
-                self.ends.insert((*owner, BanCause::Hand), until(seconds));
+                self.ends.insert((*key_hash, BanCause::Hand), until(seconds));
             }
-            Step::Begin(owner, seconds) => {
-                let before = self.ends.insert((*owner, BanCause::Refusals), until(seconds));
+            Step::Begin(key_hash, seconds) => {
+                let before = self.ends.insert((*key_hash, BanCause::Refusals), until(seconds));
                 is_new = before.is_none_or(|before| before <= now);
                 self.begun += u64::from(is_new);
             }
-            Step::InsertRemote(owner, seconds) => {
-                self.ends.insert((*owner, BanCause::Refusals), until(seconds));
+            Step::InsertRemote(key_hash, seconds) => {
+                self.ends.insert((*key_hash, BanCause::Refusals), until(seconds));
             }
-            Step::Remove(removed) => self.ends.retain(|(owner, _), _| owner != removed),
-            Step::SetLabel(owner) => _ = self.labels.insert(*owner, format!("{owner} at {now:?}")),
+            Step::Remove(removed) => self.ends.retain(|(key_hash, _), _| key_hash != removed),
+            Step::SetLabel(key_hash) => _ = self.labels.insert(*key_hash, format!("{key_hash} at {now:?}")),
             Step::Replace(replaced, list) => {
                 self.ends.retain(|(_, cause), _| cause != replaced);
-                self.ends.extend(list.iter().map(|(owner, seconds)| ((*owner, *replaced), until(seconds))));
+                self.ends
+                    .extend(list.iter().map(|(key_hash, seconds)| ((*key_hash, *replaced), until(seconds))));
             }
             Step::Sweep => self.ends.retain(|_, until| *until > now),
             Step::Clear => self.ends.clear(),
@@ -182,11 +184,11 @@ impl Model {
 
     /// The texts of keys without a ban.
     fn forget_labels(&mut self) {
-        self.labels.retain(|owner, _| self.ends.keys().any(|(banned, _)| banned == owner));
+        self.labels.retain(|key_hash, _| self.ends.keys().any(|(banned, _)| banned == key_hash));
     }
 
-    fn of(&self, owner: u128, cause: BanCause, now: Timestamp) -> Option<ActiveBan> {
-        let until = *self.ends.get(&(owner, cause)).filter(|until| **until > now)?;
+    fn of(&self, key_hash: u128, cause: BanCause, now: Timestamp) -> Option<ActiveBan> {
+        let until = *self.ends.get(&(key_hash, cause)).filter(|until| **until > now)?;
         Some(ActiveBan { until, cause })
     }
 }
@@ -199,16 +201,16 @@ proptest! {
         for step in steps {
             let span = |seconds: u64| Micros(seconds * 1_000_000);
             let is_new = match &step {
-                Step::Insert(owner, seconds) => bans.insert(key(1, *owner), now.plus(span(*seconds)), now).is_err(),
-                Step::Begin(owner, seconds) => bans.begin(key(1, *owner), span(*seconds), now),
-                Step::InsertRemote(owner, seconds) => {
-                    bans.insert_remote(key(1, *owner), span(*seconds), now);
+                Step::Insert(key_hash, seconds) => bans.insert(key(1, *key_hash), now.plus(span(*seconds)), now).is_err(),
+                Step::Begin(key_hash, seconds) => bans.begin(key(1, *key_hash), span(*seconds), now),
+                Step::InsertRemote(key_hash, seconds) => {
+                    bans.insert_remote(key(1, *key_hash), span(*seconds), now);
                     false
                 }
-                Step::Remove(owner) => { bans.remove(key(1, *owner)); false }
-                Step::SetLabel(owner) => { bans.set_label(key(1, *owner), format!("{owner} at {now:?}")); false }
+                Step::Remove(key_hash) => { bans.remove(key(1, *key_hash)); false }
+                Step::SetLabel(key_hash) => { bans.set_label(key(1, *key_hash), format!("{key_hash} at {now:?}")); false }
                 Step::Replace(cause, list) => {
-                    let list = list.iter().map(|(owner, seconds)| (key(1, *owner), now.plus(span(*seconds))));
+                    let list = list.iter().map(|(key_hash, seconds)| (key(1, *key_hash), now.plus(span(*seconds))));
                     bans.replace(*cause, list, now);
                     false
                 }
@@ -220,21 +222,21 @@ proptest! {
             prop_assert_eq!(bans.is_empty(), model.ends.is_empty());
             prop_assert_eq!(bans.begun(1), model.begun);
             let mut listed = Vec::new();
-            for owner in 0..6 {
+            for key_hash in 0..6 {
                 let [by_hand, automatic] =
-                    [BanCause::Hand, BanCause::Refusals].map(|cause| model.of(owner, cause, now));
-                let found = bans.find(key(1, owner), now);
+                    [BanCause::Hand, BanCause::Refusals].map(|cause| model.of(key_hash, cause, now));
+                let found = bans.find(key(1, key_hash), now);
                 let later = by_hand.into_iter().chain(automatic).max_by_key(|ban| (ban.until, ban.cause));
                 prop_assert_eq!(found, later);
-                prop_assert_eq!(bans.refusing(key(1, owner), false, now), found);
-                prop_assert_eq!(bans.refusing(key(1, owner), true, now), by_hand);
-                let label = bans.label(key(1, owner));
-                prop_assert_eq!(label.as_deref(), model.labels.get(&owner).map(String::as_str));
-                listed.extend(by_hand.into_iter().chain(automatic).map(|ban| (owner, ban)));
+                prop_assert_eq!(bans.refusing(key(1, key_hash), false, now), found);
+                prop_assert_eq!(bans.refusing(key(1, key_hash), true, now), by_hand);
+                let label = bans.label(key(1, key_hash));
+                prop_assert_eq!(label.as_deref(), model.labels.get(&key_hash).map(String::as_str));
+                listed.extend(by_hand.into_iter().chain(automatic).map(|ban| (key_hash, ban)));
             }
             prop_assert_eq!(bans.counts(now).get(&1).copied().unwrap_or_default().total(), listed.len());
-            let mut of_limit: Vec<_> = bans.of_limit(1, now).into_iter().map(|(owner, ban)| (owner.0, ban)).collect();
-            of_limit.sort_by_key(|(owner, ban)| (*owner, ban.cause));
+            let mut of_limit: Vec<_> = bans.of_limit(1, now).into_iter().map(|(key_hash, ban)| (key_hash.0, ban)).collect();
+            of_limit.sort_by_key(|(key_hash, ban)| (*key_hash, ban.cause));
             prop_assert_eq!(of_limit, listed);
         }
     }
@@ -247,17 +249,17 @@ fn changes_of_several_threads_leave_a_whole_list() {
     let change = |thread: u128| {
         start.wait();
         for turn in 0..2_000_u128 {
-            let owner = key(1, (turn * (thread + 3)) % 7);
+            let key_hash = key(1, (turn * (thread + 3)) % 7);
             match (turn + thread) % 7 {
-                0 => bans.insert(owner, after(5), NOW).unwrap(),
-                1 => _ = bans.begin(owner, Micros(4_000_000), NOW),
-                2 => bans.insert_remote(owner, Micros(3_000_000), NOW),
-                3 => bans.remove(owner),
-                4 => bans.set_label(owner, "a text"),
-                5 => bans.replace(BanCause::Refusals, [(owner, after(6))], NOW),
+                0 => bans.insert(key_hash, after(5), NOW).unwrap(),
+                1 => _ = bans.begin(key_hash, Micros(4_000_000), NOW),
+                2 => bans.insert_remote(key_hash, Micros(3_000_000), NOW),
+                3 => bans.remove(key_hash),
+                4 => bans.set_label(key_hash, "a text"),
+                5 => bans.replace(BanCause::Refusals, [(key_hash, after(6))], NOW),
                 _ => bans.sweep(after(4)),
             }
-            assert!(bans.find(owner, NOW).is_none_or(|ban| ban.until <= after(6)));
+            assert!(bans.find(key_hash, NOW).is_none_or(|ban| ban.until <= after(6)));
             assert!(bans.of_limit(1, NOW).len() <= 2 * 7);
         }
     };

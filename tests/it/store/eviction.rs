@@ -36,15 +36,15 @@ impl<'a> Limits<'a> {
     }
 
     fn charge(&self, limit: u64, number: u64) -> Charge<'a> {
-        let numbers = ParamsId::of_policy(self.algorithm, identity(limit));
-        Charge { numbers, ..charge(self.algorithm, key(limit, number), 1) }
+        let params = ParamsId::of_policy(self.algorithm, identity(limit));
+        Charge { params, ..charge(self.algorithm, key(limit, number), 1) }
     }
 
     /// One request of each key, a microsecond apart. All are admitted.
-    fn spend(&self, limit: u64, numbers: std::ops::Range<u64>, from: Timestamp) -> Timestamp {
+    fn spend(&self, limit: u64, params: std::ops::Range<u64>, from: Timestamp) -> Timestamp {
         let template = self.charge(limit, 0);
         let mut now = from;
-        for number in numbers {
+        for number in params {
             now = now.plus(Micros(1));
             let charge = Charge { key: key(limit, number), ..template };
             assert!(admits(self.store.decide_alone(&charge, now).verdict), "{limit} {number}");
@@ -54,9 +54,9 @@ impl<'a> Limits<'a> {
     }
 
     /// How many of these keys are still exhausted. Nothing is charged.
-    fn exhausted(&self, limit: u64, numbers: std::ops::Range<u64>, now: Timestamp) -> u64 {
+    fn exhausted(&self, limit: u64, params: std::ops::Range<u64>, now: Timestamp) -> u64 {
         let refused = |number: &u64| !admits(self.store.look(&[self.charge(limit, *number)], now)[0].verdict);
-        numbers.filter(refused).count() as u64
+        params.filter(refused).count() as u64
     }
 }
 

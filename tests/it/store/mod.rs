@@ -6,8 +6,8 @@ mod eviction;
 mod exactness;
 mod flood;
 mod loom;
-mod numbers;
 mod oracle;
+mod params;
 mod refusals;
 mod shares;
 

@@ -243,7 +243,7 @@ fn only_the_same_call_is_answered() {
     let mut refusals = DenialCache::default();
     refusals.remember(&[one, two], &outcome(&[refused(500), allowed()]), NOON, NOON);
     let costs = |cost| Charge { cost: Cost::new(cost).unwrap(), ..one };
-    let numbers = Charge { numbers: ParamsId::of(&other), algorithm: &other, ..one };
+    let params = Charge { params: ParamsId::of(&other), algorithm: &other, ..one };
     let shadow = Charge { group: Group::Shadow(0), ..two };
     let client = Charge { key: key(0, 1), ..one };
     for another in [
@@ -253,7 +253,7 @@ fn only_the_same_call_is_answered() {
         &[one, two, one],
         &[costs(1), two],
         &[costs(3), two],
-        &[numbers, two],
+        &[params, two],
         &[one, shadow],
         &[client, two],
         &[],
@@ -283,9 +283,9 @@ fn some_outcomes_are_not_remembered() {
     assert!(!recalled(&[one], &outcome(&[decision(Verdict::Delay(MILLISECOND), MILLISECOND)])));
     assert!(!recalled(&[one; 5], &outcome(&[refused(500); 5])), "too many charges");
     assert!(!recalled(&[one], &outcome(&[refused(500); 2])), "not an answer to this");
-    let mut unasked = ChargeSet::default();
-    unasked.insert(0);
-    assert!(!recalled(&[one], &Outcome { unasked, ..told.clone() }));
+    let mut decided_locally = ChargeSet::default();
+    decided_locally.insert(0);
+    assert!(!recalled(&[one], &Outcome { decided_locally, ..told.clone() }));
     assert!(!recalled(&[one], &Outcome { unavailable: true, ..told.clone() }));
 }
 

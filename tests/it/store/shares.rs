@@ -45,23 +45,23 @@ impl<'a> Limits<'a> {
     }
 
     fn charge(&self, limit: u64, number: u64) -> Charge<'a> {
-        let numbers = ParamsId::of_policy(self.algorithm, identity(limit));
-        Charge { numbers, ..charge(self.algorithm, key(limit, number), 1) }
+        let params = ParamsId::of_policy(self.algorithm, identity(limit));
+        Charge { params, ..charge(self.algorithm, key(limit, number), 1) }
     }
 
     /// One request of each key. All are admitted.
-    fn spend(&self, limit: u64, numbers: std::ops::Range<u64>) {
-        for number in numbers {
+    fn spend(&self, limit: u64, params: std::ops::Range<u64>) {
+        for number in params {
             let charge = self.charge(limit, number);
             assert!(admits(self.store.decide_alone(&charge, NOON).verdict), "{limit} {number}");
         }
     }
 
     /// How many of these keys are still exhausted. Nothing is charged.
-    fn exhausted(&self, limit: u64, numbers: std::ops::Range<u64>) -> u64 {
+    fn exhausted(&self, limit: u64, params: std::ops::Range<u64>) -> u64 {
         let refused =
             |number: &u64| !admits(self.store.look(&[self.charge(limit, *number)], NOON)[0].verdict);
-        numbers.filter(refused).count() as u64
+        params.filter(refused).count() as u64
     }
 
     fn held(&self) -> u64 {
@@ -199,10 +199,10 @@ fn a_counter_that_is_gone_leaves_its_entry() {
     for share in [10, SHARE] {
         let limits = Limits::new(share, &algorithm);
         for round in 0..20 {
-            let numbers = round * share..(round + 1) * share;
-            limits.spend(BOUND, numbers.clone());
+            let params = round * share..(round + 1) * share;
+            limits.spend(BOUND, params.clone());
             assert_eq!((limits.held(), limits.store.evictions()), (share, 0));
-            for number in numbers {
+            for number in params {
                 assert!(limits.store.reset(&[limits.charge(BOUND, number)], NOON));
             }
             assert_eq!(limits.held(), 0);

@@ -54,16 +54,17 @@ impl World {
     }
 
     /// The sum over all seconds of the requests of a fate.
-    fn sum(&self, fate: RequestOutcome) -> u64 {
-        self.samples.all().map(|column| column.all.fates[fate as usize]).sum()
+    fn sum(&self, outcome: RequestOutcome) -> u64 {
+        self.samples.all().map(|column| column.all.outcomes[outcome as usize]).sum()
     }
 }
 
-fn count(worker: &WorkerMetrics, fate: RequestOutcome) {
-    let admitted = fate != RequestOutcome::Refused;
+fn count(worker: &WorkerMetrics, outcome: RequestOutcome) {
+    let admitted = outcome != RequestOutcome::Refused;
     worker.request(Some(RouteIndex(0)), http::StatusCode::OK, Micros(1_500), Micros(0), admitted);
-    worker.outcome(Some(RouteIndex(0)), fate);
-    let label = if fate == RequestOutcome::Refused { DecisionLabel::Limited } else { DecisionLabel::Allowed };
+    worker.outcome(Some(RouteIndex(0)), outcome);
+    let label =
+        if outcome == RequestOutcome::Refused { DecisionLabel::Limited } else { DecisionLabel::Allowed };
     worker.decision(RouteIndex(0), 0, label);
     worker.response(UpstreamIndex(0), 1, http::StatusCode::OK, Micros(20_000));
 }
@@ -83,10 +84,10 @@ fn a_second_is_what_was_counted_in_it() {
     }
     assert_eq!((world.samples.seq(), world.samples.time()), (6, START + 4));
     for (second, column) in (0..).zip(world.samples.since(Some(1))) {
-        assert_eq!(column.all.fates, [2 * second, 0, 1, 0, 0, 0, 0]);
+        assert_eq!(column.all.outcomes, [2 * second, 0, 1, 0, 0, 0, 0]);
         let (route, limit, upstream) = (&column.routes()[0], &column.limits()[0], &column.upstreams()[0]);
-        assert_eq!((&*route.0, route.1.fates), ("a", [2 * second, 0, 1, 0, 0, 0, 0]));
-        assert_eq!((&*limit.0, limit.1.words), ("few", [2 * second, 0, 1, 0]));
+        assert_eq!((&*route.0, route.1.outcomes), ("a", [2 * second, 0, 1, 0, 0, 0, 0]));
+        assert_eq!((&*limit.0, limit.1.counts), ("few", [2 * second, 0, 1, 0]));
         let told = (upstream.1.answers, upstream.1.failed, upstream.1.up);
         assert_eq!((&*upstream.0, told), ("api", (2 * second + 1, 3, 2)));
         // Of admitted requests, within a twentieth.
@@ -96,9 +97,9 @@ fn a_second_is_what_was_counted_in_it() {
             (second > 0).then_some((true, true))
         );
     }
-    assert_eq!(world.samples.minute("few").words, [20, 0, 5, 0]);
+    assert_eq!(world.samples.minute("few").counts, [20, 0, 5, 0]);
     assert_eq!(world.samples.hour("few").of(LimitVerdict::Refused), 5);
-    assert_eq!(world.samples.minute("none").words, [0; 4]);
+    assert_eq!(world.samples.minute("none").counts, [0; 4]);
 }
 
 #[test]
@@ -108,9 +109,9 @@ fn seconds_in_which_the_process_was_held_are_empty() {
     count(&worker, RequestOutcome::Failed);
     world.take((START + 10) * 1_000_000);
     assert_eq!((world.samples.seq(), world.samples.time()), (11, START + 9));
-    let counts: Vec<u64> = world.samples.since(Some(1)).map(|column| column.all.fates[3]).collect();
+    let counts: Vec<u64> = world.samples.since(Some(1)).map(|column| column.all.outcomes[3]).collect();
     assert_eq!(counts, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-    assert!(world.samples.all().all(|column| column.all.times.is_some() == (column.all.fates[3] > 0)));
+    assert!(world.samples.all().all(|column| column.all.times.is_some() == (column.all.outcomes[3] > 0)));
     // Long: nothing of before is kept, and the numbers go on.
     count(&worker, RequestOutcome::Failed);
     world.take((START + 100_000) * 1_000_000);

@@ -99,13 +99,13 @@ struct Failures<'a> {
 impl Failures<'_> {
     /// Whether the client's next wrong credential would be refused.
     async fn are_used_up(&self) -> Result<bool, OperationFault> {
-        let Some((index, owner)) = self.key else { return Ok(false) };
+        let Some((index, key_hash)) = self.key else { return Ok(false) };
         let limit = self.plan.limit(index);
         let now = self.shared.clock.now();
-        if limit.refusing_ban(self.shared.store.bans(), owner, limit.mode == Mode::Shadow, now).is_some() {
+        if limit.refusing_ban(self.shared.store.bans(), key_hash, limit.mode == Mode::Shadow, now).is_some() {
             return Ok(true);
         }
-        let decisions = self.execute(index, owner, KeyOperation::Look).await?.decisions;
+        let decisions = self.execute(index, key_hash, KeyOperation::Look).await?.decisions;
         let denied = decisions.iter().any(|decision| matches!(decision.verdict, Verdict::Deny(_)));
         Ok(denied && limit.mode == Mode::Enforce)
     }
@@ -122,18 +122,18 @@ impl Failures<'_> {
     }
 
     async fn charge(&self) -> Result<(), ApiError> {
-        let Some((limit, owner)) = self.key else { return Ok(()) };
-        self.execute(limit, owner, KeyOperation::Charge(Cost::ONE, None)).await?;
+        let Some((limit, key_hash)) = self.key else { return Ok(()) };
+        self.execute(limit, key_hash, KeyOperation::Charge(Cost::ONE, None)).await?;
         Ok(())
     }
 
     async fn execute(
         &self,
         limit: LimitIndex,
-        owner: Fingerprint,
+        key_hash: Fingerprint,
         operation: KeyOperation,
     ) -> Result<OperationResult, OperationFault> {
         let (plan, tier, cost) = (Arc::clone(self.plan), None, Some(Cost::ONE));
-        self.shared.worker_commands.execute(KeyCommand { plan, limit, tier, owner, cost, operation }).await
+        self.shared.worker_commands.execute(KeyCommand { plan, limit, tier, key_hash, cost, operation }).await
     }
 }
