@@ -257,7 +257,7 @@ fn is_the_clients(error: &io::Error) -> bool {
 }
 
 /// Counts a connection for as long as it is open, and lists it among those that can be evicted.
-struct ConnectionGuard {
+pub(super) struct ConnectionGuard {
     index: usize,
     /// The connection's entry in the worker's list.
     handle: Option<Rc<ConnectionHandle>>,
@@ -268,7 +268,7 @@ struct ConnectionGuard {
 }
 
 impl ConnectionGuard {
-    fn new(index: usize, worker: Rc<Worker>, handle: Option<&Rc<ConnectionHandle>>) -> Self {
+    pub(super) fn new(index: usize, worker: Rc<Worker>, handle: Option<&Rc<ConnectionHandle>>) -> Self {
         let plan = worker.plan();
         worker.accepted.set(worker.accepted.get() + 1);
         if let Some(handle) = handle {

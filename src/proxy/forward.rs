@@ -17,7 +17,7 @@ use super::request_reader::{BodyFault, DisconnectWatch, upload_fault};
 use super::respond::{send, send_problem};
 use super::response_body::{BodyFraming, Download, RelayError};
 use super::response_writer::ResponseWriter;
-use super::session::{NextAction, Session, TunnelHold};
+use super::session::{NextAction, PendingTunnel, Session};
 use super::trailer_rules::TrailerRules;
 use super::upstream_head::{put_field, put_number, put_status};
 use super::worker::WorkerPlan;
@@ -302,15 +302,12 @@ impl ResponseRelay<'_, '_> {
         exchange.answer().bytes.advance(head.length);
         self.ctx.answered(head.status, None);
         match self.writer.send(self.outbound, &LocalBody::default()).await {
-            Ok(()) => {
-                let held =
-                    TunnelHold { places: self.ctx.places.take(), settlement: self.ctx.settlement.take() };
-                NextAction::Tunnel(
-                    exchange.into_connection(),
-                    self.forward_request.route.tunnel_timeout,
-                    held,
-                )
-            }
+            Ok(()) => NextAction::Tunnel(Box::new(PendingTunnel {
+                backend: exchange.into_connection(),
+                silence: self.forward_request.route.tunnel_timeout,
+                places: self.ctx.places.take(),
+                settlement: self.ctx.settlement.take(),
+            })),
             Err(_) => self.cut(RelayError::Client, false),
         }
     }

@@ -75,9 +75,9 @@ pub(crate) enum BodyFault {
     Stalled,
 }
 
-/// The timeouts of a client's sending side.
+/// The bounds of a client's sending side. The connections of a plan share them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct ReadBounds {
     pub(crate) max_header_bytes: usize,
     pub(crate) header_timeout: Duration,
     pub(crate) body_timeout: Duration,
@@ -85,7 +85,7 @@ pub(crate) struct Bounds {
     pub(crate) write_timeout: Duration,
 }
 
-impl Bounds {
+impl ReadBounds {
     pub(crate) fn of(server: &Server) -> Self {
         Self {
             max_header_bytes: server.max_header_bytes,
@@ -130,7 +130,7 @@ pub(crate) struct RequestReader {
     source: Source,
     /// The protocol of the connection if TLS negotiated it; else the first bytes decide.
     alpn: Option<Alpn>,
-    bounds: Bounds,
+    bounds: Rc<ReadBounds>,
     deadline: Deadline,
     /// Since when a head, or its first byte, is awaited.
     since: Instant,
@@ -168,7 +168,7 @@ impl Rate {
 }
 
 impl RequestReader {
-    pub(crate) fn new(source: Source, bounds: Bounds, now: Instant) -> Self {
+    pub(crate) fn new(source: Source, bounds: Rc<ReadBounds>, now: Instant) -> Self {
         Self {
             alpn: source.alpn(),
             source,

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::buffer_pool::Buffers;
 use super::peer::ConnectionPeer;
-use super::request_reader::{Bounds, RequestReader, Source};
+use super::request_reader::{RequestReader, Source};
 use super::response_writer::{ResponseWriter, SocketWriter};
 use super::settlement::Settlement;
 use super::worker::Worker;
@@ -37,15 +37,15 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn new(source: Source, peer: Rc<ConnectionPeer>, worker: Rc<Worker>, now: Instant) -> Self {
-        let server = &worker.plan().server;
+        let plan = worker.plan();
         let writer = match &source {
             Source::Http1(stream) => {
-                ResponseWriter::Http1(SocketWriter::new(Rc::clone(stream), server.write_timeout))
+                ResponseWriter::Http1(SocketWriter::new(Rc::clone(stream), plan.server.write_timeout))
             }
             Source::Http2(stream) => ResponseWriter::Http2(Rc::clone(stream)),
         };
         Self {
-            reader: RequestReader::new(source, Bounds::of(server), now),
+            reader: RequestReader::new(source, Rc::clone(&plan.read_bounds), now),
             writer,
             peer,
             private: PrivateConnections::default(),
@@ -73,13 +73,16 @@ pub(crate) enum NextAction {
     Drop,
     /// Serve HTTP/2: none of the received bytes were consumed.
     Http2,
-    /// Join to this backend connection, until neither side has transferred a byte for this long.
-    Tunnel(pool::UpstreamConnection, Duration, TunnelHold),
+    /// Join to a backend connection.
+    Tunnel(Box<PendingTunnel>),
 }
 
-/// What an upgraded request holds until its connection ends.
+/// A backend connection that has accepted an upgrade, and what the upgraded request holds until it ends.
 #[derive(Debug)]
-pub(crate) struct TunnelHold {
+pub(crate) struct PendingTunnel {
+    pub(crate) backend: pool::UpstreamConnection,
+    /// The tunnel ends when neither side has transferred a byte for this long.
+    pub(crate) silence: Duration,
     /// Its places under concurrency limits.
     pub(crate) places: Option<Box<Places>>,
     /// Its costs that are settled then.

@@ -16,6 +16,7 @@ use super::connection_handle::ConnectionHandle;
 use super::idle_list::IdleList;
 use super::log_sampling::LogSampling;
 use super::refusal_template::RefusalTemplates;
+use super::request_reader::ReadBounds;
 use super::tracer::Tracer;
 use crate::auth::runtime::{AuthState, CredentialVerification};
 use crate::limit::units::{Micros, Timestamp};
@@ -94,6 +95,7 @@ pub(crate) struct WorkerPlan {
     pub(crate) short_ids: ShortIds,
     /// The texts of its usual refusals.
     pub(crate) refusal_templates: RefusalTemplates,
+    pub(crate) read_bounds: Rc<ReadBounds>,
 }
 
 impl Worker {
@@ -249,6 +251,7 @@ impl WorkerPlan {
         let (secret, short_ids) = (shared.secret(&plan), shared.short_ids(&plan));
         let auths = shared.auth_states(&plan);
         let refusal_templates = RefusalTemplates::default();
+        let read_bounds = Rc::new(ReadBounds::of(&plan.server));
         let number = last.map_or(0, |last| last.number + 1);
         Self {
             plan,
@@ -261,6 +264,7 @@ impl WorkerPlan {
             secret,
             short_ids,
             refusal_templates,
+            read_bounds,
         }
     }
 
