@@ -18,6 +18,7 @@ CPU of a POST of 16 KB|post-16k|-|-|payload
 CPU of a response of 100 KB|get-100k|-|-|payload
 CPU of a response of 100 KB over TLS|tls-100k|-|-|tls
 CPU of a response of 1 MB|large|0.85|0.85|large
+CPU of a response of 1 MB, read by wrk|large-16-plain|0.80|0.80|sizes
 CPU of a WebSocket message|websocket|1.00|-|websocket
 CPU of a request with a password|password|-|-|credentials
 CPU of a request that a service decides about|service|-|-|credentials

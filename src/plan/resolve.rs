@@ -14,7 +14,7 @@ use super::admission::RequestCharges;
 use super::auth::{AuthFailure, CallerIdentity};
 use super::loop_mark::LoopMark;
 use super::reject_reason::RejectReason;
-use super::seen_request::SeenRequest;
+use super::seen_request::{RoutedHead, SeenRequest};
 use super::target::AmbiguousTarget;
 use super::{Affinity, Limit, Plan, Redirect, Route, UpstreamIndex};
 use crate::http1::name::Name;
@@ -140,14 +140,6 @@ impl EarlyResponse {
             Self::Redirect(_) | Self::Preflight | Self::Options => None,
         }
     }
-}
-
-/// What was found out about a head: an equal one has the same route and the same host, until the plan changes.
-#[derive(Clone, Copy, Debug)]
-pub struct RoutedHead {
-    route: RouteIndex,
-    /// The host is that many bytes of the authority, from its begin.
-    host: usize,
 }
 
 /// The input of the first step.
@@ -305,13 +297,10 @@ impl<'r> RouteLookup<'_, 'r> {
         }
     }
 
-    /// What an equal head has, too. `None`: it is to be looked at again. The route of a preflight is that of another method.
+    /// See [`SeenRequest::routed_head`].
     #[inline]
     pub fn routed_head(&self) -> Option<RoutedHead> {
-        let (seen, (route, _)) = self.seen().zip(self.route)?;
-        let is_plain = seen.path.is_plain() && seen.head.method != Method::OPTIONS;
-        let host = seen.named.get(..seen.host.len()).filter(|host| std::ptr::eq(*host, &*seen.host))?;
-        is_plain.then_some(RoutedHead { route, host: host.len() })
+        self.seen()?.routed_head(self.route?.0)
     }
 }
 

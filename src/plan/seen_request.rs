@@ -3,15 +3,17 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
+use http::Method;
+
 use super::{Plan, Route};
 use crate::auth::forward::question::ForwardQuestion;
 use crate::http1::request::RequestHead;
 use crate::limit::units::Timestamp;
-use crate::route::RouteRequest;
 use crate::route::client::{ClientAddress, ClientSource};
 use crate::route::content::RequestContent;
 use crate::route::path::Path;
 use crate::route::pattern::normal_authority;
+use crate::route::{RouteIndex, RouteRequest};
 
 /// A request as routes see it, before its credential is looked at and its body is read.
 #[derive(Clone, Debug)]
@@ -30,7 +32,24 @@ pub struct SeenRequest<'r> {
     pub(super) secure: bool,
 }
 
+/// What was found out about a head: an equal one has the same route and the same host, until the plan changes.
+#[derive(Clone, Copy, Debug)]
+pub struct RoutedHead {
+    pub(super) route: RouteIndex,
+    /// The host is that many bytes of the authority, from its begin.
+    pub(super) host: usize,
+}
+
 impl SeenRequest<'_> {
+    /// What an equal head has, too, if `route` is the request's. `None`: it is to be looked at again. The route of a preflight
+    /// is that of another method.
+    #[inline]
+    pub(super) fn routed_head(&self, route: RouteIndex) -> Option<RoutedHead> {
+        let is_plain = self.path.is_plain() && self.head.method != Method::OPTIONS;
+        let host = self.named.get(..self.host.len()).filter(|host| std::ptr::eq(*host, &*self.host))?;
+        is_plain.then_some(RoutedHead { route, host: host.len() })
+    }
+
     /// The Host as all who decide about the request are shown it, and the backend: that of the route, with its port.
     pub(super) fn authority(&self) -> Cow<'_, str> {
         normal_authority(self.named, &self.host, self.secure)

@@ -6,7 +6,7 @@ use bytes::BytesMut;
 
 use crate::clock::Deadline;
 use crate::http1::head_parser::HeadParser;
-use crate::plan::resolve::RoutedHead;
+use crate::plan::seen_request::RoutedHead;
 use crate::upstream::exchange::ResponseBuffer;
 
 /// Buffer sets that a worker keeps for later requests.

@@ -61,10 +61,9 @@ pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction 
     last_head.set(last_head.take().filter(|_| head.is_repeated));
     ctx.take_head(peer, head, *may_keep);
     ctx.open_record(peer, Some(head));
-    let length = head.length;
     *is_last = !head.keep_alive && head.body == Body::EMPTY;
     let (identity, body, held) = (OnceCell::new(), OnceCell::new(), HeldBytes::default());
-    let ahead = inbound.get(length..).unwrap_or_default();
+    let (length, ahead) = (head.length, inbound.get(head.length..).unwrap_or_default());
     let mut undecided = UndecidedRequest {
         worker,
         max_buffered: plan.server.max_buffered,
