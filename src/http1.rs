@@ -13,6 +13,7 @@
 pub mod chunks;
 pub mod fields;
 pub mod head_parser;
+pub mod head_writer;
 pub mod lines;
 pub mod login;
 pub mod mentioned;

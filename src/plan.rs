@@ -391,6 +391,21 @@ pub struct HeaderEdits {
     pub remove: Vec<HeaderName>,
 }
 
+impl HeaderEdits {
+    /// Whether this header is removed or set.
+    #[inline]
+    pub fn touches(&self, name: &[u8]) -> bool {
+        // Most routes edit nothing.
+        !(self.remove.is_empty() && self.set.is_empty()) && self.has(name)
+    }
+
+    #[inline(never)]
+    fn has(&self, name: &[u8]) -> bool {
+        let is_same = |edited: &HeaderName| edited.as_str().as_bytes().eq_ignore_ascii_case(name);
+        self.remove.iter().any(is_same) || self.set.iter().any(|(edited, _)| is_same(edited))
+    }
+}
+
 impl Plan {
     /// The route at `index`.
     pub fn route(&self, index: RouteIndex) -> &Route {

@@ -21,6 +21,7 @@ mod cors;
 mod credentials;
 mod decide;
 mod drain;
+mod echo;
 mod fd_reserve;
 mod fixed_response;
 #[cfg(test)]
@@ -36,7 +37,9 @@ mod local_response;
 mod local_response_writer;
 mod log_capture;
 mod log_sampling;
+mod next_action;
 mod noted_values;
+mod passing_fields;
 mod peer;
 pub mod proxy_protocol;
 mod ratelimit_fields;
@@ -49,6 +52,8 @@ mod request_handler;
 mod request_reader;
 mod respond;
 mod response_body;
+mod response_fields;
+mod response_options;
 mod response_writer;
 #[cfg(test)]
 mod segmentation;

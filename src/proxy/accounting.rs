@@ -71,7 +71,7 @@ impl RequestContext {
         let plan = &self.plan;
         if let Some(trace) = &plan.trace {
             let fields = head.map_or(Fields::NONE, |head| head.fields);
-            self.trace = Some(self.worker.tracer.begin(plan, trace, fields, peer, self.started));
+            self.trace = Some(self.worker.tracer.begin(plan, trace, fields, (peer.address, peer.scheme), self.started));
         }
         let logged = plan.log.access != AccessLog::Off;
         let traced = self.trace.as_ref().is_some_and(RequestTrace::is_recorded);

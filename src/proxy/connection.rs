@@ -13,11 +13,12 @@ use tokio::time::timeout;
 
 use super::connection_handle::{ConnectionHandle, Lifetime};
 use super::linger::{SILENCE, linger, linger_for};
-use super::local_response::{LocalBody, ResponseOptions};
+use super::response_options::{LocalBody, ResponseOptions};
 use super::local_response_writer::LocalResponseWriter;
 use super::peer::{ConnectionEnds, ConnectionPeer};
 use super::request_reader::{ReadEvent, Source};
-use super::session::{NextAction, PendingTunnel, Session};
+use super::next_action::{NextAction, PendingTunnel};
+use super::session::{Session};
 use super::worker::Worker;
 use super::{http2, request_handler, service, tunnel};
 use crate::boxed_cold::boxed_cold;

@@ -3,7 +3,7 @@
 use bytes::BytesMut;
 use http::header;
 
-use super::upstream_head::{put_field, put_number};
+use crate::http1::head_writer::{put_field, put_number};
 use crate::http1::fields::Fields;
 use crate::plan::cors::{AllowedHeaders, Cors, Origins};
 

@@ -9,19 +9,21 @@ use bytes::{Buf as _, BytesMut};
 use http::StatusCode;
 
 use super::buffer_pool::Buffers;
-use super::forward_request::{ForwardRequest, put_fields};
-use super::local_response::{LocalBody, put_connection};
+use super::forward_request::ForwardRequest;
+use super::response_fields::put_fields;
+use super::response_options::{LocalBody, put_connection};
 use super::request_body::Upload;
 use super::request_context::RequestContext;
 use super::request_reader::{BodyFault, DisconnectWatch, upload_fault};
 use super::respond::{send, send_problem};
 use super::response_body::{BodyFraming, Download, RelayError};
 use super::response_writer::ResponseWriter;
-use super::session::{NextAction, PendingTunnel, Session};
+use super::next_action::{NextAction, PendingTunnel};
+use super::session::{Session};
 use super::trailer_rules::TrailerRules;
-use super::upstream_head::{put_field, put_number, put_status};
+use crate::http1::head_writer::{put_field, put_number, put_status};
 use super::worker::WorkerPlan;
-use super::{fixed_response, grpc};
+use super::{echo, grpc};
 use crate::clock::Deadline;
 use crate::http1::fields::Fields;
 use crate::http1::name::Name;
@@ -43,7 +45,7 @@ pub(crate) async fn forward(
         ctx.body_options.turn_to_messages(forward_request.silence());
     }
     if plan.upstream(forward_request.upstream).backend == Backend::Echo {
-        return fixed_response::echo(session, ctx, forward_request).await;
+        return echo::echo(session, ctx, forward_request).await;
     }
     let Session { peer, reader, writer, private: own, buffers, .. } = &mut *session;
     let Buffers { inbound, message, answer, outbound, backend_deadline, watch_deadline, .. } =
@@ -60,7 +62,8 @@ pub(crate) async fn forward(
     let announced = forward_request.announce(ctx, peer, &source);
     let own = OwnConnections::new(own, announced.as_ref(), !client_http2);
     let mut upload = Upload::new(body_options, forward_request.route.max_body_bytes, reader, inbound);
-    upload.guard_trailers(TrailerRules { plan: &plan, route: forward_request.route });
+    let trailer_rules = TrailerRules { plan: &plan, route: forward_request.route };
+    upload.filter_trailers(&trailer_rules);
     let &ForwardRequest { route, upstream, idempotent, affinity, private, since: asked, .. } =
         forward_request;
     if ctx.options.http_11 {

@@ -10,25 +10,19 @@ use bytes::BytesMut;
 use http::{Method, StatusCode};
 
 use super::consumer_headers::ConsumerHeaders;
-use super::cors::is_cors;
 use super::peer::ConnectionPeer;
-use super::ratelimit_fields::{is_ratelimit, put_ratelimit};
 use super::request_context::RequestContext;
 use super::request_reader::Source;
-use super::upstream_head::{
-    UpstreamRequestHead, only, put_answer_fields, put_field, put_lines, touches, wanted_upgrade,
-};
-use crate::http1::fields::Fields;
+use super::upstream_head::{UpstreamRequestHead, only, wanted_upgrade};
 use crate::http1::login::binds_connection;
 use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
 use crate::http1::response::ResponseHead;
-use crate::http1::syntax::{has_item, is_named};
+use crate::http1::syntax::has_item;
 use crate::limit::units::Timestamp;
 use crate::plan::admission::BindingLimit;
 use crate::plan::resolve::RoutedRequest;
-use crate::plan::template::TemplateValues;
-use crate::plan::{Affinity, RatelimitHeaders, RequestIds, Route, Upstream, UpstreamIndex};
+use crate::plan::{Affinity, Route, Upstream, UpstreamIndex};
 use crate::route::consumers::Consumer;
 use crate::route::identity::GrantedField;
 use crate::upstream::exchange::{self, Exchange};
@@ -211,55 +205,4 @@ impl<'p> ForwardRequest<'p> {
 /// RFC 9110 §9.2.2.
 fn is_idempotent(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE)
-}
-
-/// Writes the headers of an admitted response: the route's edits, and the rate-limit headers.
-pub(super) fn put_fields(
-    ctx: &RequestContext,
-    route: &Route,
-    tightest: Option<&BindingLimit<'_>>,
-    fields: Fields<'_>,
-    out: &mut BytesMut,
-) {
-    let which = ctx.plan.server.ratelimit_headers;
-    let limit = tightest.map_or("", |tightest| &tightest.limit.name);
-    let tightest = tightest.filter(|_| which != RatelimitHeaders::Off);
-    let listed = ctx.listed.as_deref();
-    let limited = tightest.is_some() || listed.is_some();
-    let cors = route.cors.is_some();
-    let all_ids = ctx.plan.server.request_id == RequestIds::All;
-    let replaced = |name: &[u8]| {
-        (limited && is_ratelimit(which, name))
-            || (cors && is_cors(name))
-            || (all_ids && is_named(name, b"x-request-id"))
-    };
-    let values = || TemplateValues { limit, ..ctx.template_values() };
-    put_answer_fields(fields, &route.response_headers, replaced, values, out);
-    if all_ids {
-        put_request_id(ctx, route, out);
-    }
-    put_lines(out, &ctx.cors);
-    if !touches(&route.response_headers, b"set-cookie") {
-        put_lines(out, &ctx.cookies);
-    }
-    if limited {
-        put_ratelimit(out, which, tightest, listed, None);
-    }
-    if fields.known(Name::Date).is_none() {
-        put_field(out, b"date", &ctx.worker.date(ctx.started));
-    }
-}
-
-/// Writes `x-request-id`; the route's edits override it.
-fn put_request_id(ctx: &RequestContext, route: &Route, out: &mut BytesMut) {
-    if !touches(&route.response_headers, b"x-request-id") {
-        put_field(out, b"x-request-id", &ctx.request_id);
-    }
-}
-
-/// The same in a response of the gateway itself, where only those have it.
-pub(super) fn put_own_request_id(ctx: &RequestContext, route: &Route, out: &mut BytesMut) {
-    if ctx.plan.server.request_id == RequestIds::Own {
-        put_request_id(ctx, route, out);
-    }
 }

@@ -4,7 +4,7 @@ use bytes::BytesMut;
 use http::header::CONTENT_TYPE;
 use http::{Method, StatusCode};
 
-use super::upstream_head::{put_field, put_number, put_status};
+use crate::http1::head_writer::{put_field, put_number, put_status};
 use crate::http1::request::RequestHead;
 use crate::http2::head::is_grpc;
 

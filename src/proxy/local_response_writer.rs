@@ -5,12 +5,11 @@ use http::{HeaderValue, StatusCode};
 
 use super::cors::is_cors;
 use super::grpc;
-use super::local_response::{
-    LocalBody, LocalResponse, PROBLEM_JSON, ResponseOptions, put_body, put_connection,
-};
+use super::local_response::{LocalResponse, PROBLEM_JSON};
+use super::response_options::{LocalBody, ResponseOptions, put_body, put_connection};
 use super::ratelimit_fields::{is_ratelimit, put_ratelimit};
 use super::refusal_template::{RefusalTemplates, UsualRefusal};
-use super::upstream_head::{put_field, put_lines, put_number, put_status};
+use crate::http1::head_writer::{put_field, put_lines, put_number, put_status};
 use crate::auth::forward::ServiceAnswer;
 use crate::limit::units::Cost;
 use crate::plan::action::ErrorPages;

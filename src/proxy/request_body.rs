@@ -10,8 +10,8 @@ use http::StatusCode;
 
 use super::request_reader::{BodyDeadlines, BodyFault, RequestReader, Source};
 use super::response_writer::SocketWriter;
-use super::trailer_rules::TrailerRules;
-use super::upstream_head::{put_passing_fields, put_status};
+use super::passing_fields::put_passing_fields;
+use crate::http1::head_writer::put_status;
 use crate::http1::chunks::{ChunkDecoder, MAX_TRAILERS, encode, encode_end};
 use crate::http1::fields::Fields;
 use crate::http1::request::{Body, RequestHead};
@@ -140,6 +140,12 @@ enum Wire {
     Nowhere,
 }
 
+/// Leaves the trailers of a request that its backend may get.
+pub(crate) trait TrailerFilter: std::fmt::Debug {
+    /// The lines that remain.
+    fn retained(&self, lines: Vec<u8>) -> Vec<u8>;
+}
+
 /// A request body: read from the client, counted, bounded and framed for the backend.
 #[derive(Debug)]
 pub(crate) struct Upload<'c> {
@@ -150,8 +156,8 @@ pub(crate) struct Upload<'c> {
     rest: Rest,
     wire: Wire,
     trailers: Trailers,
-    /// The route's rules for them; `None`: they are not forwarded.
-    rules: Option<TrailerRules<'c>>,
+    /// Leaves those that the route's rules let pass; `None`: they are not forwarded.
+    trailer_filter: Option<&'c dyn TrailerFilter>,
     /// The trailers received, as lines, where the body is forwarded without framing.
     ending: Vec<u8>,
     /// The maximum number of bytes; `None`: no limit.
@@ -195,7 +201,7 @@ impl<'c> Upload<'c> {
             rest,
             wire: body_options.wire,
             trailers,
-            rules: None,
+            trailer_filter: None,
             ending: Vec::new(),
             limit,
             interim,
@@ -215,9 +221,9 @@ impl<'c> Upload<'c> {
         self.edits = Some(edits);
     }
 
-    /// Forwards only trailers that pass these rules.
-    pub(crate) fn guard_trailers(&mut self, rules: TrailerRules<'c>) {
-        self.rules = Some(rules);
+    /// Forwards only the trailer lines that `filter` leaves; without one, none.
+    pub(crate) fn filter_trailers(&mut self, filter: &'c dyn TrailerFilter) {
+        self.trailer_filter = Some(filter);
     }
 
     /// Body bytes received so far, without their framing.
@@ -362,7 +368,7 @@ impl<'c> Upload<'c> {
 
     /// The body ended, with these trailers.
     fn end(&mut self, trailers: Vec<u8>, out: &mut BytesMut) {
-        let trailers = self.rules.as_ref().map_or_else(Vec::new, |rules| rules.apply(trailers));
+        let trailers = self.trailer_filter.map_or_else(Vec::new, |filter| filter.retained(trailers));
         match self.wire {
             Wire::Http1 => encode_end(&trailers, out),
             Wire::Http2 => self.ending = trailers,

@@ -8,7 +8,7 @@ use http::StatusCode;
 use smallvec::SmallVec;
 
 use super::grpc;
-use super::local_response::ResponseOptions;
+use super::response_options::{ResponseOptions};
 use super::noted_values::NotedValues;
 use super::peer::ConnectionPeer;
 use super::request_body::BodyOptions;

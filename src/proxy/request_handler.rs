@@ -11,7 +11,8 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use super::service;
-use super::session::{NextAction, Session};
+use super::next_action::{NextAction};
+use super::session::{Session};
 use crate::limit::units::Timestamp;
 
 /// Handlers that a thread keeps for later requests.

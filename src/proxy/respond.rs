@@ -3,11 +3,12 @@
 use http::StatusCode;
 
 use super::buffer_pool::Buffers;
-use super::local_response::LocalBody;
+use super::response_options::{LocalBody};
 use super::local_response_writer::LocalResponseWriter;
 use super::request_context::RequestContext;
 use super::response_writer::ResponseWriter;
-use super::session::{NextAction, Session};
+use super::next_action::{NextAction};
+use super::session::{Session};
 
 /// Bytes of responses that are held back at most.
 const MAX_HELD: usize = 16 << 10;

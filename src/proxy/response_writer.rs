@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::{Buf as _, BytesMut};
 use tokio::time::Instant;
 
-use super::local_response::LocalBody;
+use super::response_options::{LocalBody};
 use crate::clock::{Deadline, now};
 use crate::http2::server_stream::ServerStream;
 use crate::net::{AckTimeout, Stream};

@@ -2,7 +2,6 @@
 //! response.
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::time::Instant;
@@ -11,10 +10,7 @@ use super::buffer_pool::Buffers;
 use super::peer::ConnectionPeer;
 use super::request_reader::{RequestReader, Source};
 use super::response_writer::{ResponseWriter, SocketWriter};
-use super::settlement::Settlement;
 use super::worker::Worker;
-use crate::store::Places;
-use crate::upstream::pool;
 use crate::upstream::private::PrivateConnections;
 
 /// The client's side of a request, with the state kept for its next.
@@ -60,31 +56,4 @@ impl Session {
     pub(crate) fn into_received(self: Box<Self>) -> (Rc<ConnectionPeer>, BytesMut) {
         (self.peer, self.buffers.map(|buffers| buffers.inbound).unwrap_or_default())
     }
-}
-
-/// The action on a connection after a response.
-#[derive(Debug)]
-pub(crate) enum NextAction {
-    /// Wait for the next request.
-    Keep,
-    /// Close, once the client has had time to read the response.
-    Close,
-    /// Close at once: the client has left, accepts nothing, or must detect a truncated response.
-    Drop,
-    /// Serve HTTP/2: none of the received bytes were consumed.
-    Http2,
-    /// Join to a backend connection.
-    Tunnel(Box<PendingTunnel>),
-}
-
-/// A backend connection that has accepted an upgrade, and what the upgraded request holds until it ends.
-#[derive(Debug)]
-pub(crate) struct PendingTunnel {
-    pub(crate) backend: pool::UpstreamConnection,
-    /// The tunnel ends when neither side has transferred a byte for this long.
-    pub(crate) silence: Duration,
-    /// Its places under concurrency limits.
-    pub(crate) places: Option<Box<Places>>,
-    /// Its costs that are settled then.
-    pub(crate) settlement: Option<Box<Settlement>>,
 }

@@ -2,9 +2,9 @@
 
 use std::cell::Cell;
 use std::hash::{BuildHasher as _, RandomState};
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::peer::ConnectionPeer;
 use crate::http1::fields::Fields;
 use crate::http1::name::Name;
 use crate::limit::units::{Micros, Timestamp};
@@ -52,11 +52,11 @@ impl Tracer {
         plan: &Plan,
         trace: &Arc<Trace>,
         fields: Fields<'_>,
-        peer: &ConnectionPeer,
+        (peer, scheme): (IpAddr, &'static str),
         now: Timestamp,
     ) -> RequestTrace {
         let parent = parent(fields);
-        let believed = || plan.server.client.trusts(peer.address) || self.believes(now);
+        let believed = || plan.server.client.trusts(peer) || self.believes(now);
         let sampled = match &parent {
             Some(parent) => parent.sampled && (believed() || self.chooses(trace.sample)),
             None => self.chooses(trace.sample),
@@ -73,7 +73,7 @@ impl Tracer {
                 context,
                 parent: parent.map(|parent| parent.span),
                 state: if parent.is_some() { state(fields) } else { String::new() },
-                scheme: peer.scheme,
+                scheme,
                 pattern: String::new(),
                 delay: None,
                 forwarded: None,

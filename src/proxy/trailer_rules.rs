@@ -1,7 +1,7 @@
 //! Trailers of a request that its backend does not get, since it would not get them in the head.
 
 use super::consumer_headers::ConsumerHeaders;
-use super::upstream_head::touches;
+use super::request_body::TrailerFilter;
 use crate::http1::fields::Field;
 use crate::http1::name::{Name, same_to_cgi, with_hyphens};
 use crate::http1::trailers::retain;
@@ -15,9 +15,8 @@ pub(crate) struct TrailerRules<'a> {
     pub(super) route: &'a Route,
 }
 
-impl TrailerRules<'_> {
-    /// The lines of trailers that the backend gets.
-    pub(super) fn apply(&self, lines: Vec<u8>) -> Vec<u8> {
+impl TrailerFilter for TrailerRules<'_> {
+    fn retained(&self, lines: Vec<u8>) -> Vec<u8> {
         // Nearly always there are none.
         if lines.is_empty() {
             return lines;
@@ -31,7 +30,7 @@ impl TrailerRules<'_> {
                 _ => false,
             };
             let is_edited =
-                touches(edits, name) || with_hyphens(name).is_some_and(|twin| touches(edits, &twin));
+                edits.touches(name) || with_hyphens(name).is_some_and(|twin| edits.touches(&twin));
             let field = Field { known: Name::of(name), name, value: b"" };
             !names_client && !is_edited && headers.passes(&field)
         })

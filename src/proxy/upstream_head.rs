@@ -6,56 +6,21 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use bytes::{BufMut as _, BytesMut};
-use http::{HeaderName, HeaderValue, StatusCode};
+use bytes::BytesMut;
+use http::HeaderValue;
 
 use super::consumer_headers::ConsumerHeaders;
 use super::noted_values::NotedValues;
+use super::passing_fields::{ConnectionOptions, put_edits};
 use super::tracer::RequestTrace;
 use crate::http1::fields::{Field, Fields};
-use crate::http1::mentioned::MentionedNames;
+use crate::http1::head_writer::{put_field, put_number};
 use crate::http1::name::{Name, same_to_cgi, with_hyphens};
 use crate::http1::request::{Body, RequestHead, is_authority};
 use crate::http1::syntax::is_token;
 use crate::plan::loop_mark::LoopMark;
-use crate::plan::template::TemplateValues;
 use crate::plan::{HeaderEdits, Upstream};
 use crate::route::client::ClientSource;
-
-/// Appends `name: value`.
-pub(crate) fn put_field(out: &mut BytesMut, name: &[u8], value: &[u8]) {
-    out.reserve(name.len() + value.len() + 4);
-    out.put_slice(name);
-    out.put_slice(b": ");
-    out.put_slice(value);
-    out.put_slice(b"\r\n");
-}
-
-/// Appends lines made earlier. Nearly always there are none.
-#[inline]
-pub(crate) fn put_lines(out: &mut BytesMut, lines: &[u8]) {
-    if !lines.is_empty() {
-        out.extend_from_slice(lines);
-    }
-}
-
-/// Appends a numeric field.
-#[inline]
-pub(crate) fn put_number(out: &mut BytesMut, name: &[u8], value: u64) {
-    put_field(out, name, itoa::Buffer::new().format(value).as_bytes());
-}
-
-/// Appends a status line, with the usual reason if the backend gave none. The version is HTTP/1.1 whatever the client's
-/// (RFC 9110 §2.5): features that an HTTP/1.0 client does not understand are not sent to it.
-pub(crate) fn put_status(out: &mut BytesMut, status: StatusCode, reason: Option<&[u8]>) {
-    let reason = reason.unwrap_or_else(|| status.canonical_reason().unwrap_or_default().as_bytes());
-    out.reserve(15 + reason.len());
-    out.put_slice(b"HTTP/1.1 ");
-    out.put_slice(status.as_str().as_bytes());
-    out.put_u8(b' ');
-    out.put_slice(reason);
-    out.put_slice(b"\r\n");
-}
 
 /// The data for the backend beside the client's own headers.
 #[derive(Debug)]
@@ -183,13 +148,13 @@ impl UpstreamRequestHead<'_> {
             known if known.is_hop_by_hop() => return false,
             _ => {}
         }
-        !touches(self.edits, field.name)
+        !self.edits.touches(field.name)
     }
 
     /// Whether many backends read the name as that of a header that has a meaning here, or that the route edits: CGI
     /// and its successors read `x_forwarded_for` as `x-forwarded-for`, `content_length` as the length.
     fn is_twin(&self, name: &[u8]) -> bool {
-        with_hyphens(name).is_some_and(|twin| Name::of(&twin) != Name::Other || touches(self.edits, &twin))
+        with_hyphens(name).is_some_and(|twin| Name::of(&twin) != Name::Other || self.edits.touches(&twin))
     }
 
     /// Whether a proxy is believed what host and scheme the client named. What a service was asked about is not open to
@@ -203,7 +168,7 @@ impl UpstreamRequestHead<'_> {
     fn is_false_source(&self, name: &[u8]) -> bool {
         match self.source {
             ClientSource::Header(source) => {
-                same_to_cgi(source.as_str().as_bytes(), name) && !(self.trusted && is_same(source, name))
+                same_to_cgi(source.as_str().as_bytes(), name) && !(self.trusted && source.as_str().as_bytes().eq_ignore_ascii_case(name))
             }
             _ => false,
         }
@@ -221,7 +186,7 @@ impl UpstreamRequestHead<'_> {
         let kept = |name: &[u8]| self.trusted && !nominations.name(name);
         let continued = |name: &[u8]| self.continues_claims() && !nominations.name(name);
         let (list, proto, for_host) = (b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host");
-        if !touches(self.edits, list) {
+        if !self.edits.touches(list) {
             out.extend_from_slice(b"x-forwarded-for: ");
             if kept(list) && *self.source == ClientSource::XForwardedFor {
                 // One line: the received values in order, then the peer.
@@ -237,7 +202,7 @@ impl UpstreamRequestHead<'_> {
             out.extend_from_slice(b"\r\n");
         }
         let real_ip = b"x-real-ip";
-        if kept(real_ip) && fields.known(Name::XRealIp).is_some() && !touches(self.edits, real_ip) {
+        if kept(real_ip) && fields.known(Name::XRealIp).is_some() && !self.edits.touches(real_ip) {
             out.extend_from_slice(b"x-real-ip: ");
             if !self.put_client(b"\r\n", out) {
                 out.extend_from_slice(self.peer);
@@ -274,7 +239,7 @@ impl UpstreamRequestHead<'_> {
 
     /// Writes a field of the gateway, unless the route's edits override it.
     fn put_own(&self, out: &mut BytesMut, name: &[u8], value: &[u8]) {
-        if !touches(self.edits, name) {
+        if !self.edits.touches(name) {
             put_field(out, name, value);
         }
     }
@@ -309,94 +274,6 @@ pub(crate) fn only<'h>(mut values: impl Iterator<Item = &'h [u8]>) -> Option<&'h
     values.next().filter(|_| values.next().is_none())
 }
 
-/// Writes the response fields for the client: not those of the backend's hop, those that the route edits, or those that
-/// `replaced` names.
-pub(crate) fn put_answer_fields<'v>(
-    fields: Fields<'_>,
-    edits: &HeaderEdits,
-    replaced: impl Fn(&[u8]) -> bool,
-    values: impl FnOnce() -> TemplateValues<'v>,
-    out: &mut BytesMut,
-) {
-    put_passing_fields(fields, edits, replaced, out);
-    put_edits(out, edits, values);
-}
-
-/// Writes the backend's share of those.
-pub(crate) fn put_passing_fields(
-    fields: Fields<'_>,
-    edits: &HeaderEdits,
-    replaced: impl Fn(&[u8]) -> bool,
-    out: &mut BytesMut,
-) {
-    let nominations = ConnectionOptions::of(fields);
-    let passes = |field: &Field<'_>| {
-        let framing = field.known == Name::ContentLength || field.known.is_hop_by_hop();
-        !framing && !nominations.name(field.name) && !touches(edits, field.name) && !replaced(field.name)
-    };
-    fields.copy_lines(passes, |text| out.extend_from_slice(text));
-}
-
-/// The fields that `connection` names: they apply to one connection only (RFC 9110 §7.6.1).
-#[derive(Debug)]
-struct ConnectionOptions<'h> {
-    /// `None`: there are none, which is the usual case.
-    named: Option<MentionedNames<'h>>,
-}
-
-impl<'h> ConnectionOptions<'h> {
-    fn of(fields: Fields<'h>) -> Self {
-        // `keep-alive`, `close` and `upgrade` name no other field, and nearly always are the only value.
-        let names_none = |value: &[u8]| match value.len() {
-            5 => value.eq_ignore_ascii_case(b"close"),
-            7 => value.eq_ignore_ascii_case(b"upgrade"),
-            10 => value.eq_ignore_ascii_case(b"keep-alive"),
-            _ => false,
-        };
-        let usual = fields.all_known(Name::Connection).all(names_none);
-        Self { named: (!usual).then(|| Self::look(fields)) }
-    }
-
-    #[cold]
-    fn look(fields: Fields<'h>) -> MentionedNames<'h> {
-        let mut named = MentionedNames::of(fields.iter().map(|field| field.name));
-        fields.all_known(Name::Connection).for_each(|list| named.mark(list));
-        named
-    }
-
-    fn name(&self, name: &[u8]) -> bool {
-        self.named.as_ref().is_some_and(|named| named.has(name))
-    }
-}
-
-/// Whether the route removes or sets this field.
-#[inline]
-pub(crate) fn touches(edits: &HeaderEdits, name: &[u8]) -> bool {
-    // Most routes edit nothing.
-    !(edits.remove.is_empty() && edits.set.is_empty()) && is_edited(edits, name)
-}
-
-#[inline(never)]
-fn is_edited(edits: &HeaderEdits, name: &[u8]) -> bool {
-    edits.remove.iter().any(|edited| is_same(edited, name))
-        || edits.set.iter().any(|(edited, _)| is_same(edited, name))
-}
-
-fn is_same(one: &HeaderName, name: &[u8]) -> bool {
-    one.as_str().as_bytes().eq_ignore_ascii_case(name)
-}
-
-#[inline]
-fn put_edits<'v>(out: &mut BytesMut, edits: &HeaderEdits, values: impl FnOnce() -> TemplateValues<'v>) {
-    // Most routes set nothing.
-    if edits.set.is_empty() {
-        return;
-    }
-    let values = values();
-    for (name, value) in &edits.set {
-        value.put(name.as_str().as_bytes(), &values, out);
-    }
-}
 
 #[cfg(test)]
 mod tests {
