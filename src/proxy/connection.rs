@@ -1,5 +1,17 @@
 //! One client connection, from accept to close. The TLS handshake before the first request is bounded in time;
 //! connections in their handshake are evicted first.
+//!
+//! A connection is a task. It waits for a head, lends its session to a `request_handler`, and acts on what that says of
+//! the connection. For example, after an upgrade it becomes a `tunnel`, and after a refused upload it `linger`s, so that the
+//! client reads the refusal before the connection ends.
+
+pub(super) mod accept;
+pub(super) mod admin_commands;
+pub(super) mod http2;
+pub(super) mod linger;
+pub mod proxy_protocol;
+pub(super) mod request_handler;
+pub(super) mod tunnel;
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -11,16 +23,15 @@ use bytes::BytesMut;
 use http::StatusCode;
 use tokio::time::timeout;
 
-use super::connection_handle::{ConnectionHandle, Lifetime};
-use super::linger::{SILENCE, linger, linger_for};
-use super::response_options::{LocalBody, ResponseOptions};
-use super::local_response_writer::LocalResponseWriter;
-use super::peer::{ConnectionEnds, ConnectionPeer};
-use super::request_reader::{ReadEvent, Source};
-use super::next_action::{NextAction, PendingTunnel};
-use super::session::{Session};
+use super::answer::local_response_writer::LocalResponseWriter;
+use super::answer::next_action::{NextAction, PendingTunnel};
+use super::decide;
+use super::session::Session;
+use super::session::peer::{ConnectionEnds, ConnectionPeer};
+use super::session::request_reader::{ReadEvent, Source};
+use super::session::response_options::{LocalBody, ResponseOptions};
 use super::worker::Worker;
-use super::{http2, request_handler, service, tunnel};
+use super::worker::connection_handle::{ConnectionHandle, Lifetime};
 use crate::boxed_cold::boxed_cold;
 use crate::clock::now;
 use crate::http1::scanner::HeadScanner;
@@ -28,6 +39,7 @@ use crate::limit::units::Timestamp;
 use crate::net::{Socket, Stream};
 use crate::plan::template::TemplateValues;
 use crate::telemetry::metrics::ConnectionRejectReason;
+use linger::{SILENCE, linger, linger_for};
 
 /// One client connection.
 #[derive(Debug)]
@@ -97,7 +109,7 @@ impl Connection {
                 ReadEvent::End => NextAction::Close,
                 ReadEvent::Http2 => NextAction::Http2,
                 ReadEvent::InvalidPreface => boxed_cold(|| refuse_preface(&mut session)).await,
-                ReadEvent::Fault(fault) => boxed_cold(|| service::refuse_unread(&mut session, fault)).await,
+                ReadEvent::Fault(fault) => boxed_cold(|| decide::refuse_unread(&mut session, fault)).await,
             };
             match after {
                 NextAction::Keep => {}
@@ -282,9 +294,10 @@ async fn tls_handshake(socket: Socket, handle: &ConnectionHandle, worker: &Worke
 
 #[cfg(test)]
 mod tests {
-    use super::super::{accept::ConnectionGuard, fixtures};
+    use self::accept::ConnectionGuard;
     use super::*;
     use crate::net::Pipe;
+    use crate::proxy::fixtures;
 
     /// An idle connection costs its task more than anything else. Beside this future a task has 104 bytes, and it is made in
     /// steps of 128: see `docs/bounds.md`.

@@ -1,142 +1,471 @@
-//! The store's decision on a request, and the action that follows from the whole decision.
+//! The steps of one request: route or 404 → keys and cost → clock → store → forward, wait then forward, or refuse.
+//!
+//! The order of the steps is that of [`plan::decision`](crate::plan::decision), which says what it needs next. This room
+//! gets it, with async: it asks the store, verifies a credential or reads a body. For example, a route with a limit by a
+//! field of JSON reads the body first, which counts towards `max_buffered` while it waits, and forwards the bytes that it
+//! has read.
 
-use std::borrow::Cow;
+pub(super) mod credentials;
+pub(super) mod read_content;
+pub(super) mod request_action;
+pub(super) mod undecided;
+
+use std::cell::{Cell, OnceCell};
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::fixed_response::FixedAnswer;
-use super::forward_request::ForwardRequest;
-use super::request_context::RequestContext;
-use super::request_reader::RequestReader;
+use bytes::{Buf as _, BytesMut};
+
+use super::answer::cors;
+use super::answer::drain::drain;
+use super::answer::fixed_response::{self, FixedAnswer, FixedForm};
+use super::answer::local_response_writer::OverLimit;
+use super::answer::next_action::NextAction;
+use super::answer::respond::{send, send_problem};
+use super::forward;
+use super::forward::forward_request::ForwardRequest;
+use super::record::noted_values::NotedValues;
+use super::record::request_context::RequestContext;
+use super::session::Session;
+use super::session::peer::ConnectionPeer;
+use super::session::request_body::BodyOptions;
+use super::session::request_reader::{RequestReader, upload_fault};
+use super::session::response_writer::ResponseWriter;
+use super::worker::WorkerPlan;
+use super::worker::buffer_pool::{Buffers, LastHead};
 use crate::auth::forward::ServiceAnswer;
-use crate::limit::units::Micros;
+use crate::auth::password_lanes::LaneTurn;
+use crate::boxed_cold::boxed_cold;
+use crate::http1::request::{Body, RequestError, RequestHead};
+use crate::limit::units::{Micros, Timestamp};
 use crate::plan::Route;
-use crate::plan::admission::{BindingLimit, Refusal, RefusalCause, RequestCharges};
-use crate::plan::auth::CredentialFault;
-use crate::plan::decision::{FailureKind, LimitPhase, RequestDecision};
+use crate::plan::action::RouteAction;
+use crate::plan::auth::{AuthFailure, CallerIdentity, CredentialFault};
+use crate::plan::decision::{Need, RequestDecision, RequestVerdict};
 use crate::plan::reject_reason::RejectReason;
-use crate::plan::resolve::EarlyResponse;
-use crate::store::{InTurn, Outcome, StoreRequest};
+use crate::plan::resolve::{self, EarlyResponse, RouteLookup, RoutedRequest};
+use crate::plan::seen_request::SeenRequest;
+use crate::route::content::RequestContent;
+use crate::route::identity::Identity;
+use crate::store::StoreRequest;
 use crate::telemetry::metrics::RequestOutcome;
+use credentials::{Verified, verify};
+use read_content::{ReadPart, read_content};
+use request_action::{OverLimitRequest, RequestAction, decide_otherwise};
+use undecided::{HeldBytes, UndecidedRequest};
 
-/// The action for a request.
-pub(super) enum RequestAction<'p, 'h> {
-    /// Forward to the backend, with this path and query.
-    Forward(ForwardRequest<'p>, Cow<'h, str>),
-    /// Answer it: the route has no backend.
-    Answer(Box<FixedAnswer<'p>>),
-    /// Send the answer of a service that has refused it.
-    Relay(Arc<ServiceAnswer>),
-    /// Respond before any limit is checked.
-    Early(EarlyResponse),
-    /// A limit refuses.
-    Refuse(OverLimitRequest<'p>),
-    /// The client left during its delay: its slot is unused.
-    GiveUp,
-}
-
-/// A limit's refusal.
-pub(super) struct OverLimitRequest<'p> {
-    pub(super) refusal: Refusal<'p>,
-    /// The limit that the rate-limit headers describe.
-    pub(super) tightest: Option<BindingLimit<'p>>,
-    pub(super) route: &'p Route,
-}
-
-impl<'p, 'r> RequestAction<'p, 'r> {
-    /// A limit refuses the request.
-    pub(super) fn refuse(
-        ctx: &mut RequestContext,
-        decision: &RequestDecision<'p, 'r>,
-        refusal: Refusal<'p>,
-        tightest: Option<BindingLimit<'p>>,
-    ) -> Self {
-        let (request, refusal) = (decision.request(), refusal.spread(|most| fastrand::u64(0..=most)));
-        match decision.phase() {
-            LimitPhase::Failures(failure, _) => {
-                ctx.credential_refused(request, failure, Some((&refusal, tightest.as_ref())));
-            }
-            LimitPhase::BeforeAuth | LimitPhase::Route => ctx.refused(request, &refusal, tightest.as_ref()),
-        }
-        match refusal.why {
-            RefusalCause::Unreadable(fault) => {
-                Self::Early(EarlyResponse::Reject(RejectReason::unreadable_body(fault)))
-            }
-            RefusalCause::Repeated => {
-                Self::Early(EarlyResponse::Reject(RejectReason::repeated_key(refusal.limit)))
-            }
-            _ => Self::Refuse(OverLimitRequest { refusal, tightest, route: request.route }),
-        }
-    }
-
-    /// The request is answered before its limits decide.
-    #[cold]
-    pub(super) fn early(
-        ctx: &mut RequestContext,
-        decision: &RequestDecision<'p, 'r>,
-        response: EarlyResponse,
-    ) -> Self {
-        let request = decision.request();
-        ctx.sample_rejection(request.head(), request.request().host);
-        if let EarlyResponse::Unauthenticated(failure) = &response
-            && failure.fault == CredentialFault::Invalid
-        {
-            ctx.credential_refused(request, *failure, None);
-        }
-        Self::Early(response)
-    }
-
-    /// The answer of the service that has refused the request goes to the client.
-    #[cold]
-    pub(super) fn relay(
-        ctx: &mut RequestContext,
-        decision: &RequestDecision<'p, 'r>,
-        answer: Option<Arc<ServiceAnswer>>,
-    ) -> Self {
-        let request = decision.request();
-        ctx.sample_rejection(request.head(), request.request().host);
-        // Other answers refuse no credential.
-        if let LimitPhase::Failures(failure, FailureKind::Answered) = decision.phase() {
-            ctx.credential_refused(request, failure, None);
-        }
-        answer.map_or_else(|| Self::Early(RejectReason::unverified().into()), Self::Relay)
-    }
-}
-
-/// Asks the store about a request whose limits have bans or places, with the time at which the request head was complete.
-/// `None`: the client left while the request waited for a place.
-pub(super) async fn decide_otherwise(
-    ctx: &mut RequestContext,
-    charges: &RequestCharges<'_>,
-    reader: &RequestReader,
-) -> Option<Outcome> {
-    if charges.takes_places() {
-        return take_turn(ctx, charges, reader).await;
-    }
-    let bans = charges.bans();
-    let request = StoreRequest { charges: &charges.charges, bans: &bans };
-    Some(ctx.plan.counters.decide(request, ctx.started).await)
-}
-
-/// The same under concurrency limits: the request may wait for a place.
-async fn take_turn(
-    ctx: &mut RequestContext,
-    charges: &RequestCharges<'_>,
-    reader: &RequestReader,
-) -> Option<Outcome> {
-    let bans = charges.bans();
-    let request = StoreRequest { charges: &charges.charges, bans: &bans };
-    let (plan, shared) = (Rc::clone(&ctx.plan), Arc::clone(&ctx.worker.shared));
-    let turn = plan.counters.admit(request, ctx.started, || shared.clock.now());
-    let InTurn { outcome, places, waited } = tokio::select! {
-        biased;
-        turn = turn => turn,
-        () = reader.gone() => return None,
+/// Serves the request with the head at the front of the buffer. The head was complete at `now`.
+pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction {
+    let mut ctx = RequestContext::begin(&session.worker, &session.peer, now);
+    let plan = Rc::clone(&ctx.plan);
+    let Session { worker, reader, writer, peer, buffers, may_keep, is_last, .. } = &mut *session;
+    let Buffers { inbound, head_parser, last_head, message, outbound, .. } =
+        &mut **buffers.get_or_insert_default();
+    // Parsed in place: it is large enough that moving it costs measurably.
+    let parsed = head_parser.parse(inbound);
+    let head = match &parsed {
+        Ok(head) => head,
+        &Err(fault) => return refuse(session, &mut ctx, fault).await,
     };
-    ctx.places = places;
-    if waited > Micros(0) {
-        ctx.delay = waited;
-        ctx.outcome = RequestOutcome::Delayed;
+    last_head.set(last_head.take().filter(|_| head.is_repeated));
+    ctx.take_head(peer, head, *may_keep);
+    ctx.open_record(peer, Some(head));
+    *is_last = !head.keep_alive && head.body == Body::EMPTY;
+    let (identity, body, held) = (OnceCell::new(), OnceCell::new(), HeldBytes::default());
+    let (length, ahead) = (head.length, inbound.get(head.length..).unwrap_or_default());
+    let mut undecided = UndecidedRequest {
+        worker,
+        max_buffered: plan.server.max_buffered,
+        held: &held,
+        head: inbound.capacity(),
+        stream: UndecidedRequest::stream_of(reader.source()),
+        entry: None,
+    };
+    let findings = Findings { last_head, identity: &identity, body: &body, ahead, held: &held };
+    // Left where they are written: they are large enough that moving them costs measurably.
+    let (mut seen, mut action) = (None, None);
+    {
+        let mut deciding = pin!(async {
+            action = Some(decide_request(&mut ctx, &plan, head, peer, reader, &findings, &mut seen).await);
+        });
+        let mut held = (&mut *writer, &mut *outbound);
+        poll_fn(|context| undecided.poll_decided(deciding.as_mut(), &mut held, context)).await;
     }
-    Some(outcome)
+    // A further refusal joins the responses that are held back. What may take time does not delay them.
+    let is_prompt =
+        matches!(action, Some(RequestAction::Refuse(_))) && ctx.body_options.body() == Body::EMPTY;
+    if !outbound.is_empty() && !is_prompt && !send_held(writer, outbound).await {
+        return NextAction::Drop;
+    }
+    match action {
+        None => {
+            leave_body(inbound, length, body);
+            let response = overloaded(&mut ctx);
+            Box::pin(early(session, &mut ctx, &response)).await
+        }
+        Some(RequestAction::Forward(forward_request, target)) => {
+            message.clear();
+            forward_request.write_head(&mut ctx, head, target, peer, message);
+            leave_body(inbound, length, body);
+            forward::forward(session, &mut ctx, &forward_request).await
+        }
+        Some(RequestAction::Answer(fixed)) => {
+            leave_body(inbound, length, body);
+            // Boxed: its state would be part of every connection's.
+            Box::pin(fixed_response::answer(session, &mut ctx, &fixed)).await
+        }
+        Some(RequestAction::Relay(response)) => {
+            leave_body(inbound, length, body);
+            Box::pin(relay(session, &mut ctx, &response)).await
+        }
+        Some(RequestAction::Early(response)) => {
+            leave_body(inbound, length, body);
+            early(session, &mut ctx, &response).await
+        }
+        Some(RequestAction::Refuse(refused)) => {
+            leave_body(inbound, length, body);
+            over_limit(session, &mut ctx, &refused).await
+        }
+        Some(RequestAction::GiveUp) => NextAction::Drop,
+    }
+}
+
+/// Sends the responses that are held back. False if the client is gone, or accepts nothing.
+async fn send_held(writer: &mut ResponseWriter, held: &mut BytesMut) -> bool {
+    boxed_cold(|| poll_fn(|context| writer.poll_held(context, held))).await.is_ok()
+}
+
+/// What is found out about a request before it is charged.
+#[derive(Clone, Copy)]
+struct Findings<'p, 'r> {
+    /// What was found out about the head before it, if it is equal.
+    last_head: &'r Cell<Option<LastHead>>,
+    /// What its credential says, once it was verified.
+    identity: &'p OnceCell<Arc<Identity>>,
+    /// Its body, once it was read.
+    body: &'r OnceCell<Box<ReadBody>>,
+    /// The bytes received behind its head.
+    ahead: &'r [u8],
+    /// What it holds meanwhile.
+    held: &'r HeldBytes,
+}
+
+/// The body of a request, as keys see it.
+#[derive(Debug)]
+struct ReadBody {
+    content: RequestContent,
+    /// The bytes received after the part that was read; `None`: nothing was read.
+    received: Option<BytesMut>,
+}
+
+/// Removes the head, so that the body, or the part of it that was not read yet, is at the front.
+fn leave_body(inbound: &mut BytesMut, length: usize, body: OnceCell<Box<ReadBody>>) {
+    inbound.advance(length);
+    if let Some(received) = body.into_inner().and_then(|body| body.received) {
+        *inbound = received;
+    }
+}
+
+/// The request was evicted from the budget of undecided requests. A part of its body may have been read and dropped.
+#[cold]
+fn overloaded(ctx: &mut RequestContext) -> EarlyResponse {
+    ctx.body_options = BodyOptions::default();
+    ctx.options.keep = false;
+    EarlyResponse::Reject(RejectReason::overloaded())
+}
+
+/// Finds the route, and drives the decision to its end.
+async fn decide_request<'p, 'r>(
+    ctx: &mut RequestContext,
+    plan: &'p WorkerPlan,
+    head: &'r RequestHead<'r>,
+    peer: &'r ConnectionPeer,
+    reader: &mut RequestReader,
+    findings: &Findings<'p, 'r>,
+    seen: &'r mut Option<SeenRequest<'r>>,
+) -> RequestAction<'p, 'r> {
+    let lookup = locate(ctx, plan, head, peer, findings.last_head, seen);
+    note(ctx, plan, head, peer, findings, &lookup);
+    let located = match lookup.outcome {
+        Ok(located) => located,
+        Err(unroutable) => return RequestAction::Early(unroutable.response),
+    };
+    let draw = draw(located.route);
+    let mut decision = RequestDecision::new(plan, &plan.secret, located, draw);
+    let mut learned = Learned::default();
+    let mut need = decision.begin(plan.counters.known(ctx.started), ctx);
+    loop {
+        need = match need {
+            Need::Store if decision.request().charges.is_plain() => {
+                let request = StoreRequest::of(&decision.request().charges.charges);
+                let outcome = plan.counters.decide(request, ctx.started).await;
+                decision.decided(&outcome, plan.counters.known(ctx.started), ctx)
+            }
+            Need::Store => {
+                let charges = &decision.request().charges;
+                match boxed_cold(|| decide_otherwise(ctx, charges, reader)).await {
+                    Some(outcome) => {
+                        decision.decided(&outcome, plan.counters.known(ctx.started.plus(ctx.delay)), ctx)
+                    }
+                    None => return RequestAction::GiveUp,
+                }
+            }
+            Need::Done => return act(ctx, &mut decision, learned.answer, reader).await,
+            need => {
+                let (ctx, decision, learned) = (&mut *ctx, &mut decision, &mut learned);
+                let reader = &mut *reader;
+                boxed_cold(move || learn(ctx, plan, reader, findings, decision, learned, need)).await
+            }
+        };
+    }
+}
+
+/// Finds the route: that of the head before it if the two are equal.
+#[inline]
+fn locate<'p, 'r>(
+    ctx: &RequestContext,
+    plan: &'p WorkerPlan,
+    head: &'r RequestHead<'r>,
+    peer: &'r ConnectionPeer,
+    last_head: &Cell<Option<LastHead>>,
+    seen: &'r mut Option<SeenRequest<'r>>,
+) -> RouteLookup<'p, 'r> {
+    let is_known = |last: &LastHead| last.plan == plan.number && !plan.table.reads_clients();
+    let last = last_head.get().filter(is_known).map(|last| last.routed);
+    let loop_mark = Some(&ctx.worker.shared.loop_mark);
+    let lookup = resolve::locate_again(plan, loop_mark, head, peer.as_seen(), last, seen);
+    if last.is_none() {
+        last_head.set(lookup.routed_head().map(|routed| LastHead { plan: plan.number, routed }));
+    }
+    lookup
+}
+
+/// What is learned on the way, and is needed at the end of the decision.
+#[derive(Default)]
+struct Learned {
+    /// The next password of the client is checked once this one was charged.
+    turn: Option<LaneTurn>,
+    /// The service has refused the request with this answer.
+    answer: Option<Arc<ServiceAnswer>>,
+}
+
+/// Verifies the credential of a request, or reads its body.
+async fn learn<'p, 'r>(
+    ctx: &mut RequestContext,
+    plan: &'p WorkerPlan,
+    reader: &mut RequestReader,
+    findings: &Findings<'p, 'r>,
+    decision: &mut RequestDecision<'p, 'r>,
+    learned: &mut Learned,
+    need: Need,
+) -> Need {
+    match need {
+        Need::Credential(auth) => match verify(ctx, plan, auth, decision).await {
+            Err(need) => need,
+            Ok(Verified::Accepted(identity)) => {
+                let identity = &**findings.identity.get_or_init(|| identity);
+                let consumer = plan.verified(auth, identity);
+                let caller = CallerIdentity { consumer, granted: &identity.fields };
+                decision.accepted(caller, plan.counters.known(ctx.started), ctx)
+            }
+            Ok(Verified::Wrong(turn)) => {
+                learned.turn = turn;
+                let failure = AuthFailure { auth, fault: CredentialFault::Invalid };
+                decision.refused(failure, plan.counters.known(ctx.started), ctx)
+            }
+            Ok(Verified::Answered(answer)) => {
+                let refuses = answer.refuses_credential;
+                learned.answer = Some(answer);
+                decision.answered(auth, refuses, plan.counters.known(ctx.started), ctx)
+            }
+        },
+        Need::Body => match read_body(ctx, decision.request(), reader, findings).await {
+            Ok(body) => decision.read(&body.content, plan.counters.known(ctx.started), ctx),
+            Err(reason) => decision.reject(reason),
+        },
+        need => need,
+    }
+}
+
+/// The action that follows from the decision. A delayed request waits first.
+async fn act<'p, 'r>(
+    ctx: &mut RequestContext,
+    decision: &mut RequestDecision<'p, 'r>,
+    answer: Option<Arc<ServiceAnswer>>,
+    reader: &RequestReader,
+) -> RequestAction<'p, 'r> {
+    let (delay, tightest) = match decision.verdict() {
+        RequestVerdict::Admitted(delay, tightest) => (delay, tightest),
+        RequestVerdict::Refused(refusal, tightest) => {
+            return RequestAction::refuse(ctx, decision, refusal, tightest);
+        }
+        RequestVerdict::Early(response) => return RequestAction::early(ctx, decision, response),
+        RequestVerdict::Answered => return RequestAction::relay(ctx, decision, answer),
+    };
+    let routed = decision.request_mut();
+    ctx.note(tightest.as_ref());
+    if let Some(tightest) = &tightest {
+        ctx.note_key(routed, tightest.limit);
+    }
+    let since = match delay {
+        Micros(0) if ctx.delay == Micros(0) => ctx.started,
+        Micros(0) => ctx.worker.shared.clock.now(),
+        delay if wait(ctx, delay, reader).await => ctx.worker.shared.clock.now(),
+        _ => return RequestAction::GiveUp,
+    };
+    ctx.admitted = true;
+    let route = routed.route;
+    let form = match &route.action {
+        RouteAction::Redirect(redirect) => {
+            FixedForm::Redirect(redirect, std::mem::take(&mut routed.target).into_owned())
+        }
+        RouteAction::Respond(response) => FixedForm::Respond(response),
+        RouteAction::Forward(_) | RouteAction::Split(_) => {
+            let forward_request = ForwardRequest::new(routed, tightest, since);
+            return RequestAction::Forward(forward_request, std::mem::take(&mut routed.target));
+        }
+    };
+    RequestAction::Answer(Box::new(FixedAnswer { route, tightest, form }))
+}
+
+/// The random number of a request: only one that is split needs it.
+fn draw(route: &Route) -> u64 {
+    match &route.action {
+        RouteAction::Split(_) => fastrand::u64(..),
+        RouteAction::Forward(_) | RouteAction::Redirect(_) | RouteAction::Respond(_) => 0,
+    }
+}
+
+/// Reads the body of a request whose limits count by it.
+async fn read_body<'r>(
+    ctx: &mut RequestContext,
+    request: &RoutedRequest<'_, 'r>,
+    reader: &mut RequestReader,
+    findings: &Findings<'_, 'r>,
+) -> Result<&'r ReadBody, RejectReason> {
+    let pointers = &request.route.json_pointers;
+    match read_content(reader, request.head(), findings.ahead, pointers, findings.held).await {
+        Ok((content, part)) => {
+            let received = part.map(|ReadPart { begun, received }| {
+                ctx.body_options.turn_to_begun(begun);
+                received
+            });
+            Ok(findings.body.get_or_init(|| Box::new(ReadBody { content, received })))
+        }
+        Err(fault) => {
+            // No byte can be read after it.
+            ctx.body_options = BodyOptions::default();
+            ctx.options.keep = false;
+            Err(RejectReason::body_lost(upload_fault(Some(fault))))
+        }
+    }
+}
+
+/// Notes the client, the host and the route of a request.
+fn note(
+    ctx: &mut RequestContext,
+    plan: &WorkerPlan,
+    head: &RequestHead<'_>,
+    peer: &ConnectionPeer,
+    findings: &Findings<'_, '_>,
+    lookup: &RouteLookup<'_, '_>,
+) {
+    ctx.noted = NotedValues::of(plan, head, lookup);
+    let RouteLookup { client, host, route, outcome } = lookup;
+    let early = outcome.as_ref().err().map(|unroutable| &unroutable.response);
+    peer.check_client(*client, &plan.server.client, head.fields);
+    ctx.identify(client.address, host);
+    findings.held.set_network(client.network);
+    if let Some((index, route)) = *route {
+        ctx.on_route(index, route);
+        match (&route.cors, early) {
+            (Some(cors), Some(EarlyResponse::Preflight)) => {
+                cors::put_preflight(cors, head.fields, &mut ctx.cors)
+            }
+            (Some(cors), _) => cors::put_actual(cors, head.fields, &mut ctx.cors),
+            (None, _) => {}
+        }
+    }
+    if let Some(EarlyResponse::Reject(_)) = early {
+        ctx.sample_rejection(head, host);
+    }
+    ctx.cut_credentials();
+}
+
+/// Waits for the request's delay. False if the client left meanwhile.
+async fn wait(ctx: &mut RequestContext, delay: Micros, reader: &RequestReader) -> bool {
+    ctx.delay = Micros(ctx.delay.0 + delay.0);
+    ctx.trace_delay(delay);
+    tokio::select! {
+        biased;
+        () = reader.gone() => return false,
+        () = tokio::time::sleep(Duration::from_micros(delay.0)) => {}
+    }
+    ctx.outcome = RequestOutcome::Delayed;
+    true
+}
+
+/// Responds to bytes that are no request head. No bytes can be read after them.
+pub(crate) async fn refuse_unread(session: &mut Session, fault: RequestError) -> NextAction {
+    let now = session.worker.shared.clock.now();
+    let mut ctx = RequestContext::begin(&session.worker, &session.peer, now);
+    refuse(session, &mut ctx, fault).await
+}
+
+async fn refuse(session: &mut Session, ctx: &mut RequestContext, fault: RequestError) -> NextAction {
+    ctx.open_record(&session.peer, None);
+    ctx.client = Some(session.peer.address);
+    ctx.options.to_head =
+        session.buffers.as_ref().is_some_and(|buffers| buffers.inbound.starts_with(b"HEAD "));
+    send_problem(session, ctx, (fault.status(), fault.reason(), fault.reason())).await
+}
+
+/// Responds to a request that is neither charged nor forwarded.
+async fn early(session: &mut Session, ctx: &mut RequestContext, response: &EarlyResponse) -> NextAction {
+    drain(session, ctx).await;
+    ctx.answered(response.status(), response.error());
+    let challenges = match response {
+        EarlyResponse::Unauthenticated(failure) => ctx.challenges(*failure),
+        _ => String::new(),
+    };
+    send(session, ctx, |page| match response {
+        EarlyResponse::Preflight => page.preflight(),
+        EarlyResponse::Options => page.options(),
+        EarlyResponse::Redirect(location) => page.redirect(location),
+        EarlyResponse::Reject(reason) => match reason.retry_after {
+            Some(seconds) => page.unavailable(&reason.detail, Some(seconds.get().into())),
+            None => page.problem(reason.status, &reason.detail),
+        },
+        EarlyResponse::Unauthenticated(failure) => {
+            page.unauthenticated(response.status(), failure.fault.detail(), &challenges)
+        }
+    })
+    .await
+}
+
+/// Sends the answer of a service that has refused the request.
+async fn relay(session: &mut Session, ctx: &mut RequestContext, answer: &ServiceAnswer) -> NextAction {
+    drain(session, ctx).await;
+    ctx.answered(answer.status, Some(CredentialFault::Answered.error()));
+    send(session, ctx, |page| page.relayed(answer)).await
+}
+
+async fn over_limit(
+    session: &mut Session,
+    ctx: &mut RequestContext,
+    refused: &OverLimitRequest<'_>,
+) -> NextAction {
+    let OverLimitRequest { refusal, tightest, route } = refused;
+    drain(session, ctx).await;
+    let reject = route.reject_of(refusal.limit);
+    let plan = Rc::clone(&ctx.plan);
+    let (which, templates) = (plan.server.ratelimit_headers, &plan.refusal_templates);
+    let listed = ctx.listed.take();
+    let (tightest, listed) = (tightest.as_ref(), listed.as_deref());
+    let over = OverLimit { refusal, tightest, reject, which, listed, templates };
+    ctx.answered(over.status(), None);
+    send(session, ctx, |page| page.over_limit(&over)).await
 }

@@ -10,7 +10,6 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, watch};
 
-use super::worker::Worker;
 use crate::auth::password_lanes::PasswordLanes;
 use crate::auth::runtime::AuthRuntime;
 use crate::auth::verification_pool::VerificationPool;
@@ -23,6 +22,7 @@ use crate::plan::{
     self, Balance, Endpoint, Plan, PlanSections, Protocol, RatelimitHeaders, RatelimitPolicies, RequestIds,
     Retry, Route, Server, StatusSet, StoreSettings, Upstream,
 };
+use crate::proxy::worker::Worker;
 use crate::route::RouteTable;
 use crate::route::client::ClientRule;
 use crate::route::key::KeySecret;

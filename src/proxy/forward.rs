@@ -1,4 +1,15 @@
 //! Forwards an admitted request to its backend, and relays the backend's response.
+//!
+//! `upstream_head` writes the head that the backend gets, an `Exchange` of `upstream` finds a connection and sends it with
+//! the body, and `response_body` relays what comes back while it comes. For example, a backend that responds before it has
+//! read the whole upload is relayed at once, and the connection to it is not kept.
+
+pub(super) mod consumer_headers;
+pub(super) mod echo;
+pub(super) mod forward_request;
+pub(super) mod response_body;
+pub(super) mod trailer_rules;
+pub(super) mod upstream_head;
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -8,24 +19,21 @@ use std::task::Poll;
 use bytes::{Buf as _, BytesMut};
 use http::StatusCode;
 
-use super::buffer_pool::Buffers;
-use super::forward_request::ForwardRequest;
-use super::response_fields::put_fields;
-use super::response_options::{LocalBody, put_connection};
-use super::request_body::Upload;
-use super::request_context::RequestContext;
-use super::request_reader::{BodyFault, DisconnectWatch, upload_fault};
-use super::respond::{send, send_problem};
-use super::response_body::{BodyFraming, Download, RelayError};
-use super::response_writer::ResponseWriter;
-use super::next_action::{NextAction, PendingTunnel};
-use super::session::{Session};
-use super::trailer_rules::TrailerRules;
-use crate::http1::head_writer::{put_field, put_number, put_status};
+use super::answer::next_action::{NextAction, PendingTunnel};
+use super::answer::respond::{send, send_problem};
+use super::answer::response_fields::put_fields;
+use super::record::request_context::RequestContext;
+use super::session::Session;
+use super::session::grpc;
+use super::session::request_body::Upload;
+use super::session::request_reader::{BodyFault, DisconnectWatch, upload_fault};
+use super::session::response_options::{LocalBody, put_connection};
+use super::session::response_writer::ResponseWriter;
 use super::worker::WorkerPlan;
-use super::{echo, grpc};
+use super::worker::buffer_pool::Buffers;
 use crate::clock::Deadline;
 use crate::http1::fields::Fields;
+use crate::http1::head_writer::{put_field, put_number, put_status};
 use crate::http1::name::Name;
 use crate::http1::response::{Framing, ResponseHead};
 use crate::http1::trailers::Trailers;
@@ -33,6 +41,9 @@ use crate::plan::{Backend, Protocol, UpstreamIndex};
 use crate::upstream::exchange::{Exchange, UpstreamRequest};
 use crate::upstream::private::OwnConnections;
 use crate::upstream::{Failed, FailedAttempts, Failure};
+use forward_request::ForwardRequest;
+use response_body::{BodyFraming, Download, RelayError};
+use trailer_rules::TrailerRules;
 
 /// Forwards the request with the head in the message buffer, and relays the response.
 pub(crate) async fn forward(

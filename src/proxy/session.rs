@@ -1,17 +1,29 @@
-//! The client's side of a request: an HTTP/1.1 connection, or an HTTP/2 stream; and the fate of a connection after a
-//! response.
+//! The client's side of a request: one arm for HTTP/1.1 and HTTP/2.
+//!
+//! `request_reader` reads heads and bodies, `response_writer` sends responses, and a [`Session`] holds both with what the
+//! connection keeps from one request to the next. What is above asks it for bytes and does not know which version the
+//! client speaks: a GET over HTTP/2 has a session of its own, which a stream serves, and one over HTTP/1.1 has that of its
+//! connection.
+
+pub(super) mod grpc;
+pub(super) mod passing_fields;
+pub(super) mod peer;
+pub(super) mod request_body;
+pub(super) mod request_reader;
+pub(super) mod response_options;
+pub(super) mod response_writer;
 
 use std::rc::Rc;
 
 use bytes::BytesMut;
 use tokio::time::Instant;
 
-use super::buffer_pool::Buffers;
-use super::peer::ConnectionPeer;
-use super::request_reader::{RequestReader, Source};
-use super::response_writer::{ResponseWriter, SocketWriter};
 use super::worker::Worker;
+use super::worker::buffer_pool::Buffers;
 use crate::upstream::private::PrivateConnections;
+use peer::ConnectionPeer;
+use request_reader::{RequestReader, Source};
+use response_writer::{ResponseWriter, SocketWriter};
 
 /// The client's side of a request, with the state kept for its next.
 #[derive(Debug)]

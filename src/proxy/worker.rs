@@ -1,4 +1,19 @@
-//! State shared by the connections of one worker; also the value of `date`, written once a second.
+//! One worker: a thread with its own listeners, connections to backends and counters, and what it keeps for all its
+//! connections.
+//!
+//! nginx calls it a worker process. Workers share the store and the plan, and nothing else on the path of a request. For
+//! example, an idle client connection holds no buffer: it takes one from its worker's `buffer_pool` when a request
+//! begins, and gives it back after the response.
+
+pub(super) mod buffer_pool;
+pub(super) mod connection_handle;
+pub(super) mod fd_reserve;
+pub(super) mod idle_list;
+pub(super) mod listen;
+pub(super) mod log_sampling;
+pub(super) mod read_bounds;
+pub(super) mod refusal_template;
+pub(super) mod tracer;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -11,13 +26,6 @@ use std::time::{Duration, SystemTime};
 use arc_swap::{ArcSwap, Cache};
 use tokio::sync::{Notify, watch};
 
-use super::buffer_pool::BufferPool;
-use super::connection_handle::ConnectionHandle;
-use super::idle_list::IdleList;
-use super::log_sampling::LogSampling;
-use super::refusal_template::RefusalTemplates;
-use super::request_reader::ReadBounds;
-use super::tracer::Tracer;
 use crate::auth::runtime::{AuthState, CredentialVerification};
 use crate::limit::units::{Micros, Timestamp};
 use crate::limit::wall_clock;
@@ -32,6 +40,13 @@ use crate::store::Counters;
 use crate::telemetry::key_stats::KeyStats;
 use crate::telemetry::metrics::WorkerMetrics;
 use crate::upstream::{Pools, UpstreamClient};
+use buffer_pool::BufferPool;
+use connection_handle::ConnectionHandle;
+use idle_list::IdleList;
+use log_sampling::LogSampling;
+use read_bounds::ReadBounds;
+use refusal_template::RefusalTemplates;
+use tracer::Tracer;
 
 /// How long requests have records without an access log, after one failed: the next failures can then be reported with
 /// their paths. A record costs about a twentieth of a request.

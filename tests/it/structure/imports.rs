@@ -25,6 +25,9 @@ const LAYERS: &[&[&str]] = &[
     &["limit", "http1", "measure"],
 ];
 
+/// The rooms of the proxy from top to bottom, likewise.
+const PROXY_ROOMS: &[&str] = &["connection", "decide", "forward", "answer", "record", "session", "worker"];
+
 /// Long files hide more than one noun.
 const MAX_LINES: usize = 500;
 
@@ -54,6 +57,37 @@ fn imports_only_go_down() {
             }
         }
     }
+    assert!(faults.is_empty(), "imports only go down:\n{}", faults.join("\n"));
+}
+
+#[test]
+fn imports_of_the_rooms_of_the_proxy_only_go_down() {
+    let floor_of = |room: &str| PROXY_ROOMS.iter().position(|known| *known == room);
+    let (mut faults, mut seen) = (Vec::new(), BTreeSet::new());
+    for file in rust_files("src/proxy") {
+        let inside = file.strip_prefix("src/proxy").expect("a file of the proxy").with_extension("");
+        let room = inside.components().next().expect("a name").as_os_str().to_string_lossy().into_owned();
+        if ["fixtures", "segmentation"].contains(&&*room) || is_test_only(&file) {
+            continue;
+        }
+        let own = floor_of(&room).unwrap_or_else(|| {
+            panic!("{} is in no room: give it one in src/proxy.rs and in PROXY_ROOMS here", file.display())
+        });
+        seen.insert(room);
+        let code = without_tests(&code_of(&file));
+        // The head of a room names another by `super`.
+        let is_head = inside.components().count() == 1;
+        let paths = ["crate::proxy::", "super::"].into_iter().take(1 + usize::from(is_head));
+        let rooms = paths.flat_map(|path| code.split(path).skip(1));
+        let rooms =
+            rooms.map(|rest| rest.split(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap_or(""));
+        for import in rooms {
+            if floor_of(import).is_some_and(|floor| floor < own) {
+                faults.push(format!("{} imports `{import}`, which is above its room", file.display()));
+            }
+        }
+    }
+    assert_eq!(seen.len(), PROXY_ROOMS.len(), "{seen:?}");
     assert!(faults.is_empty(), "imports only go down:\n{}", faults.join("\n"));
 }
 

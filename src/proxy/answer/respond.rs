@@ -1,0 +1,69 @@
+//! Sends the responses that the gateway makes itself.
+
+use http::StatusCode;
+
+use super::local_response_writer::LocalResponseWriter;
+use super::next_action::NextAction;
+use crate::proxy::record::request_context::RequestContext;
+use crate::proxy::session::Session;
+use crate::proxy::session::response_options::LocalBody;
+use crate::proxy::session::response_writer::ResponseWriter;
+use crate::proxy::worker::buffer_pool::Buffers;
+
+/// Bytes of responses that are held back at most.
+const MAX_HELD: usize = 16 << 10;
+
+/// Sends a local response. `write` writes it and returns its body.
+///
+/// If the client has pipelined a further request, the response is held back, to be sent in one piece with the response to
+/// that one. It is sent before the gateway waits for anything.
+pub(crate) async fn send(
+    session: &mut Session,
+    ctx: &mut RequestContext,
+    write: impl FnOnce(LocalResponseWriter<'_>) -> LocalBody,
+) -> NextAction {
+    let date = ctx.worker.date(ctx.started);
+    let Session { writer, buffers, .. } = session;
+    let Buffers { inbound, message: scrap, outbound, .. } = &mut **buffers.get_or_insert_default();
+    let (request_id, options, head_begins) = (ctx.own_request_id(), ctx.options, outbound.len());
+    let (errors, values) = (&ctx.plan.errors, ctx.template_values());
+    let (cors, cookies, date) = (&ctx.cors, &ctx.cookies, &date);
+    let body = write(LocalResponseWriter {
+        scrap,
+        outbound,
+        date,
+        request_id,
+        cors,
+        cookies,
+        options,
+        errors,
+        values,
+    });
+    ctx.note_response_head(outbound.get(head_begins..).unwrap_or_default());
+    let is_followed = inbound.ends_with(b"\r\n\r\n") && matches!(writer, ResponseWriter::Http1(_));
+    if is_followed && options.keep && body.large.is_none() && outbound.len() < MAX_HELD {
+        ctx.sent = body.length as u64;
+        return NextAction::Keep;
+    }
+    match writer.send(outbound, &body).await {
+        Ok(()) => {
+            ctx.sent = body.length as u64;
+            if options.keep { NextAction::Keep } else { NextAction::Close }
+        }
+        Err(_) => {
+            let reason = if writer.is_stalled() { "write_timeout" } else { "client_gone" };
+            ctx.error = ctx.error.or(Some(reason));
+            NextAction::Drop
+        }
+    }
+}
+
+/// Sends a problem document. `error` is the access log's error name, `detail` is for the client.
+pub(crate) async fn send_problem(
+    session: &mut Session,
+    ctx: &mut RequestContext,
+    (status, detail, error): (StatusCode, &str, &'static str),
+) -> NextAction {
+    ctx.answered(status, Some(error));
+    send(session, ctx, |page| page.problem(status, detail)).await
+}

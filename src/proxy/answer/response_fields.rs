@@ -1,0 +1,66 @@
+//! The headers of an admitted response: those that pass, the route's edits, and the gateway's own.
+
+use bytes::BytesMut;
+
+use super::cors::is_cors;
+use crate::http1::fields::Fields;
+use crate::http1::head_writer::{put_field, put_lines};
+use crate::http1::name::Name;
+use crate::http1::syntax::is_named;
+use crate::plan::admission::BindingLimit;
+use crate::plan::template::TemplateValues;
+use crate::plan::{RatelimitHeaders, RequestIds, Route};
+use crate::proxy::record::ratelimit_fields::{is_ratelimit, put_ratelimit};
+use crate::proxy::record::request_context::RequestContext;
+use crate::proxy::session::passing_fields::put_answer_fields;
+
+/// Writes the headers of an admitted response: the route's edits, and the rate-limit headers.
+pub(crate) fn put_fields(
+    ctx: &RequestContext,
+    route: &Route,
+    tightest: Option<&BindingLimit<'_>>,
+    fields: Fields<'_>,
+    out: &mut BytesMut,
+) {
+    let which = ctx.plan.server.ratelimit_headers;
+    let limit = tightest.map_or("", |tightest| &tightest.limit.name);
+    let tightest = tightest.filter(|_| which != RatelimitHeaders::Off);
+    let listed = ctx.listed.as_deref();
+    let limited = tightest.is_some() || listed.is_some();
+    let cors = route.cors.is_some();
+    let all_ids = ctx.plan.server.request_id == RequestIds::All;
+    let replaced = |name: &[u8]| {
+        (limited && is_ratelimit(which, name))
+            || (cors && is_cors(name))
+            || (all_ids && is_named(name, b"x-request-id"))
+    };
+    let values = || TemplateValues { limit, ..ctx.template_values() };
+    put_answer_fields(fields, &route.response_headers, replaced, values, out);
+    if all_ids {
+        put_request_id(ctx, route, out);
+    }
+    put_lines(out, &ctx.cors);
+    if !route.response_headers.touches(b"set-cookie") {
+        put_lines(out, &ctx.cookies);
+    }
+    if limited {
+        put_ratelimit(out, which, tightest, listed, None);
+    }
+    if fields.known(Name::Date).is_none() {
+        put_field(out, b"date", &ctx.worker.date(ctx.started));
+    }
+}
+
+/// Writes `x-request-id`; the route's edits override it.
+fn put_request_id(ctx: &RequestContext, route: &Route, out: &mut BytesMut) {
+    if !route.response_headers.touches(b"x-request-id") {
+        put_field(out, b"x-request-id", &ctx.request_id);
+    }
+}
+
+/// The same in a response of the gateway itself, where only those have it.
+pub(crate) fn put_own_request_id(ctx: &RequestContext, route: &Route, out: &mut BytesMut) {
+    if ctx.plan.server.request_id == RequestIds::Own {
+        put_request_id(ctx, route, out);
+    }
+}

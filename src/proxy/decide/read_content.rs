@@ -1,0 +1,164 @@
+//! Request bodies that are read before the request is decided, because a limit counts by a value in them.
+//!
+//! Only their data are kept. They are framed anew for the backend, as if they had not been read.
+
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf as _, BytesMut};
+
+use super::undecided::HeldBytes;
+use crate::http1::request::{Body, RequestHead};
+use crate::measure::JsonPointer;
+use crate::proxy::session::request_body::{BegunBody, CONTINUE, Rest};
+use crate::proxy::session::request_reader::{BodyDeadlines, BodyFault, RequestReader, Source};
+use crate::proxy::session::response_writer::SocketWriter;
+use crate::route::content::{MAX_CONTENT, RequestContent, UnreadableBody};
+
+/// A body that was read, or the begin of one that is too large.
+#[derive(Debug)]
+pub(crate) struct ReadPart {
+    /// Its data.
+    pub(crate) begun: BegunBody,
+    /// The bytes received after them, with their framing.
+    pub(crate) received: BytesMut,
+}
+
+/// Reads the body of a request. `ahead`: the bytes received behind its head. `pointers`: see [`RequestContent::new`]. A body with an unreadable type or a declared
+/// length beyond the maximum is not read.
+pub(crate) async fn read_content(
+    reader: &mut RequestReader,
+    head: &RequestHead<'_>,
+    ahead: &[u8],
+    pointers: &[JsonPointer],
+    held: &HeldBytes,
+) -> Result<(RequestContent, Option<ReadPart>), BodyFault> {
+    let unread = |content| Ok((content, None));
+    if head.body == Body::EMPTY {
+        return unread(RequestContent::Empty);
+    }
+    if matches!(head.body, Body::Length(length) if length > MAX_CONTENT as u64) {
+        return unread(RequestContent::Unreadable(UnreadableBody::TooLarge));
+    }
+    if !RequestContent::has_readable_type(head.fields) {
+        return unread(RequestContent::Unreadable(UnreadableBody::Type));
+    }
+    if head.expects_continue() {
+        ask_for_body(reader).await?;
+    }
+    reader.turn_to_body(BodyDeadlines::Bytes);
+    reader.release(ahead.len());
+    let rest = Rest::of(head.body, reader.source());
+    let mut reading = BodyReading { rest, data: BytesMut::new(), received: BytesMut::from(ahead) };
+    let end = poll_fn(|context| {
+        let end = reading.poll_end(context, reader);
+        held.set_body(reading.data.capacity() + reading.received.capacity());
+        end
+    })
+    .await?;
+    let BodyReading { rest, data, received } = reading;
+    let data = data.freeze();
+    let content = match end {
+        BodyEnd::Whole => RequestContent::new(head.fields, data.clone(), pointers),
+        BodyEnd::TooLarge => RequestContent::Unreadable(UnreadableBody::TooLarge),
+    };
+    Ok((content, Some(ReadPart { begun: BegunBody { data, rest }, received })))
+}
+
+/// RFC 9110 §10.1.1: the client waits for `100 Continue`.
+async fn ask_for_body(reader: &RequestReader) -> Result<(), BodyFault> {
+    let stream = match reader.source() {
+        Source::Http1(stream) => Rc::clone(stream),
+        Source::Http2(stream) => return stream.send_interim(CONTINUE).map_err(|_| BodyFault::Gone),
+    };
+    let mut writer = SocketWriter::new(stream, reader.write_timeout());
+    let mut rest = CONTINUE;
+    let sent: io::Result<()> = poll_fn(|context| {
+        while !rest.is_empty() {
+            let sent = ready!(writer.poll_write(context, rest, &[]))?;
+            rest = rest.get(sent..).unwrap_or_default();
+        }
+        Poll::Ready(Ok(()))
+    })
+    .await;
+    sent.map_err(|_| if writer.is_stalled() { BodyFault::Stalled } else { BodyFault::Gone })
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BodyEnd {
+    Whole,
+    TooLarge,
+}
+
+/// A body being read.
+struct BodyReading {
+    /// The body, with the data that were read.
+    rest: Rest,
+    /// Its data so far.
+    data: BytesMut,
+    /// Bytes received and not decoded.
+    received: BytesMut,
+}
+
+impl BodyReading {
+    fn poll_end(
+        &mut self,
+        context: &mut Context<'_>,
+        reader: &mut RequestReader,
+    ) -> Poll<Result<BodyEnd, BodyFault>> {
+        loop {
+            if let Some(end) = self.decode(reader.source())? {
+                return Poll::Ready(Ok(end));
+            }
+            if self.received.is_empty() {
+                // The buffer is given back while the client is waited for.
+                self.received = BytesMut::new();
+            }
+            let before = self.received.len();
+            ready!(reader.poll_body(context, &mut self.received))?;
+            let read = self.received.len() - before;
+            // Else the window of an HTTP/2 stream could be too small for the body.
+            reader.release(read);
+            // The stream has ended before the body.
+            if read == 0 && self.decode(reader.source())?.is_none() {
+                return Poll::Ready(Err(BodyFault::Gone));
+            }
+        }
+    }
+
+    /// Decodes the bytes received. `None`: the end of the body is not among them.
+    fn decode(&mut self, source: &Source) -> Result<Option<BodyEnd>, BodyFault> {
+        let Self { rest, data, received } = self;
+        let is_whole = match rest {
+            Rest::Nothing => true,
+            Rest::Length(length) => {
+                // The caller has bounded it.
+                let left = usize::try_from(*length).unwrap_or(usize::MAX).saturating_sub(data.len());
+                let here = left.min(received.len());
+                data.extend_from_slice(&received[..here]);
+                received.advance(here);
+                here == left
+            }
+            Rest::Chunked(decoder) => {
+                while !received.is_empty() && !decoder.is_done() && data.len() <= MAX_CONTENT {
+                    let (consumed, piece) = decoder.decode(received).map_err(|_| BodyFault::Malformed)?;
+                    data.extend_from_slice(piece);
+                    received.advance(consumed);
+                }
+                decoder.is_done()
+            }
+            Rest::Frames => {
+                data.extend_from_slice(received);
+                received.clear();
+                matches!(source, Source::Http2(stream) if stream.trailers().is_some())
+            }
+        };
+        Ok(match is_whole {
+            _ if data.len() > MAX_CONTENT => Some(BodyEnd::TooLarge),
+            true => Some(BodyEnd::Whole),
+            false => None,
+        })
+    }
+}

@@ -1,0 +1,142 @@
+//! The store's decision on a request, and the action that follows from the whole decision.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::auth::forward::ServiceAnswer;
+use crate::limit::units::Micros;
+use crate::plan::Route;
+use crate::plan::admission::{BindingLimit, Refusal, RefusalCause, RequestCharges};
+use crate::plan::auth::CredentialFault;
+use crate::plan::decision::{FailureKind, LimitPhase, RequestDecision};
+use crate::plan::reject_reason::RejectReason;
+use crate::plan::resolve::EarlyResponse;
+use crate::proxy::answer::fixed_response::FixedAnswer;
+use crate::proxy::forward::forward_request::ForwardRequest;
+use crate::proxy::record::request_context::RequestContext;
+use crate::proxy::session::request_reader::RequestReader;
+use crate::store::{InTurn, Outcome, StoreRequest};
+use crate::telemetry::metrics::RequestOutcome;
+
+/// The action for a request.
+pub(crate) enum RequestAction<'p, 'h> {
+    /// Forward to the backend, with this path and query.
+    Forward(ForwardRequest<'p>, Cow<'h, str>),
+    /// Answer it: the route has no backend.
+    Answer(Box<FixedAnswer<'p>>),
+    /// Send the answer of a service that has refused it.
+    Relay(Arc<ServiceAnswer>),
+    /// Respond before any limit is checked.
+    Early(EarlyResponse),
+    /// A limit refuses.
+    Refuse(OverLimitRequest<'p>),
+    /// The client left during its delay: its slot is unused.
+    GiveUp,
+}
+
+/// A limit's refusal.
+pub(crate) struct OverLimitRequest<'p> {
+    pub(crate) refusal: Refusal<'p>,
+    /// The limit that the rate-limit headers describe.
+    pub(crate) tightest: Option<BindingLimit<'p>>,
+    pub(crate) route: &'p Route,
+}
+
+impl<'p, 'r> RequestAction<'p, 'r> {
+    /// A limit refuses the request.
+    pub(crate) fn refuse(
+        ctx: &mut RequestContext,
+        decision: &RequestDecision<'p, 'r>,
+        refusal: Refusal<'p>,
+        tightest: Option<BindingLimit<'p>>,
+    ) -> Self {
+        let (request, refusal) = (decision.request(), refusal.spread(|most| fastrand::u64(0..=most)));
+        match decision.phase() {
+            LimitPhase::Failures(failure, _) => {
+                ctx.credential_refused(request, failure, Some((&refusal, tightest.as_ref())));
+            }
+            LimitPhase::BeforeAuth | LimitPhase::Route => ctx.refused(request, &refusal, tightest.as_ref()),
+        }
+        match refusal.why {
+            RefusalCause::Unreadable(fault) => {
+                Self::Early(EarlyResponse::Reject(RejectReason::unreadable_body(fault)))
+            }
+            RefusalCause::Repeated => {
+                Self::Early(EarlyResponse::Reject(RejectReason::repeated_key(refusal.limit)))
+            }
+            _ => Self::Refuse(OverLimitRequest { refusal, tightest, route: request.route }),
+        }
+    }
+
+    /// The request is answered before its limits decide.
+    #[cold]
+    pub(crate) fn early(
+        ctx: &mut RequestContext,
+        decision: &RequestDecision<'p, 'r>,
+        response: EarlyResponse,
+    ) -> Self {
+        let request = decision.request();
+        ctx.sample_rejection(request.head(), request.request().host);
+        if let EarlyResponse::Unauthenticated(failure) = &response
+            && failure.fault == CredentialFault::Invalid
+        {
+            ctx.credential_refused(request, *failure, None);
+        }
+        Self::Early(response)
+    }
+
+    /// The answer of the service that has refused the request goes to the client.
+    #[cold]
+    pub(crate) fn relay(
+        ctx: &mut RequestContext,
+        decision: &RequestDecision<'p, 'r>,
+        answer: Option<Arc<ServiceAnswer>>,
+    ) -> Self {
+        let request = decision.request();
+        ctx.sample_rejection(request.head(), request.request().host);
+        // Other answers refuse no credential.
+        if let LimitPhase::Failures(failure, FailureKind::Answered) = decision.phase() {
+            ctx.credential_refused(request, failure, None);
+        }
+        answer.map_or_else(|| Self::Early(RejectReason::unverified().into()), Self::Relay)
+    }
+}
+
+/// Asks the store about a request whose limits have bans or places, with the time at which the request head was complete.
+/// `None`: the client left while the request waited for a place.
+pub(crate) async fn decide_otherwise(
+    ctx: &mut RequestContext,
+    charges: &RequestCharges<'_>,
+    reader: &RequestReader,
+) -> Option<Outcome> {
+    if charges.takes_places() {
+        return take_turn(ctx, charges, reader).await;
+    }
+    let bans = charges.bans();
+    let request = StoreRequest { charges: &charges.charges, bans: &bans };
+    Some(ctx.plan.counters.decide(request, ctx.started).await)
+}
+
+/// The same under concurrency limits: the request may wait for a place.
+async fn take_turn(
+    ctx: &mut RequestContext,
+    charges: &RequestCharges<'_>,
+    reader: &RequestReader,
+) -> Option<Outcome> {
+    let bans = charges.bans();
+    let request = StoreRequest { charges: &charges.charges, bans: &bans };
+    let (plan, shared) = (Rc::clone(&ctx.plan), Arc::clone(&ctx.worker.shared));
+    let turn = plan.counters.admit(request, ctx.started, || shared.clock.now());
+    let InTurn { outcome, places, waited } = tokio::select! {
+        biased;
+        turn = turn => turn,
+        () = reader.gone() => return None,
+    };
+    ctx.places = places;
+    if waited > Micros(0) {
+        ctx.delay = waited;
+        ctx.outcome = RequestOutcome::Delayed;
+    }
+    Some(outcome)
+}

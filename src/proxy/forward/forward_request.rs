@@ -1,0 +1,208 @@
+//! An admitted request to be forwarded: its destination, and the properties that its response depends on.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use http::{Method, StatusCode};
+
+use super::consumer_headers::ConsumerHeaders;
+use super::upstream_head::{UpstreamRequestHead, only, wanted_upgrade};
+use crate::http1::login::binds_connection;
+use crate::http1::name::Name;
+use crate::http1::request::RequestHead;
+use crate::http1::response::ResponseHead;
+use crate::http1::syntax::has_item;
+use crate::limit::units::Timestamp;
+use crate::plan::admission::BindingLimit;
+use crate::plan::resolve::RoutedRequest;
+use crate::plan::{Affinity, Route, Upstream, UpstreamIndex};
+use crate::proxy::record::request_context::RequestContext;
+use crate::proxy::session::peer::ConnectionPeer;
+use crate::proxy::session::request_reader::Source;
+use crate::route::consumers::Consumer;
+use crate::route::identity::GrantedField;
+use crate::upstream::exchange::{self, Exchange};
+use crate::upstream::private::PrivateConnections;
+use crate::upstream::{Failed, Failure};
+
+/// The destination of an admitted request, and the properties that its response depends on. Outlives the request head.
+pub(crate) struct ForwardRequest<'p> {
+    pub(crate) route: &'p Route,
+    pub(crate) upstream: UpstreamIndex,
+    pub(crate) tightest: Option<BindingLimit<'p>>,
+    /// The consumer of the request.
+    consumer: Option<Consumer<'p>>,
+    /// Further fields for the backend.
+    granted: &'p [GrantedField],
+    /// The Host for the backend, unless it is spelled so in the head.
+    authority: Option<Box<str>>,
+    /// The method is idempotent (RFC 9110 §9.2.2).
+    pub(crate) idempotent: bool,
+    /// The protocol that the backend may switch the client to.
+    pub(crate) upgrade: Option<Box<[u8]>>,
+    /// The client accepts trailers.
+    pub(crate) trailers: bool,
+    /// What the request says about its server.
+    pub(crate) affinity: Affinity,
+    /// The client uses TLS.
+    secure: bool,
+    /// The client is identified.
+    identified: bool,
+    /// The request carries a login that is bound to the backend connection.
+    pub(crate) private: bool,
+    /// When the request was admitted, after any delay.
+    pub(crate) since: Timestamp,
+}
+
+impl<'p> ForwardRequest<'p> {
+    pub(crate) fn new(
+        routed: &RoutedRequest<'p, '_>,
+        tightest: Option<BindingLimit<'p>>,
+        since: Timestamp,
+    ) -> Self {
+        let head = routed.head();
+        let takes_trailers = |value| has_item(value, b"trailers");
+        Self {
+            route: routed.route,
+            // A request that is forwarded has an upstream.
+            upstream: routed.upstream.unwrap_or(UpstreamIndex(0)),
+            tightest,
+            consumer: routed.caller.consumer.map(|named| named.consumer),
+            granted: routed.caller.granted,
+            authority: routed.normal_authority(),
+            idempotent: is_idempotent(&head.method),
+            upgrade: wanted_upgrade(head).map(Box::from),
+            // HTTP/1.0 has no chunks, and so no trailers.
+            trailers: head.http_11 && head.fields.all_known(Name::Te).any(takes_trailers),
+            affinity: routed.affinity,
+            secure: routed.is_secure(),
+            identified: routed.is_identified(),
+            private: head.fields.all_known(Name::Authorization).any(binds_connection),
+            since,
+        }
+    }
+
+    /// Writes the head for the backend.
+    pub(crate) fn write_head(
+        &self,
+        ctx: &mut RequestContext,
+        head: &RequestHead<'_>,
+        target: Cow<'_, str>,
+        peer: &ConnectionPeer,
+        out: &mut BytesMut,
+    ) {
+        let plan = Rc::clone(&ctx.plan);
+        let server = &plan.server;
+        let trusted = server.client.trusts(peer.address);
+        if ctx.trace.is_some() {
+            ctx.trace_way(self.upstream, &target, self.since);
+        }
+        let client = self.client(ctx);
+        let settlement = ctx.settlement.as_mut().map(|settlement| {
+            settlement.forward(self.since);
+            &**settlement
+        });
+        let consumer = ConsumerHeaders::new(&plan, self.route.auth.as_ref(), self.consumer, self.granted);
+        let scheme = match consumer.asks_service() {
+            true if self.secure => "https",
+            true => "http",
+            false => peer.scheme,
+        };
+        let onward = UpstreamRequestHead {
+            target,
+            authority: self.authority.as_deref(),
+            upstream: plan.upstream(self.upstream),
+            peer: peer.text.as_bytes(),
+            scheme,
+            trusted,
+            source: &server.client.source,
+            client,
+            request_id: &ctx.request_id,
+            loop_mark: &ctx.worker.shared.loop_mark,
+            upgrade: self.upgrade.as_deref(),
+            // A cost may be in trailers that the client does not take.
+            trailers: self.trailers || settlement.is_some_and(|settlement| settlement.reads_trailers()),
+            via: server.via,
+            trace: ctx.trace.as_ref(),
+            consumer,
+            edits: &self.route.request_headers,
+            noted: ctx.noted.as_deref(),
+        };
+        onward.write(head, out);
+    }
+
+    /// Writes the cookie that names the server, where the request did not name it.
+    pub(crate) fn put_sticky_cookie(&self, ctx: &RequestContext, server: usize, out: &mut BytesMut) {
+        if let Some(sticky) = &self.upstream_of(ctx).sticky
+            && self.affinity.server != Some(server)
+        {
+            sticky.put_cookie(server, self.secure, out);
+        }
+    }
+
+    /// A switch to a protocol that the client did not ask for is not a valid response.
+    pub(crate) fn is_answer<U: exchange::RequestBody>(
+        &self,
+        exchange: &Exchange<'_, U>,
+        head: &ResponseHead,
+    ) -> bool {
+        if head.status != StatusCode::SWITCHING_PROTOCOLS {
+            return true;
+        }
+        let protocol = only(exchange.fields(head).all_known(Name::Upgrade));
+        let is_asked = |asked: &[u8]| protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case(asked));
+        self.upgrade.as_deref().is_some_and(is_asked)
+    }
+
+    /// Turns a response with a well-formed head into a failed one.
+    pub(crate) fn no_answer<U: exchange::RequestBody>(
+        &self,
+        ctx: &RequestContext,
+        exchange: &Exchange<'_, U>,
+    ) -> Failed {
+        ctx.plan.metrics.failed_attempts(self.upstream, 1);
+        let authority = Some(Arc::clone(exchange.authority()));
+        let attempts = exchange.attempts();
+        Failed { failure: Failure::Protocol, authority, attempts, retry_after: None, reached: true }
+    }
+
+    /// The PROXY protocol header of the request's connection, and the connections that began with such headers, if its
+    /// upstream has them.
+    pub(crate) fn announce<'c>(
+        &self,
+        ctx: &RequestContext,
+        peer: &'c ConnectionPeer,
+        source: &Source,
+    ) -> Option<(Box<[u8]>, &'c PrivateConnections)> {
+        let version = self.upstream_of(ctx).send_proxy_protocol?;
+        Some(peer.proxy_header(version, self.client(ctx), source))
+    }
+
+    /// The client's address, if it is identified.
+    fn client(&self, ctx: &RequestContext) -> Option<IpAddr> {
+        ctx.client.filter(|_| self.identified)
+    }
+
+    /// The maximum number of bytes of a request body; `None`: no limit.
+    pub(crate) fn max_body_bytes(&self) -> Option<u64> {
+        self.route.max_body_bytes
+    }
+
+    /// How long the backend may be silent.
+    pub(crate) fn silence(&self) -> Duration {
+        self.route.read_timeout
+    }
+
+    pub(crate) fn upstream_of<'t>(&self, ctx: &'t RequestContext) -> &'t Upstream {
+        ctx.plan.upstream(self.upstream)
+    }
+}
+
+/// RFC 9110 §9.2.2.
+fn is_idempotent(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE)
+}

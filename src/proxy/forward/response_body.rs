@@ -1,0 +1,420 @@
+//! A response body on its way from the backend to the client.
+
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf as _, BytesMut};
+use tokio::time::Instant;
+
+use crate::clock::{Deadline, now};
+use crate::http1::chunks::{ChunkDecoder, MalformedChunk, encode, encode_end};
+use crate::http1::response::Framing;
+use crate::http1::trailers::Trailers;
+use crate::http2::connection::StreamLost;
+use crate::http2::server_stream::ServerStream;
+use crate::proxy::record::settlement::Settlement;
+use crate::proxy::session::request_reader::BodyFault;
+use crate::proxy::session::response_writer::{ResponseWriter, SocketWriter};
+use crate::upstream::exchange::{BODY_READ, Exchange, RequestBody};
+
+/// Bytes of a chunked body that are reframed at once.
+const PART: usize = 32 << 10;
+/// A body up to this many bytes is copied after the head, to be sent with it in one write.
+const SMALL: usize = 4 << 10;
+
+/// Why the client did not get the whole body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RelayError {
+    /// The backend broke the body off, was silent for too long, or sent a malformed body.
+    Backend,
+    /// The body is malformed from its first byte on, and nothing of the head was sent.
+    Unsent,
+    /// The client left, or accepts nothing.
+    Client,
+    /// The client's message stream violated a bound. The call is ended, since it would wait in vain for the next
+    /// message.
+    Messages(BodyFault),
+}
+
+/// How a body is framed for the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyFraming {
+    /// The backend's bytes unchanged: the body has a length, or ends with the connection.
+    Plain,
+    /// In chunks, with trailers or without.
+    Chunked,
+    /// In HTTP/2 frames, which mark their end themselves.
+    Frames,
+}
+
+/// A response body being relayed.
+#[derive(Debug)]
+pub(crate) struct Download {
+    rest: Rest,
+    framing: BodyFraming,
+    trailers: Trailers,
+    /// Body bytes handed to the client's socket, or framed for it.
+    sent: u64,
+    /// The client's socket accepted a byte of the response.
+    begun: bool,
+    /// The rest of the body is malformed.
+    malformed: bool,
+    /// How long the backend may be silent.
+    read_timeout: Duration,
+    silent_since: Option<Instant>,
+    /// The trailers, once the body has ended: of a body without an end in its framing, or of one sent in frames.
+    ending: Option<Vec<u8>>,
+    /// The unsent payload of chunks, of a body sent in frames.
+    unchunked: BytesMut,
+    /// How many of the bytes that go on unchanged the settlement has seen.
+    observed: usize,
+    /// Whether a settlement looks for a value in the trailers.
+    keeps_trailers: bool,
+    /// All trailer lines, for that.
+    raw_trailers: Vec<u8>,
+}
+
+/// The part of a body that is still to come.
+#[derive(Debug)]
+enum Rest {
+    Nothing,
+    Length(u64),
+    Chunked(ChunkDecoder),
+    /// Bytes until the connection or the HTTP/2 stream ends.
+    UntilClose,
+}
+
+impl Download {
+    pub(crate) fn new(
+        received: Framing,
+        framing: BodyFraming,
+        trailers: Trailers,
+        read_timeout: Duration,
+    ) -> Self {
+        let rest = match received {
+            Framing::None | Framing::Length(0) => Rest::Nothing,
+            Framing::Length(length) => Rest::Length(length),
+            Framing::Chunked => Rest::Chunked(ChunkDecoder::of_response()),
+            Framing::UntilClose => Rest::UntilClose,
+        };
+        Self {
+            rest,
+            framing,
+            trailers,
+            sent: 0,
+            begun: false,
+            malformed: false,
+            read_timeout,
+            silent_since: None,
+            ending: None,
+            unchunked: BytesMut::new(),
+            observed: 0,
+            keeps_trailers: false,
+            raw_trailers: Vec::new(),
+        }
+    }
+
+    /// Keeps all trailers for a settlement, whichever are sent on.
+    pub(crate) fn keep_trailers(&mut self) {
+        self.keeps_trailers = true;
+    }
+
+    /// Body bytes sent so far.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Sends `outbound`, which holds the head, and then the body as it is received. Of a malformed body, the bytes
+    /// before the fault are sent.
+    pub(crate) fn poll_pass<U: RequestBody>(
+        &mut self,
+        context: &mut Context<'_>,
+        exchange: &mut Exchange<'_, U>,
+        outbound: &mut BytesMut,
+        writer: &mut ResponseWriter,
+        deadline: &mut Deadline,
+        settlement: &mut Option<Box<Settlement>>,
+    ) -> Poll<Result<(), RelayError>> {
+        exchange.send_on(context);
+        match writer {
+            ResponseWriter::Http1(writer) => {
+                self.poll_http1(context, exchange, outbound, writer, deadline, settlement)
+            }
+            ResponseWriter::Http2(stream) => {
+                self.poll_http2(context, exchange, outbound, stream, deadline, settlement)
+            }
+        }
+    }
+
+    /// Shows the settlement the bytes that go on unchanged, and the end of the body, before the client gets them.
+    #[inline]
+    fn observe(&mut self, straight: &[u8], settlement: &mut Option<Box<Settlement>>) {
+        let Some(settlement) = settlement else { return };
+        settlement.body(straight.get(self.observed..).unwrap_or_default());
+        self.observed = straight.len();
+        let is_whole = match self.rest {
+            Rest::Nothing => true,
+            Rest::Length(left) => left == straight.len() as u64,
+            Rest::UntilClose => self.ending.is_some(),
+            Rest::Chunked(_) => false,
+        };
+        if is_whole {
+            settlement.finish(&self.raw_trailers);
+        }
+    }
+
+    fn poll_http2<U: RequestBody>(
+        &mut self,
+        context: &mut Context<'_>,
+        exchange: &mut Exchange<'_, U>,
+        outbound: &mut BytesMut,
+        stream: &ServerStream,
+        deadline: &mut Deadline,
+        settlement: &mut Option<Box<Settlement>>,
+    ) -> Poll<Result<(), RelayError>> {
+        loop {
+            let received = &mut exchange.answer().bytes;
+            self.unchunk(received, settlement);
+            let straight = self.straight(received.len());
+            self.observe(&received[..straight], settlement);
+            let empty = straight == 0 && self.unchunked.is_empty();
+            if self.malformed && empty {
+                return Poll::Ready(Err(if self.begun { RelayError::Backend } else { RelayError::Unsent }));
+            }
+            if !std::mem::replace(&mut self.begun, true) {
+                let ended = empty && self.ends_behind(0);
+                stream.send_head(outbound, ended).map_err(|StreamLost| RelayError::Client)?;
+                outbound.clear();
+                if ended {
+                    return Poll::Ready(Ok(()));
+                }
+            }
+            if !empty {
+                let last = self.ends_behind(straight);
+                let unchunked = !self.unchunked.is_empty();
+                let from = if unchunked { &mut self.unchunked } else { received };
+                let whole = if unchunked { from.len() } else { straight };
+                let mut rest = &from[..whole];
+                let polled = stream.poll_send(context, &mut rest, last);
+                let sent = whole - rest.len();
+                from.advance(sent);
+                self.passed(sent);
+                let Poll::Ready(sent_all) = polled else {
+                    exchange.wait_for_client();
+                    return Poll::Pending;
+                };
+                sent_all.map_err(|StreamLost| RelayError::Client)?;
+                if last {
+                    return Poll::Ready(Ok(()));
+                }
+            } else if self.ending.is_some() || matches!(self.rest, Rest::Nothing) {
+                let trailers = self.ending.take().unwrap_or_default();
+                return Poll::Ready(stream.end(&trailers).map_err(|StreamLost| RelayError::Client));
+            } else {
+                if let Some(settlement) = settlement {
+                    settlement.scan();
+                }
+                // Bytes that the client has no room for are left in the backend's socket.
+                let Poll::Ready(room) = stream.poll_room(context, BODY_READ) else {
+                    exchange.wait_for_client();
+                    return Poll::Pending;
+                };
+                let room = room.map_err(|StreamLost| RelayError::Client)?;
+                ready!(self.poll_more(context, exchange, deadline, room))?;
+            }
+        }
+    }
+
+    /// Whether the body ends after `straight` unchanged bytes, or after the unchunked bytes, without trailers.
+    fn ends_behind(&self, straight: usize) -> bool {
+        let bare = self.ending.as_ref().is_none_or(Vec::is_empty);
+        match self.rest {
+            Rest::Nothing => bare,
+            Rest::Length(left) => left == straight as u64,
+            Rest::UntilClose => bare && self.ending.is_some(),
+            Rest::Chunked(_) => false,
+        }
+    }
+
+    /// Decodes chunks that are sent on in frames.
+    fn unchunk(&mut self, received: &mut BytesMut, settlement: &mut Option<Box<Settlement>>) {
+        let Rest::Chunked(decoder) = &mut self.rest else { return };
+        while !received.is_empty() && !decoder.is_done() && self.unchunked.len() < PART && !self.malformed {
+            match decoder.decode(received) {
+                Ok((consumed, data)) => {
+                    if let Some(settlement) = settlement {
+                        settlement.body(data);
+                    }
+                    self.unchunked.extend_from_slice(data);
+                    received.advance(consumed);
+                }
+                Err(MalformedChunk) => self.malformed = true,
+            }
+        }
+        if decoder.is_done() {
+            self.ending = Some(decoder.trailers(&self.trailers));
+            if self.keeps_trailers {
+                decoder.raw_trailers().clone_into(&mut self.raw_trailers);
+            }
+            self.rest = Rest::Nothing;
+        }
+    }
+
+    /// Reads at most `max` more bytes of the body, or its end.
+    fn poll_more<U: RequestBody>(
+        &mut self,
+        context: &mut Context<'_>,
+        exchange: &mut Exchange<'_, U>,
+        deadline: &mut Deadline,
+        max: usize,
+    ) -> Poll<Result<(), RelayError>> {
+        match exchange.poll_body(context, max) {
+            Poll::Ready(Ok(read)) if read > 0 || matches!(self.rest, Rest::UntilClose) => {
+                self.silent_since = None;
+                if matches!(self.rest, Rest::UntilClose) {
+                    let lines = exchange.trailers();
+                    if let (true, Some(lines)) = (self.keeps_trailers, &lines) {
+                        self.raw_trailers.extend_from_slice(lines);
+                    }
+                    let trailers = lines.map(|lines| self.trailers.pick(&lines));
+                    self.ending = trailers.or_else(|| (read == 0).then(Vec::new));
+                }
+            }
+            Poll::Ready(_) => return Poll::Ready(Err(RelayError::Backend)),
+            Poll::Pending => {
+                let since = *self.silent_since.get_or_insert_with(now);
+                ready!(deadline.poll(context, since + self.read_timeout));
+                return Poll::Ready(Err(RelayError::Backend));
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_http1<U: RequestBody>(
+        &mut self,
+        context: &mut Context<'_>,
+        exchange: &mut Exchange<'_, U>,
+        outbound: &mut BytesMut,
+        writer: &mut SocketWriter,
+        deadline: &mut Deadline,
+        settlement: &mut Option<Box<Settlement>>,
+    ) -> Poll<Result<(), RelayError>> {
+        loop {
+            let inbound = &mut exchange.answer().bytes;
+            if !self.malformed && self.reframe(inbound, outbound, settlement).is_err() {
+                if !self.begun && self.sent == 0 {
+                    return Poll::Ready(Err(RelayError::Unsent));
+                }
+                self.malformed = true;
+            }
+            let mut straight = self.straight(inbound.len());
+            self.observe(&inbound[..straight], settlement);
+            if !outbound.is_empty() && straight <= SMALL {
+                // One slice is cheaper to send than two.
+                outbound.extend_from_slice(&inbound[..straight]);
+                inbound.advance(straight);
+                self.passed(straight);
+                straight = 0;
+            }
+            if outbound.len() + straight > 0 {
+                let Poll::Ready(written) = writer.poll_write(context, outbound, &inbound[..straight]) else {
+                    exchange.wait_for_client();
+                    return Poll::Pending;
+                };
+                let written = written.map_err(|_| RelayError::Client)?;
+                self.begun |= written > 0;
+                let head = written.min(outbound.len());
+                outbound.advance(head);
+                inbound.advance(written - head);
+                self.passed(written - head);
+                continue;
+            }
+            // No byte of it may stay here while more is awaited.
+            ready!(writer.poll_flush(context)).map_err(|_| RelayError::Client)?;
+            if self.malformed {
+                return Poll::Ready(Err(RelayError::Backend));
+            }
+            if matches!(self.rest, Rest::Nothing) {
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(settlement) = settlement {
+                settlement.scan();
+            }
+            ready!(self.poll_more(context, exchange, deadline, BODY_READ))?;
+        }
+    }
+
+    /// How many of the backend's bytes can be sent to the client unchanged.
+    fn straight(&self, received: usize) -> usize {
+        match (&self.rest, self.framing) {
+            (Rest::Length(left), _) => usize::try_from(*left).unwrap_or(usize::MAX).min(received),
+            (Rest::UntilClose, BodyFraming::Plain | BodyFraming::Frames) => received,
+            _ => 0,
+        }
+    }
+
+    fn passed(&mut self, bytes: usize) {
+        self.sent += bytes as u64;
+        self.observed = self.observed.saturating_sub(bytes);
+        if let Rest::Length(left) = &mut self.rest {
+            *left -= bytes as u64;
+            if *left == 0 {
+                self.rest = Rest::Nothing;
+            }
+        }
+    }
+
+    /// Reframes the bytes that cannot be sent unchanged.
+    fn reframe(
+        &mut self,
+        inbound: &mut BytesMut,
+        outbound: &mut BytesMut,
+        settlement: &mut Option<Box<Settlement>>,
+    ) -> Result<(), MalformedChunk> {
+        match &mut self.rest {
+            Rest::Chunked(decoder) => {
+                while !inbound.is_empty() && !decoder.is_done() && outbound.len() < PART {
+                    let (consumed, data) = decoder.decode(inbound)?;
+                    if let Some(settlement) = settlement {
+                        settlement.body(data);
+                    }
+                    match self.framing {
+                        BodyFraming::Plain | BodyFraming::Frames => outbound.extend_from_slice(data),
+                        BodyFraming::Chunked => encode(data, outbound),
+                    }
+                    self.sent += data.len() as u64;
+                    inbound.advance(consumed);
+                }
+                if decoder.is_done() {
+                    let trailers = decoder.trailers(&self.trailers);
+                    if self.keeps_trailers {
+                        decoder.raw_trailers().clone_into(&mut self.raw_trailers);
+                    }
+                    self.end(&trailers, outbound);
+                }
+            }
+            Rest::UntilClose if self.framing == BodyFraming::Chunked => {
+                if let Some(settlement) = settlement {
+                    settlement.body(inbound);
+                }
+                encode(inbound, outbound);
+                self.sent += inbound.len() as u64;
+                inbound.clear();
+            }
+            _ => {}
+        }
+        if inbound.is_empty()
+            && let Some(trailers) = self.ending.take()
+        {
+            self.end(&trailers, outbound);
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, trailers: &[u8], outbound: &mut BytesMut) {
+        self.rest = Rest::Nothing;
+        if self.framing == BodyFraming::Chunked {
+            encode_end(trailers, outbound);
+        }
+    }
+}

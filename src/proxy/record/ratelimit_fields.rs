@@ -1,0 +1,137 @@
+//! The rate-limit headers: of the binding limit, or of every enforced policy.
+
+use bytes::BytesMut;
+
+use super::request_context::RequestContext;
+use crate::http1::syntax::is_named;
+use crate::limit::units::Timestamp;
+use crate::plan::admission::{Admission, AdmissionDecision, BindingLimit, RequestCharges};
+use crate::plan::{Policy, RatelimitHeaders, RatelimitPolicies};
+use crate::store::Outcome;
+
+/// The starts of the two header lines that [`Policy::standard`] holds.
+const POLICY: &str = "ratelimit-policy: ";
+const REST: &str = "\r\nratelimit: ";
+
+impl RequestContext {
+    /// Keeps the numbers of every enforced policy for the response, if the file wants them all; or those of the binding
+    /// one, if its windows have different lengths.
+    #[inline]
+    pub(crate) fn list_policies(
+        &mut self,
+        charges: &RequestCharges<'_>,
+        outcome: &Outcome,
+        admission: &Admission<'_>,
+    ) {
+        let retry_after = match &admission.decision {
+            AdmissionDecision::Refuse(refusal) => refusal.retry_after(),
+            AdmissionDecision::Admit(_) => None,
+        };
+        let server = &self.plan.server;
+        if server.ratelimit_policies == RatelimitPolicies::All && server.ratelimit_headers.has_standard() {
+            let binding = admission.tightest.as_ref().map(|tightest| tightest.policy);
+            let admitted = matches!(admission.decision, AdmissionDecision::Admit(_));
+            self.listed = listed(&charges.told(outcome, admitted), binding, retry_after, self.started);
+        } else if let Some(tightest) = &admission.tightest {
+            self.list_binding(tightest, retry_after);
+        }
+    }
+
+    /// Keeps the numbers of the binding policy alone, if its windows have different lengths.
+    #[inline]
+    pub(crate) fn list_binding(&mut self, tightest: &BindingLimit<'_>, retry_after: Option<u64>) {
+        if tightest.policy.algorithm.calendar().is_some() && self.plan.server.ratelimit_headers.has_standard()
+        {
+            let policies = std::slice::from_ref(tightest);
+            self.listed = listed(policies, Some(tightest.policy), retry_after, self.started);
+        }
+    }
+}
+
+/// The standard headers of these policies, as header lines; `None` if there is no policy. `retry_after` is the reset of
+/// the binding one.
+#[cold]
+fn listed(
+    policies: &[BindingLimit<'_>],
+    binding: Option<&Policy>,
+    retry_after: Option<u64>,
+    now: Timestamp,
+) -> Option<Box<str>> {
+    if policies.is_empty() {
+        return None;
+    }
+    let is_binding = |policy: &Policy| binding.is_some_and(|binding| std::ptr::eq(binding, policy));
+    let (mut quotas, mut rests) = (String::from(POLICY), String::from(REST));
+    for (index, told) in policies.iter().enumerate() {
+        let (quota, rest) = members(told.policy);
+        let comma = if index > 0 { ", " } else { "" };
+        let reset = reset(told, retry_after.filter(|_| is_binding(told.policy)));
+        let mut buffers = (itoa::Buffer::new(), itoa::Buffer::new());
+        quotas.extend([comma, quota]);
+        if told.policy.algorithm.calendar().is_some() {
+            let window = told.policy.algorithm.window_at(now).seconds_rounded_up();
+            quotas.extend([";w=", itoa::Buffer::new().format(window)]);
+        }
+        rests.extend([comma, rest, buffers.0.format(told.decision.remaining)]);
+        if let Some(reset) = reset {
+            rests.extend([";t=", buffers.1.format(reset)]);
+        }
+    }
+    rests.push_str("\r\n");
+    Some((quotas + &rests).into())
+}
+
+/// The policy's member of either header: whole of `ratelimit-policy`, and up to the remaining number of `ratelimit`.
+fn members(policy: &Policy) -> (&str, &str) {
+    let (quota, rest) = policy.standard.split_once(REST).unwrap_or_default();
+    (quota.strip_prefix(POLICY).unwrap_or_default(), rest)
+}
+
+/// The seconds until more is available; of a refusal, until the same request is admitted (`retry_after`). A place of a
+/// concurrency limit becomes free when another request ends, which is not known, unless a ban ends first.
+fn reset(told: &BindingLimit<'_>, retry_after: Option<u64>) -> Option<u64> {
+    let reset_after = told.decision.reset_after;
+    let untimed = told.policy.algorithm.as_concurrency().is_some() && reset_after.0 == 0;
+    (!untimed).then(|| retry_after.unwrap_or(reset_after.seconds_rounded_up()))
+}
+
+/// Whether the gateway writes this header under `which`.
+pub(crate) fn is_ratelimit(which: RatelimitHeaders, name: &[u8]) -> bool {
+    let is_one_of = |names: &[&[u8]]| names.iter().any(|one| is_named(name, one));
+    let standard = || is_one_of(&[b"ratelimit-policy", b"ratelimit"]);
+    let legacy = || is_one_of(&[b"x-ratelimit-limit", b"x-ratelimit-remaining", b"x-ratelimit-reset"]);
+    (which.has_standard() && standard()) || (which.has_legacy() && legacy())
+}
+
+/// Writes the rate-limit headers of the binding policy, or the standard ones as `listed`. `retry_after` is the reset
+/// of a refusal.
+pub(crate) fn put_ratelimit(
+    out: &mut BytesMut,
+    which: RatelimitHeaders,
+    tightest: Option<&BindingLimit<'_>>,
+    listed: Option<&str>,
+    retry_after: Option<u64>,
+) {
+    if let (Some(listed), true) = (listed, which.has_standard()) {
+        out.extend_from_slice(listed.as_bytes());
+    }
+    let Some(tightest) = tightest else { return };
+    let (mut buffer, mut other) = (itoa::Buffer::new(), itoa::Buffer::new());
+    let remaining = buffer.format(tightest.decision.remaining);
+    let reset = reset(tightest, retry_after).map(|reset| other.format(reset));
+    let mut put = |start: &str, reset_name: &str| {
+        out.extend_from_slice(start.as_bytes());
+        out.extend_from_slice(remaining.as_bytes());
+        if let Some(reset) = reset {
+            out.extend_from_slice(reset_name.as_bytes());
+            out.extend_from_slice(reset.as_bytes());
+        }
+        out.extend_from_slice(b"\r\n");
+    };
+    if which.has_standard() && listed.is_none() {
+        put(&tightest.policy.standard, ";t=");
+    }
+    if which.has_legacy() {
+        put(&tightest.policy.legacy, "\r\nx-ratelimit-reset: ");
+    }
+}
