@@ -128,8 +128,8 @@ pub fn load(path: &Path) -> Result<LoadedConfig, Report> {
 /// Checks the configuration at `path`, as [`load`] does. `without_environment`: variables that are not set and files
 /// that are not there are no errors; what depends on them is not checked.
 pub fn check(path: &Path, without_environment: bool) -> CheckedConfig {
-    compiled(&|variable| std::env::var(variable).ok(), without_environment, |files, reader| {
-        read_path(path, files, reader)
+    compiled(&|variable| std::env::var(variable).ok(), without_environment, |files, diagnostics| {
+        read_path(path, files, diagnostics)
     })
 }
 
@@ -174,18 +174,18 @@ fn compiled(
     read: impl FnOnce(&mut FileGatherer<'_>, &Diagnostics<'_>) -> Result<(), Report>,
 ) -> CheckedConfig {
     let sources = Sources::default();
-    let reader = Diagnostics::new(environment, &sources, without_environment);
-    let mut files = FileGatherer::new(&reader);
-    if let Err(report) = read(&mut files, &reader) {
-        let report = report.with_files(reader.files());
+    let diagnostics = Diagnostics::new(environment, &sources, without_environment);
+    let mut files = FileGatherer::new(&diagnostics);
+    if let Err(report) = read(&mut files, &diagnostics) {
+        let report = report.with_files(diagnostics.files());
         return CheckedConfig { plan: None, report, version: String::new() };
     }
     let (table, is_whole) = files.into_table();
-    let plan = if is_whole { compiled_table(&table, &reader) } else { None };
-    let (named, version) = (reader.files(), version(&sources));
+    let plan = if is_whole { compiled_table(&table, &diagnostics) } else { None };
+    let (named, version) = (diagnostics.files(), version(&sources));
     // The borrow of `reader` ends here.
     drop(table);
-    CheckedConfig { plan, report: Report::new(&sources, reader.into_findings(), named), version }
+    CheckedConfig { plan, report: Report::new(&sources, diagnostics.into_findings(), named), version }
 }
 
 /// One file has the version of its text; several have one of all texts in order.
@@ -202,20 +202,20 @@ fn version(sources: &Sources) -> String {
     digits
 }
 
-fn compiled_table(table: &DeTable<'_>, reader: &Diagnostics<'_>) -> Option<Plan> {
-    if table.is_empty() && !reader.is_incomplete() {
+fn compiled_table(table: &DeTable<'_>, diagnostics: &Diagnostics<'_>) -> Option<Plan> {
+    if table.is_empty() && !diagnostics.is_incomplete() {
         let help =
             "begin with an upstream and a route: see the example `gateway.toml` that comes with tollgate";
-        reader.fault(SourceSpan::default(), "the config file is empty", help);
+        diagnostics.fault(SourceSpan::default(), "the config file is empty", help);
         return None;
     }
-    let draft = file::read(table, reader);
-    lints::advise(&draft, reader);
-    compile::compile(draft, reader)
+    let draft = file::read(table, diagnostics);
+    lints::advise(&draft, diagnostics);
+    compile::compile(draft, diagnostics)
 }
 
 /// Reads the files at a path.
-fn read_path(path: &Path, files: &mut FileGatherer<'_>, reader: &Diagnostics<'_>) -> Result<(), Report> {
+fn read_path(path: &Path, files: &mut FileGatherer<'_>, diagnostics: &Diagnostics<'_>) -> Result<(), Report> {
     let name = name_of(path);
     if is_standard_input(path) {
         let bytes = bounded(io::stdin().lock()).map_err(|error| unreadable(&name, &error))?;
@@ -223,16 +223,16 @@ fn read_path(path: &Path, files: &mut FileGatherer<'_>, reader: &Diagnostics<'_>
         return Ok(());
     }
     if path.is_dir() {
-        return read_directory(path, files, reader);
+        return read_directory(path, files, diagnostics);
     }
-    read_root(path, files, reader)
+    read_root(path, files, diagnostics)
 }
 
-fn read_root(path: &Path, files: &mut FileGatherer<'_>, reader: &Diagnostics<'_>) -> Result<(), Report> {
+fn read_root(path: &Path, files: &mut FileGatherer<'_>, diagnostics: &Diagnostics<'_>) -> Result<(), Report> {
     let name = path.display().to_string();
     let stamp = NamedFile::stamped(path);
     let bytes = File::open(path).and_then(bounded).map_err(|error| unreadable(&name, &error))?;
-    reader.saw(stamp.holding(&bytes));
+    diagnostics.saw(stamp.holding(&bytes));
     files.root(&name, within_bound(&bytes, &name)?);
     Ok(())
 }
@@ -241,11 +241,11 @@ fn read_root(path: &Path, files: &mut FileGatherer<'_>, reader: &Diagnostics<'_>
 fn read_directory(
     directory: &Path,
     files: &mut FileGatherer<'_>,
-    reader: &Diagnostics<'_>,
+    diagnostics: &Diagnostics<'_>,
 ) -> Result<(), Report> {
     let (name, pattern) = (directory.display().to_string(), directory.join("*.toml"));
     let found = wildcard::matches(&pattern).map_err(|error| unreadable(&name, &error))?;
-    reader.saw(NamedFile::pattern(&pattern, &found));
+    diagnostics.saw(NamedFile::pattern(&pattern, &found));
     let whole = |message: String, help: &str| Err(Report::whole_file(&name, message, help.to_owned()));
     if found.is_empty() {
         return whole(
@@ -266,8 +266,8 @@ fn read_directory(
             let shown = path.display();
             return whole(format!("`{shown}` is not a regular file"), "take it out of the directory");
         }
-        read_root(path, files, reader)?;
-        match reader.sources().bytes() > MAX_FILE_BYTES {
+        read_root(path, files, diagnostics)?;
+        match diagnostics.sources().bytes() > MAX_FILE_BYTES {
             true => Err(too_large(&name)),
             false => Ok(()),
         }

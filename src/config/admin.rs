@@ -26,7 +26,7 @@ pub(super) fn read(
         && listed.is_none()
         && is_reachable(address)
     {
-        table.reader().fault(
+        table.diagnostics().fault(
             span,
             format!("`[admin]` listens on `{address}`, which others can reach, without a token"),
             "add `token_env = \"TOLLGATE_ADMIN_TOKEN\"` and put a secret into that variable, or listen on `127.0.0.1`",
@@ -77,7 +77,7 @@ fn read_tokens(value: &ConfigValue<'_>, main: Option<&Token>, limits: &[LimitDra
     }
     if let Some(entry) = entries.get(MAX_TOKENS) {
         let message = format!("`[admin.tokens]` has {} tokens", entries.len());
-        value.reader().fault(entry.key_span, message, format!("{MAX_TOKENS} are the maximum"));
+        value.diagnostics().fault(entry.key_span, message, format!("{MAX_TOKENS} are the maximum"));
     }
     let mut tokens: Vec<AdminToken> = Vec::new();
     for entry in entries.iter().take(MAX_TOKENS) {
@@ -91,7 +91,7 @@ fn read_tokens(value: &ConfigValue<'_>, main: Option<&Token>, limits: &[LimitDra
 
 /// One entry, and the place of its `token_env`.
 fn token(entry: &Entry<'_>, limits: &[LimitDraft]) -> Option<(AdminToken, SourceSpan)> {
-    name::check_label(entry.key, entry.key_span, entry.value.reader());
+    name::check_label(entry.key, entry.key_span, entry.value.diagnostics());
     let mut table = entry.value.table(&quoted(&format!("[admin.tokens.{}]", entry.key)))?;
     let secret =
         table.require("token_env", "\"BILLING_TOKEN\"", |value| Some((value.variable()?, value.span())));
@@ -126,7 +126,7 @@ fn add(rights: &mut AdminRights, text: Cursor<'_>, limits: &[LimitDraft]) -> Opt
             }
             None => {
                 let help = did_you_mean(word, ["read", "operate", CHARGE], RIGHTS);
-                text.reader().fault(text.span(), format!("there is no right {}", text.quoted()), help);
+                text.diagnostics().fault(text.span(), format!("there is no right {}", text.quoted()), help);
             }
         },
     }
@@ -135,24 +135,24 @@ fn add(rights: &mut AdminRights, text: Cursor<'_>, limits: &[LimitDraft]) -> Opt
 
 /// The limit of a right to charge it.
 fn chargeable(name: Cursor<'_>, limits: &[LimitDraft]) -> Option<Box<str>> {
-    let (wanted, reader) = (name.as_str(), name.reader());
+    let (wanted, diagnostics) = (name.as_str(), name.diagnostics());
     match limits.iter().find(|limit| *limit.name == *wanted) {
         Some(limit) if limit.limit.as_ref().is_some_and(Limit::is_concurrency) => {
             let message =
                 format!("limit {} counts requests in flight, which can not be charged", quoted(wanted));
-            reader.fault(name.span(), message, "leave this right out, or name another limit");
+            diagnostics.fault(name.span(), message, "leave this right out, or name another limit");
             None
         }
         Some(_) => Some(wanted.into()),
-        None if reader.is_incomplete() => {
+        None if diagnostics.is_incomplete() => {
             let why = format!("limit {} may stand in a file that is not known", quoted(wanted));
-            reader.skip(name.span(), &why);
+            diagnostics.skip(name.span(), &why);
             None
         }
         None => {
             let names = limits.iter().map(|limit| &*limit.name);
             let help = did_you_mean(wanted, names, "name a limit of the file: `charge:NAME`");
-            reader.fault(name.span(), format!("there is no limit {} to charge", quoted(wanted)), help);
+            diagnostics.fault(name.span(), format!("there is no limit {} to charge", quoted(wanted)), help);
             None
         }
     }
@@ -176,6 +176,6 @@ fn not_unique(
     };
     if let Some(other) = other {
         let message = format!("token {} has the same secret as {other}", quoted(&token.name));
-        entry.value.reader().fault(span, message, "put a secret of its own into a variable of its own");
+        entry.value.diagnostics().fault(span, message, "put a secret of its own into a variable of its own");
     }
 }

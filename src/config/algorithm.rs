@@ -81,10 +81,10 @@ pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<RatedLimit> {
     let tiers = table.optional("tiers", |value| value.entries()).unwrap_or_default();
     let tiers: Vec<_> = tiers.iter().map(|entry| tier(entry, kind, &parameters, rates.as_deref())).collect();
     let rates = rates?;
-    parameters.calendar.check(rates.iter().map(WrittenRate::of_calendar), table.reader());
+    parameters.calendar.check(rates.iter().map(WrittenRate::of_calendar), table.diagnostics());
     let rated = |written: &WrittenRate| {
-        warn_of_month(kind, written, table.reader());
-        let algorithm = parameters.algorithm(kind, written, table.reader())?;
+        warn_of_month(kind, written, table.diagnostics());
+        let algorithm = parameters.algorithm(kind, written, table.diagnostics())?;
         Some(Rated { algorithm, rate: written.text.clone() })
     };
     let rates: Vec<_> = rates.iter().map(rated).collect();
@@ -99,7 +99,7 @@ fn tier(
     inherited: &Parameters,
     limit: Option<&[WrittenRate]>,
 ) -> Option<(String, Vec<Rated>)> {
-    name::check_label(entry.key, entry.key_span, entry.value.reader());
+    name::check_label(entry.key, entry.key_span, entry.value.diagnostics());
     let mut table = entry.value.table(&quoted(&format!("[limits.*.tiers.{}]", entry.key)))?;
     refuse_foreign(&mut table, kind.as_str(), kind.parameters());
     let own = table.optional("rate", |value| rates(&value));
@@ -107,7 +107,7 @@ fn tier(
     for key in ["align", "starts", "time_zone"] {
         if let Some(span) = table.given(key) {
             let message = format!("all tiers of a limit have one `{key}`");
-            table.reader().fault(span, message, "write it in the limit itself");
+            table.diagnostics().fault(span, message, "write it in the limit itself");
         }
     }
     table.finish().then_some(())?;
@@ -126,9 +126,9 @@ fn tier(
                     quoted(&other.text)
                 );
                 let help = "give all tiers of a limit equal periods: a counter goes on when its tier changes";
-                entry.value.reader().fault(span, message, help);
+                entry.value.diagnostics().fault(span, message, help);
             }
-            None => entry.value.reader().fault(
+            None => entry.value.diagnostics().fault(
                 span,
                 format!("tier {} has more rates than the limit", quoted(entry.key)),
                 "give all tiers of a limit as many rates, with equal periods",
@@ -138,18 +138,18 @@ fn tier(
     if rates.len() < limit.len() {
         let message = format!("tier {} has fewer rates than the limit", quoted(entry.key));
         let help = "give all tiers of a limit as many rates, with equal periods";
-        entry.value.reader().fault(entry.key_span, message, help);
+        entry.value.diagnostics().fault(entry.key_span, message, help);
     }
-    let reader = entry.value.reader();
+    let diagnostics = entry.value.diagnostics();
     let rated = |written: &WrittenRate| {
-        let algorithm = parameters.algorithm(kind, written, reader)?;
+        let algorithm = parameters.algorithm(kind, written, diagnostics)?;
         Some(Rated { rate: written.text.clone(), algorithm })
     };
     Some((entry.key.to_owned(), rates.iter().map(rated).collect::<Option<_>>()?))
 }
 
 /// A period that users write for a month, which it is not.
-fn warn_of_month(kind: Kind, written: &WrittenRate, reader: &Diagnostics<'_>) {
+fn warn_of_month(kind: Kind, written: &WrittenRate, diagnostics: &Diagnostics<'_>) {
     const DAY: u64 = 86_400_000_000;
     let Micros(period) = written.rate.period();
     let days = period / DAY;
@@ -166,7 +166,11 @@ fn warn_of_month(kind: Kind, written: &WrittenRate, reader: &Diagnostics<'_>) {
         _ => format!("a period of {days} days"),
     };
     let message = format!("{} is not a month: it is {meaning}", quoted(&written.text));
-    reader.warn(written.span, message, "write `/month` in a `fixed-window` for the months of the calendar");
+    diagnostics.warn(
+        written.span,
+        message,
+        "write `/month` in a `fixed-window` for the months of the calendar",
+    );
 }
 
 /// The parameters beside `rate`, as far as they are written.
@@ -211,7 +215,12 @@ impl Parameters {
     }
 
     /// The algorithm for a rate. `None` if there are faults.
-    fn algorithm(&self, kind: Kind, written: &WrittenRate, reader: &Diagnostics<'_>) -> Option<Algorithm> {
+    fn algorithm(
+        &self,
+        kind: Kind,
+        written: &WrittenRate,
+        diagnostics: &Diagnostics<'_>,
+    ) -> Option<Algorithm> {
         let rate = written.rate;
         if kind != Kind::FixedWindow
             && let Some(unit) = written.unit
@@ -222,7 +231,7 @@ impl Parameters {
                 kind.as_str()
             );
             let help = format!("write `algorithm = \"fixed-window\"`, or days instead of a {}", unit.word());
-            reader.fault(written.span, message, help);
+            diagnostics.fault(written.span, message, help);
             return None;
         }
         Some(match kind {
@@ -233,7 +242,7 @@ impl Parameters {
                 Algorithm::leaky_bucket(rate, self.units.unwrap_or(count_of(rate)), max_wait)
             }
             Kind::FixedWindow => {
-                Algorithm::fixed_window(rate, self.calendar.align(&written.of_calendar(), reader)?)
+                Algorithm::fixed_window(rate, self.calendar.align(&written.of_calendar(), diagnostics)?)
             }
             Kind::SlidingWindow => Algorithm::sliding_window(rate),
             Kind::SlidingLog => {

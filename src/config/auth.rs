@@ -46,7 +46,7 @@ pub(super) struct AuthDraft {
 
 /// Reads one entry of `[auth]`. `counted` are the claims by which limits count.
 pub(super) fn read(entry: &Entry<'_>, limits: &Directory<'_>, counted: &[Box<str>]) -> AuthDraft {
-    name::check_label(entry.key, entry.key_span, entry.value.reader());
+    name::check_label(entry.key, entry.key_span, entry.value.diagnostics());
     let mut draft = AuthDraft {
         name: entry.key.into(),
         span: entry.key_span,
@@ -178,7 +178,7 @@ pub(super) fn of_route(
         auth.is_some_and(|auth| auth.forward().is_some())
     };
     if optional && named.iter().flatten().any(asks_service) {
-        table.reader().warn(
+        table.diagnostics().warn(
             table.span(),
             "`auth_optional` has no effect: a service is asked also about requests without a credential",
             "leave it out, and let the service answer 2xx to those that it admits",

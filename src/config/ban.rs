@@ -33,8 +33,14 @@ pub(super) fn read(value: &ConfigValue<'_>) -> Option<BanDraft> {
 
 impl BanDraft {
     /// The ban of the limit `name`, which counts by `key`.
-    pub(super) fn of(self, name: &str, key: &Key, on_error: OnError, reader: &Diagnostics<'_>) -> LimitBan {
-        self.check(key, reader);
+    pub(super) fn of(
+        self,
+        name: &str,
+        key: &Key,
+        on_error: OnError,
+        diagnostics: &Diagnostics<'_>,
+    ) -> LimitBan {
+        self.check(key, diagnostics);
         let counter = |index| {
             let (shared_key, params) = policy::shared(name, &self.algorithm, key, index, on_error);
             BanCounter { params, shared_key }
@@ -43,10 +49,10 @@ impl BanDraft {
     }
 
     /// A ban is of a client: of a key that all clients share, it would lock out all of them.
-    fn check(&self, key: &Key, reader: &Diagnostics<'_>) {
+    fn check(&self, key: &Key, diagnostics: &Diagnostics<'_>) {
         let is_proven = |part: &Part| part.is_of_client() && !part.invented_by_client();
         if !key.parts.iter().any(Part::is_of_client) {
-            reader.fault(
+            diagnostics.fault(
                 self.span,
                 "a ban needs a key that tells clients apart: one client would lock out all others",
                 "count by `ip` or `consumer`, or leave `ban` out",
@@ -54,14 +60,14 @@ impl BanDraft {
         } else if let Some(part) = key.parts.iter().find(|part| part.invented_by_client())
             && !key.parts.iter().any(is_proven)
         {
-            reader.warn(
+            diagnostics.warn(
                 self.span,
                 format!("any client can send the `{part}` of another client, and so lock that client out"),
                 "count by `ip` or `consumer`, or add `ip` to the key",
             );
         }
         if key.may_be_missing() && key.missing == Missing::Shared && !key.parts.iter().any(Part::is_address) {
-            reader.warn(
+            diagnostics.warn(
                 self.span,
                 "all requests without the key share one counter (`missing = \"shared\"`): one ban locks all of them out",
                 "write another `missing`, such as `\"ip\"`, or add `ip` to the key",

@@ -14,14 +14,14 @@ pub(super) fn read(value: &ConfigValue<'_>) -> Option<Users> {
         Ok(users) => users,
         Err(faults) => {
             for (line, fault) in faults {
-                value.reader().fault_in(value.span(), at(line), fault.to_string(), help(fault));
+                value.diagnostics().fault_in(value.span(), at(line), fault.to_string(), help(fault));
             }
             return None;
         }
     };
     if users.is_empty() {
         let help = "add one: `htpasswd -nB NAME` asks for the password and prints the line";
-        value.reader().warn_in(value.span(), at(1), "the file names no user", help);
+        value.diagnostics().warn_in(value.span(), at(1), "the file names no user", help);
     }
     Some(users)
 }

@@ -6,7 +6,7 @@ use super::route_limits::RouteLimit;
 use crate::plan::Limit;
 
 /// Checks a limit that has `before_auth` at `span`.
-pub(super) fn check(limit: &Limit, span: SourceSpan, reader: &Diagnostics<'_>) {
+pub(super) fn check(limit: &Limit, span: SourceSpan, diagnostics: &Diagnostics<'_>) {
     if !limit.before_auth {
         return;
     }
@@ -14,7 +14,7 @@ pub(super) fn check(limit: &Limit, span: SourceSpan, reader: &Diagnostics<'_>) {
     if let Some(part) = later {
         let known = if part.is_of_body() { "the body is read" } else { "the credential is looked at" };
         let message = format!("the key has `{part}`, which is unknown before {known}");
-        reader.fault(span, message, "leave `before_auth` out, or count by `ip`");
+        diagnostics.fault(span, message, "leave `before_auth` out, or count by `ip`");
     }
     let name = limit.policies.first().map_or("", |policy| policy.algorithm.name());
     let reason = match name {
@@ -26,19 +26,19 @@ pub(super) fn check(limit: &Limit, span: SourceSpan, reader: &Diagnostics<'_>) {
     };
     if let Some(reason) = reason {
         let message = format!("limit {} cannot have `before_auth`: {reason}", quoted(&limit.name));
-        reader.fault(span, message, "leave it out, or use a limit of its own for it");
+        diagnostics.fault(span, message, "leave it out, or use a limit of its own for it");
     }
 }
 
 /// Checks the cost of such a limit on a route.
-pub(super) fn check_cost(limit: &Limit, used: &RouteLimit, reader: &Diagnostics<'_>) {
+pub(super) fn check_cost(limit: &Limit, used: &RouteLimit, diagnostics: &Diagnostics<'_>) {
     if limit.before_auth && used.limit_use.cost.json_pointer().is_some() {
         let message = format!(
             "limit {} has `before_auth`, so that its cost cannot come from the body, which is read later",
             quoted(&limit.name)
         );
         let help = "write its cost as a number, or from `header:NAME`, `query:NAME` or `body-bytes`";
-        reader.fault(used.cost_span.unwrap_or(used.span), message, help);
+        diagnostics.fault(used.cost_span.unwrap_or(used.span), message, help);
     }
     if limit.before_auth && used.limit_use.cost.settled().is_some() {
         let message = format!(
@@ -46,6 +46,6 @@ pub(super) fn check_cost(limit: &Limit, used: &RouteLimit, reader: &Diagnostics<
             quoted(&limit.name)
         );
         let help = "write its cost as a number: `{ name = \"NAME\", cost = 1 }`";
-        reader.fault(used.cost_span.unwrap_or(used.span), message, help);
+        diagnostics.fault(used.cost_span.unwrap_or(used.span), message, help);
     }
 }

@@ -74,17 +74,17 @@ impl CalendarSettings {
     }
 
     /// Where the windows of a rate begin. `None` if there are faults.
-    pub(super) fn align(&self, written: &CalendarRate<'_>, reader: &Diagnostics<'_>) -> Option<Align> {
+    pub(super) fn align(&self, written: &CalendarRate<'_>, diagnostics: &Diagnostics<'_>) -> Option<Align> {
         let unit = match (self.align, written.unit) {
             (None | Some(WrittenAlign::Clock), None) => return Some(Align::Clock),
             (Some(WrittenAlign::FirstRequest), None) => return Some(Align::FirstRequest),
             (None | Some(WrittenAlign::Calendar), Some(unit)) => unit,
-            (Some(WrittenAlign::Calendar), None) => whole_unit(written, reader)?,
+            (Some(WrittenAlign::Calendar), None) => whole_unit(written, diagnostics)?,
             (Some(WrittenAlign::Clock | WrittenAlign::FirstRequest), Some(unit)) => {
                 let message =
                     format!("{} counts by the calendar, and `align` does not", quoted(written.text));
                 let help = format!("leave `align` out, or write days instead of a {}", unit.word());
-                reader.fault(written.span, message, help);
+                diagnostics.fault(written.span, message, help);
                 return None;
             }
         };
@@ -102,7 +102,7 @@ impl CalendarSettings {
     pub(super) fn check<'r>(
         &self,
         rates: impl Iterator<Item = CalendarRate<'r>> + Clone,
-        reader: &Diagnostics<'_>,
+        diagnostics: &Diagnostics<'_>,
     ) {
         if self.is_uncertain {
             return;
@@ -122,12 +122,12 @@ impl CalendarSettings {
                 _ => ("calendar week", "\"1000/week\"` and `align = \"calendar\""),
             };
             let message = format!("`starts` has no effect: no rate of this limit is of a {noun}");
-            reader.fault(span, message, format!("leave it out, or write `rate = {rate}`"));
+            diagnostics.fault(span, message, format!("leave it out, or write `rate = {rate}`"));
         }
         let has_calendar = by_calendar || rates.clone().any(|rate| rate.unit.is_some());
         if let Some((_, span)) = self.time_zone.filter(|_| !has_calendar) {
             let message = "`time_zone` has no effect: the windows of this limit do not follow the calendar";
-            reader.fault(span, message, "leave it out, or write `align = \"calendar\"`");
+            diagnostics.fault(span, message, "leave it out, or write `align = \"calendar\"`");
         }
     }
 }
@@ -136,13 +136,13 @@ const UTC: &str = "UTC";
 const DAY: u64 = 86_400_000_000;
 
 /// A whole day or week.
-fn whole_unit(written: &CalendarRate<'_>, reader: &Diagnostics<'_>) -> Option<CalendarUnit> {
+fn whole_unit(written: &CalendarRate<'_>, diagnostics: &Diagnostics<'_>) -> Option<CalendarUnit> {
     match written.rate.period() {
         period if period == CalendarUnit::Day.longest() => Some(CalendarUnit::Day),
         period if period == CalendarUnit::Week.longest() => Some(CalendarUnit::Week),
         _ => {
             let message = format!("the period of {} is no unit of the calendar", quoted(written.text));
-            reader.fault(
+            diagnostics.fault(
                 written.span,
                 message,
                 "write `/day`, `/week`, `/month` or `/year`, or another `align`",

@@ -23,45 +23,45 @@ use crate::store::MAX_CHARGES;
 use crate::store::redis::settings::RedisServers;
 
 /// Checks across sections. `None` if the file has errors.
-pub(super) fn compile(draft: FileDraft, reader: &Diagnostics<'_>) -> Option<Plan> {
+pub(super) fn compile(draft: FileDraft, diagnostics: &Diagnostics<'_>) -> Option<Plan> {
     // What depends on an unknown value is not checked: see `Diagnostics::skip`.
-    let is_unknown = |key| reader.is_uncertain(server::TITLE, key);
-    let known_routes = || draft.routes.iter().filter(|route| reader.is_known(route.route.is_some()));
-    duplicate_names(known_routes(), reader);
-    let table = reachable(&draft, reader);
+    let is_unknown = |key| diagnostics.is_uncertain(server::TITLE, key);
+    let known_routes = || draft.routes.iter().filter(|route| diagnostics.is_known(route.route.is_some()));
+    duplicate_names(known_routes(), diagnostics);
+    let table = reachable(&draft, diagnostics);
     let cluster =
         draft.store.shared.as_ref().is_some_and(|shared| matches!(shared.servers, RedisServers::Cluster(_)));
     let server = &draft.server;
     // If the certificates have errors, this is unknown.
     let known = server.tls.is_some() || !server.listen.iter().any(|listener| listener.tls);
     if known && !server.tls.as_ref().is_some_and(|tls| tls.asks_clients) {
-        subject_is_never_present(&draft.limits, reader);
+        subject_is_never_present(&draft.limits, diagnostics);
     }
-    consumers::check(&draft, reader);
+    consumers::check(&draft, diagnostics);
     for upstream in &draft.upstreams {
         if !is_unknown("workers") {
-            too_few_connections(upstream, server.workers, reader);
+            too_few_connections(upstream, server.workers, diagnostics);
         }
         if !is_unknown("listen") {
-            own_listener(upstream, server, reader);
+            own_listener(upstream, server, diagnostics);
         }
     }
     for route in known_routes() {
-        too_many_charges(route, &draft.limits, reader);
+        too_many_charges(route, &draft.limits, diagnostics);
         if cluster {
-            not_refundable(route, &draft.limits, reader);
+            not_refundable(route, &draft.limits, diagnostics);
         }
         for used in &route.uses {
-            never_admitted(route, used, &draft.limits, reader);
+            never_admitted(route, used, &draft.limits, diagnostics);
             if let Some(limit) = &draft.limits[used.limit_use.limit.0].limit {
-                before_auth::check_cost(limit, used, reader);
+                before_auth::check_cost(limit, used, diagnostics);
             }
         }
     }
-    if reader.errors() > 0 {
+    if diagnostics.errors() > 0 {
         return None;
     }
-    witnesses::check(&draft, &table, reader);
+    witnesses::check(&draft, &table, diagnostics);
     let sticky_key = sticky::shared_key(&draft.store);
     let upstreams = draft.upstreams.into_iter().map(|draft| draft.finish(sticky_key).map(Arc::new));
     Some(Plan::assemble(PlanSections {
@@ -80,10 +80,10 @@ pub(super) fn compile(draft: FileDraft, reader: &Diagnostics<'_>) -> Option<Plan
 }
 
 /// A key by a certificate's subject has no effect if no client is asked for a certificate.
-fn subject_is_never_present(limits: &[limits::LimitDraft], reader: &Diagnostics<'_>) {
+fn subject_is_never_present(limits: &[limits::LimitDraft], diagnostics: &Diagnostics<'_>) {
     for draft in limits {
         if draft.limit.as_ref().is_some_and(|limit| limit.key.parts.contains(&Part::TlsSubject)) {
-            reader.fault(
+            diagnostics.fault(
                 draft.span,
                 format!(
                     "limit {} counts by `tls:subject`, but no client is asked for a certificate",
@@ -96,7 +96,7 @@ fn subject_is_never_present(limits: &[limits::LimitDraft], reader: &Diagnostics<
 }
 
 /// Workers share no connection. Where requests share connections, each worker holds at least one to each server.
-fn too_few_connections(draft: &upstreams::UpstreamDraft, workers: usize, reader: &Diagnostics<'_>) {
+fn too_few_connections(draft: &upstreams::UpstreamDraft, workers: usize, diagnostics: &Diagnostics<'_>) {
     let Some((upstream, bound)) = draft.upstream.as_ref().and_then(|one| Some((one, one.max_connections?)))
     else {
         return;
@@ -111,12 +111,12 @@ fn too_few_connections(draft: &upstreams::UpstreamDraft, workers: usize, reader:
             bound.connections,
         );
         let help = format!("write `max_connections = {min}` or more, or set `workers` in [server]");
-        reader.fault(draft.span, message, help);
+        diagnostics.fault(draft.span, message, help);
     }
 }
 
 /// A server that is one of the gateway's own listeners: a request would return until no resources are left.
-fn own_listener(draft: &upstreams::UpstreamDraft, server: &Server, reader: &Diagnostics<'_>) {
+fn own_listener(draft: &upstreams::UpstreamDraft, server: &Server, diagnostics: &Diagnostics<'_>) {
     let endpoints = draft.upstream.as_ref().map(Upstream::endpoints).unwrap_or_default();
     for endpoint in endpoints {
         let Some(listener) = server.listen.iter().find(|listener| is_at(endpoint, listener.address)) else {
@@ -129,7 +129,7 @@ fn own_listener(draft: &upstreams::UpstreamDraft, server: &Server, reader: &Diag
             listener.address,
         );
         let help = "write the address of the backend, or change `listen` in [server]";
-        reader.fault(draft.span, message, help);
+        diagnostics.fault(draft.span, message, help);
     }
 }
 
@@ -149,7 +149,7 @@ fn is_at(server: &Endpoint, listener: SocketAddr) -> bool {
     server.unix_socket.is_none() && same_host && server.port == listener.port()
 }
 
-fn duplicate_names<'d>(routes: impl Iterator<Item = &'d routes::RouteDraft>, reader: &Diagnostics<'_>) {
+fn duplicate_names<'d>(routes: impl Iterator<Item = &'d routes::RouteDraft>, diagnostics: &Diagnostics<'_>) {
     let mut named: HashMap<&str, &routes::RouteDraft> = HashMap::new();
     for route in routes.filter(|route| !route.name.is_empty()) {
         if named.contains_key(&*route.name) {
@@ -162,7 +162,7 @@ fn duplicate_names<'d>(routes: impl Iterator<Item = &'d routes::RouteDraft>, rea
                     format!("write `name = \"{name}\"`: without a `name` a route is named after its path")
                 }
             };
-            reader.fault(route.span, format!("two routes have the name {}", quoted(&route.name)), help);
+            diagnostics.fault(route.span, format!("two routes have the name {}", quoted(&route.name)), help);
         }
         named.entry(&route.name).or_insert(route);
     }
@@ -177,14 +177,14 @@ fn name_by_methods(route: &routes::RouteDraft) -> Option<String> {
 }
 
 /// The table of all routes with valid conditions; of them, those that no request can reach are errors.
-fn reachable(draft: &FileDraft, reader: &Diagnostics<'_>) -> RouteTable {
+fn reachable(draft: &FileDraft, diagnostics: &Diagnostics<'_>) -> RouteTable {
     let matching = draft.server.path_matching;
     let sound: Vec<_> =
         draft.routes.iter().filter_map(|route| Some((route, route.conditions.clone()?))).collect();
     let (sound, conditions): (Vec<_>, Vec<_>) = sound.into_iter().unzip();
-    let is_unknown = reader.is_uncertain(server::TITLE, "path_matching");
+    let is_unknown = diagnostics.is_uncertain(server::TITLE, "path_matching");
     if matching == PathMatching::Lenient && !is_unknown {
-        taken_spellings(&sound, &conditions, reader);
+        taken_spellings(&sound, &conditions, diagnostics);
     }
     let table = RouteTable::new(conditions, matching);
     for (RouteIndex(hidden), RouteIndex(taker)) in table.unreachable() {
@@ -197,17 +197,21 @@ fn reachable(draft: &FileDraft, reader: &Diagnostics<'_>) -> RouteTable {
             quoted(&hidden.name),
             quoted(&taker.name)
         );
-        reader.fault(hidden.span, message, "give one of the two other conditions, or leave this route out");
+        diagnostics.fault(
+            hidden.span,
+            message,
+            "give one of the two other conditions, or leave this route out",
+        );
     }
     // A route that is left out may take the requests.
     if !is_unknown && sound.len() == draft.routes.len() {
-        other_methods::check(&sound, &table, matching, &draft.limits, reader);
+        other_methods::check(&sound, &table, matching, &draft.limits, diagnostics);
     }
     table
 }
 
 /// Case does not count, so a route for `/users/me` also takes `/users/ME`, which may be meant as a user's name.
-fn taken_spellings(sound: &[&routes::RouteDraft], conditions: &[Conditions], reader: &Diagnostics<'_>) {
+fn taken_spellings(sound: &[&routes::RouteDraft], conditions: &[Conditions], diagnostics: &Diagnostics<'_>) {
     for (RouteIndex(taker), RouteIndex(loser)) in RouteTable::taken_spellings(conditions.to_vec()) {
         let (taker, loser): (&routes::RouteDraft, &routes::RouteDraft) = (sound[taker], sound[loser]);
         let message = format!(
@@ -216,24 +220,32 @@ fn taken_spellings(sound: &[&routes::RouteDraft], conditions: &[Conditions], rea
             quoted(&loser.name),
         );
         let help = "write `path_matching = \"strict\"` in [server] if the backends tell the spellings apart";
-        reader.warn(taker.span, message, help);
+        diagnostics.warn(taker.span, message, help);
     }
 }
 
-fn too_many_charges(route: &routes::RouteDraft, limits: &[limits::LimitDraft], reader: &Diagnostics<'_>) {
+fn too_many_charges(
+    route: &routes::RouteDraft,
+    limits: &[limits::LimitDraft],
+    diagnostics: &Diagnostics<'_>,
+) {
     let rates = |used: &RouteLimit| {
         limits[used.limit_use.limit.0].limit.as_ref().map_or(1, |limit| limit.policies.len())
     };
     let charges: usize = route.uses.iter().map(rates).sum();
     if charges > MAX_CHARGES {
         let message = format!("route {} is charged to {charges} rates at once", quoted(&route.name));
-        reader.fault(route.span, message, format!("name limits with at most {MAX_CHARGES} rates in all"));
+        diagnostics.fault(
+            route.span,
+            message,
+            format!("name limits with at most {MAX_CHARGES} rates in all"),
+        );
     }
 }
 
 /// In a cluster, limits with different keys are decided one after the other, and charges of one are refunded when
 /// another refuses. A place in a queue and a counted attempt cannot be refunded.
-fn not_refundable(route: &routes::RouteDraft, limits: &[limits::LimitDraft], reader: &Diagnostics<'_>) {
+fn not_refundable(route: &routes::RouteDraft, limits: &[limits::LimitDraft], diagnostics: &Diagnostics<'_>) {
     let enforced = || {
         let charged = route.uses.iter().filter(|used| used.limit_use.cost != CostRule::Free);
         let limits = charged.filter_map(|used| Some((used, limits[used.limit_use.limit.0].limit.as_ref()?)));
@@ -251,7 +263,7 @@ fn not_refundable(route: &routes::RouteDraft, limits: &[limits::LimitDraft], rea
                 quoted(&other.name),
             );
             let help = "give both the same `key`, put one of them on another route, or share the counters in a single server";
-            reader.fault(used.span, message, help);
+            diagnostics.fault(used.span, message, help);
         }
     }
 }
@@ -270,7 +282,7 @@ fn never_admitted(
     route: &routes::RouteDraft,
     used: &RouteLimit,
     limits: &[limits::LimitDraft],
-    reader: &Diagnostics<'_>,
+    diagnostics: &Diagnostics<'_>,
 ) {
     let Some(limit) = &limits[used.limit_use.limit.0].limit else { return };
     let cost = u64::from(used.limit_use.cost.least());
@@ -301,7 +313,7 @@ fn never_admitted(
         quoted(&limit.name),
     );
     let span: SourceSpan = used.cost_span.unwrap_or(used.span);
-    reader.fault(span, message, format!("{} to {cost} or more, or {lower}", raise(limit, smallest)));
+    diagnostics.fault(span, message, format!("{} to {cost} or more, or {lower}", raise(limit, smallest)));
 }
 
 /// The parameter to raise for a larger quota.

@@ -34,7 +34,7 @@ pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<RatedLimit> {
     if let (Some(span), None | Some(0), []) = (span, limit.queue, &*tiers)
         && !table.is_uncertain("queue")
     {
-        table.reader().warn(
+        table.diagnostics().warn(
             span,
             "`max_wait` has no effect without `queue`: no request waits",
             "write `queue`, the number of requests of a key that may wait, or leave `max_wait` out",
@@ -46,7 +46,7 @@ pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<RatedLimit> {
 
 /// Reads a tier: what it does not write is the limit's.
 fn tier(entry: &Entry<'_>, limit: &Parameters) -> Option<(String, Vec<Rated>)> {
-    name::check_label(entry.key, entry.key_span, entry.value.reader());
+    name::check_label(entry.key, entry.key_span, entry.value.diagnostics());
     let mut table = entry.value.table(&quoted(&format!("[limits.*.tiers.{}]", entry.key)))?;
     rated::refuse_foreign(&mut table, NAME, &PARAMETERS);
     let max = table.optional("max", |value| rated::units(&value));

@@ -26,7 +26,7 @@ pub(super) fn read(
     path: Option<PathMatcher>,
     matching: PathMatching,
 ) -> Option<Conditions> {
-    let errors_before = table.reader().errors();
+    let errors_before = table.diagnostics().errors();
     let hosts = table.or("hosts", Vec::new(), |value| distinct(&value, host));
     let methods = table.or("methods", Vec::new(), |value| methods(&value));
     let mut values = values(table, PatternPlace::Route);
@@ -34,7 +34,7 @@ pub(super) fn read(
     let excluded = table.or("not", Vec::new(), |value| excluded(&value, merge_slashes, matching));
     values.extend(excluded.into_iter().map(Condition::negated));
     let conditions = Conditions { hosts, methods, values, merge_slashes, path: path? };
-    (table.reader().errors() == errors_before).then_some(conditions)
+    (table.diagnostics().errors() == errors_before).then_some(conditions)
 }
 
 /// Where a pattern stands.
@@ -83,7 +83,7 @@ fn cookie_header(value: &ConfigValue<'_>) {
         "the header `cookie` has all cookies of a request: this matches only where {} {place}",
         quoted(name)
     );
-    value.reader().warn(value.span(), message, format!("write `cookies = {{ {name} = {meant} }}`"));
+    value.diagnostics().warn(value.span(), message, format!("write `cookies = {{ {name} = {meant} }}`"));
 }
 
 /// Reads `not`: conditions none of which may hold.
@@ -124,7 +124,7 @@ fn named<'a>(
     let mut found = Vec::new();
     for entry in value.entries()? {
         if let Some(fault) = fault(entry.key) {
-            value.reader().fault(entry.key_span, fault.message, fault.help);
+            value.diagnostics().fault(entry.key_span, fault.message, fault.help);
         }
         found.extend(patterns(&entry.value, place, |_| None).map(|patterns| (entry.key, patterns)));
     }
@@ -289,7 +289,9 @@ pub(super) fn note_exemption(
 fn note(value: &ConfigValue<'_>, what: &str, (former, now): (&ValuePattern, &ValuePattern), help: &str) {
     let (now, former) = (meaning(now), meaning(former));
     let now = if now == former { format!("{now}, without its backslashes") } else { now.to_owned() };
-    value.reader().note(value.span(), &format!("{what} now stands for {now}; before, for {former}; {help}"));
+    value
+        .diagnostics()
+        .note(value.span(), &format!("{what} now stands for {now}; before, for {former}; {help}"));
 }
 
 fn meaning(pattern: &ValuePattern) -> &'static str {

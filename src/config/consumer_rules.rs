@@ -17,21 +17,21 @@ const MAX_TIERS_NAMED: usize = 20;
 
 /// Checks that failures are charged by address, that keys and tiers can occur, and that no network is both denied and
 /// exempt.
-pub(super) fn check(draft: &FileDraft, reader: &Diagnostics<'_>) {
-    failures_count_addresses(draft, reader);
-    unused_auths(draft, reader);
+pub(super) fn check(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
+    failures_count_addresses(draft, diagnostics);
+    unused_auths(draft, diagnostics);
     for (at, limit) in draft.limits.iter().enumerate() {
         if let Some(sound) = &limit.limit {
             let users = || draft.routes.iter().filter(move |route| uses(route, at));
-            consumer_is_never_known(limit, sound, users(), reader);
-            unknown_columns(limit, sound, users(), draft, reader);
-            claims_are_never_known(limit, sound, users(), draft, reader);
-            unknown_tiers(limit, sound, users(), draft, reader);
-            shared_tiers(limit, sound, users(), draft, reader);
+            consumer_is_never_known(limit, sound, users(), diagnostics);
+            unknown_columns(limit, sound, users(), draft, diagnostics);
+            claims_are_never_known(limit, sound, users(), draft, diagnostics);
+            unknown_tiers(limit, sound, users(), draft, diagnostics);
+            shared_tiers(limit, sound, users(), draft, diagnostics);
         }
     }
     for route in &draft.routes {
-        denied_and_exempt(route, draft, reader);
+        denied_and_exempt(route, draft, diagnostics);
     }
 }
 
@@ -40,14 +40,14 @@ fn uses(route: &RouteDraft, limit: usize) -> bool {
 }
 
 /// A client that sends wrong keys has no other identity than its address.
-fn failures_count_addresses(draft: &FileDraft, reader: &Diagnostics<'_>) {
+fn failures_count_addresses(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
     for auth in &draft.auths {
         let Some((limit, place)) = auth.failures else { continue };
         let limit = &draft.limits[limit.0];
         if limit.limit.as_ref().is_some_and(|limit| !matches!(&*limit.key.parts, [part] if part.is_address()))
         {
             let message = format!("limit {} of `failures` does not count by `ip` alone", quoted(&limit.name));
-            reader.fault(place, message, "name a limit with `key = \"ip\"`");
+            diagnostics.fault(place, message, "name a limit with `key = \"ip\"`");
         }
         let holds_places =
             |limit: &Limit| limit.policies.iter().any(|policy| policy.algorithm.as_concurrency().is_some());
@@ -56,21 +56,21 @@ fn failures_count_addresses(draft: &FileDraft, reader: &Diagnostics<'_>) {
                 "limit {} of `failures` counts requests in flight, and a failure is over at once",
                 quoted(&limit.name)
             );
-            reader.fault(place, message, "name a limit with a rate, such as `token-bucket`");
+            diagnostics.fault(place, message, "name a limit with a rate, such as `token-bucket`");
         }
         let delays =
             |limit: &Limit| limit.policies.iter().any(|policy| policy.algorithm.name() == "leaky-bucket");
         if limit.limit.as_ref().is_some_and(delays) {
             let message =
                 format!("limit {} of `failures` is a leaky bucket, which delays", quoted(&limit.name));
-            reader.fault(place, message, "name a limit with another algorithm, such as `token-bucket`");
+            diagnostics.fault(place, message, "name a limit with another algorithm, such as `token-bucket`");
         }
     }
 }
 
-fn unused_auths(draft: &FileDraft, reader: &Diagnostics<'_>) {
+fn unused_auths(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
     // A route with errors, or a missing one, may use the names that seem unused.
-    if reader.is_incomplete()
+    if diagnostics.is_incomplete()
         || draft.routes.is_empty()
         || draft.routes.iter().any(|route| route.route.is_none())
     {
@@ -83,7 +83,7 @@ fn unused_auths(draft: &FileDraft, reader: &Diagnostics<'_>) {
         };
         if !draft.routes.iter().any(names_it) {
             let message = format!("no route uses the auth {}", quoted(&auth.name));
-            reader.warn(auth.span, message, "name it as `auth` of a route, or leave it out");
+            diagnostics.warn(auth.span, message, "name it as `auth` of a route, or leave it out");
         }
     }
 }
@@ -93,7 +93,7 @@ fn consumer_is_never_known<'d>(
     limit: &LimitDraft,
     sound: &Limit,
     mut users: impl Iterator<Item = &'d RouteDraft>,
-    reader: &Diagnostics<'_>,
+    diagnostics: &Diagnostics<'_>,
 ) {
     if !sound.key.parts.iter().any(Part::is_of_consumer) {
         return;
@@ -105,7 +105,11 @@ fn consumer_is_never_known<'d>(
             quoted(&limit.name),
             quoted(&route.name)
         );
-        reader.warn(limit.span, message, "add `auth = \"NAME\"` to the route, or name another limit there");
+        diagnostics.warn(
+            limit.span,
+            message,
+            "add `auth = \"NAME\"` to the route, or name another limit there",
+        );
     }
 }
 
@@ -115,7 +119,7 @@ fn unknown_columns<'d>(
     sound: &Limit,
     users: impl Iterator<Item = &'d RouteDraft> + Clone,
     draft: &'d FileDraft,
-    reader: &Diagnostics<'_>,
+    diagnostics: &Diagnostics<'_>,
 ) {
     for part in &sound.key.parts {
         let Part::ConsumerColumn(column) = part else { continue };
@@ -123,7 +127,7 @@ fn unknown_columns<'d>(
             let auths = draft.auths.iter().all(|auth| auth.auth.is_some());
             auths && users.clone().all(|route| route.route.is_some())
         };
-        if reader.unknown() > 0 && !is_sound() {
+        if diagnostics.unknown() > 0 && !is_sound() {
             continue;
         }
         let auths = || auths_of(users.clone(), draft);
@@ -139,7 +143,7 @@ fn unknown_columns<'d>(
                 auths().filter_map(Auth::api_keys).flat_map(|keys| keys.consumers.columns()).collect();
             columns.sort_unstable();
             columns.dedup();
-            reader.fault(limit.span, message, format!("the columns are {}", listed(columns)));
+            diagnostics.fault(limit.span, message, format!("the columns are {}", listed(columns)));
         }
     }
 }
@@ -150,14 +154,18 @@ fn claims_are_never_known<'d>(
     sound: &Limit,
     users: impl Iterator<Item = &'d RouteDraft> + Clone,
     draft: &'d FileDraft,
-    reader: &Diagnostics<'_>,
+    diagnostics: &Diagnostics<'_>,
 ) {
     let Some(part) = sound.key.parts.iter().find(|part| matches!(part, Part::JwtClaim(_))) else { return };
     let mut auths = auths_of(users, draft).peekable();
     if auths.peek().is_some() && auths.all(|auth| auth.tokens().is_none()) {
         let message =
             format!("limit {} counts by `{part}`, but no auth on its routes has tokens", quoted(&limit.name));
-        reader.fault(limit.span, message, "name an auth with `type = \"jwt\"` on the route, or another key");
+        diagnostics.fault(
+            limit.span,
+            message,
+            "name an auth with `type = \"jwt\"` on the route, or another key",
+        );
     }
 }
 
@@ -175,7 +183,7 @@ fn unknown_tiers<'d>(
     sound: &Limit,
     users: impl Iterator<Item = &'d RouteDraft>,
     draft: &'d FileDraft,
-    reader: &Diagnostics<'_>,
+    diagnostics: &Diagnostics<'_>,
 ) {
     if sound.tiers.is_empty() {
         return;
@@ -192,7 +200,7 @@ fn unknown_tiers<'d>(
                 quoted(&auth.name),
                 quoted(&limit.name)
             );
-            reader.warn(
+            diagnostics.warn(
                 limit.span,
                 message,
                 "look at the header line of the file: `tier` may be another column",
@@ -208,7 +216,7 @@ fn unknown_tiers<'d>(
                 quoted(&auth.name)
             );
             let help = format!("add `[limits.{}.tiers.{tier}]`; an empty one changes nothing", limit.name);
-            reader.warn(limit.span, message, help);
+            diagnostics.warn(limit.span, message, help);
         }
     }
 }
@@ -220,7 +228,7 @@ fn shared_tiers<'d>(
     sound: &Limit,
     users: impl Iterator<Item = &'d RouteDraft>,
     draft: &'d FileDraft,
-    reader: &Diagnostics<'_>,
+    diagnostics: &Diagnostics<'_>,
 ) {
     let mut auths: Vec<_> = auths_of(users, draft).collect();
     auths.sort_unstable_by_key(|auth| &*auth.name);
@@ -253,13 +261,13 @@ fn shared_tiers<'d>(
             };
             let message = format!("{consumers}, but one counter of limit {}", quoted(&limit.name));
             let help = "the counter takes the rate of the tier that was last: count by `consumer`, or give both one tier";
-            return reader.warn(limit.span, message, help);
+            return diagnostics.warn(limit.span, message, help);
         }
     }
 }
 
 /// A network that is exempt from a limit, and denied: the denial wins.
-fn denied_and_exempt(route: &RouteDraft, draft: &FileDraft, reader: &Diagnostics<'_>) {
+fn denied_and_exempt(route: &RouteDraft, draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
     let own = route.route.as_ref().and_then(|route| route.addresses.deny.as_ref());
     let denied = [draft.server.addresses.deny.as_ref(), own];
     for used in &route.uses {
@@ -272,7 +280,7 @@ fn denied_and_exempt(route: &RouteDraft, draft: &FileDraft, reader: &Diagnostics
                     quoted(&limit.name),
                     quoted(&route.name)
                 );
-                reader.warn(used.span, message, "`deny` wins: leave the network out of one of the two");
+                diagnostics.warn(used.span, message, "`deny` wins: leave the network out of one of the two");
                 break;
             }
         }

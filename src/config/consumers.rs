@@ -39,10 +39,10 @@ pub(super) struct ConsumersFile {
 pub(super) fn read(value: &ConfigValue<'_>) -> Option<ConsumersFile> {
     let path = value.text()?;
     let bytes = value.file_at(&path, MAX_TABLE_BYTES)?;
-    let errors_before = value.reader().errors();
+    let errors_before = value.diagnostics().errors();
     let file = CsvFile { value, path: &path };
     let read = file.read(&bytes);
-    (value.reader().errors() == errors_before).then_some(read).flatten()
+    (value.diagnostics().errors() == errors_before).then_some(read).flatten()
 }
 
 struct CsvFile<'f, 'a> {
@@ -62,7 +62,7 @@ struct Columns {
 impl CsvFile<'_, '_> {
     fn fault(&self, line: u64, message: impl Into<String>, help: impl Into<String>) {
         let other = OtherLine { file: self.path.as_str().to_owned(), line };
-        self.value.reader().fault_in(self.value.span(), other, message, help);
+        self.value.diagnostics().fault_in(self.value.span(), other, message, help);
     }
 
     fn read(&self, bytes: &[u8]) -> Option<ConsumersFile> {
@@ -100,7 +100,7 @@ impl CsvFile<'_, '_> {
         let count = memchr_iter(b'\n', bytes).count().min(bytes.len() / (columns.count + 2)).min(MAX_KEYS);
         consumers.reserve(count, bytes.len());
         let mut rows = Rows::new(count);
-        let errors_before = self.value.reader().errors();
+        let errors_before = self.value.diagnostics().errors();
         let mut version = blake3::Hasher::new();
         version.update(bytes);
         while let Some(row) = csv.read(&mut record) {
@@ -115,10 +115,10 @@ impl CsvFile<'_, '_> {
             }
         }
         // Where all lines are faulty, their faults say enough.
-        if rows.lines.is_empty() && self.value.reader().errors() == errors_before {
+        if rows.lines.is_empty() && self.value.diagnostics().errors() == errors_before {
             let other = OtherLine { file: self.path.as_str().to_owned(), line: 1 };
             let help = "add a line for each key, or let requests without one pass: `auth_optional = true`";
-            self.value.reader().warn_in(self.value.span(), other, "the file names no consumer", help);
+            self.value.diagnostics().warn_in(self.value.span(), other, "the file names no consumer", help);
         }
         let mut tiers: Vec<_> = rows.tiers.into_iter().collect();
         tiers.sort();
@@ -150,9 +150,11 @@ impl CsvFile<'_, '_> {
         if !record.iter().any(|value| value.contains("${")) {
             return true;
         }
-        let reader = self.value.reader();
-        let expanded: Result<Vec<_>, _> =
-            record.iter().map(|value| text::expand(value, reader.environment, &mut Vec::new())).collect();
+        let diagnostics = self.value.diagnostics();
+        let expanded: Result<Vec<_>, _> = record
+            .iter()
+            .map(|value| text::expand(value, diagnostics.environment, &mut Vec::new()))
+            .collect();
         let name = match expanded {
             Ok(values) => {
                 for value in &values {
@@ -173,8 +175,8 @@ impl CsvFile<'_, '_> {
             true => format!("the environment variable `{name}`"),
             false => "an environment variable that this line names".to_owned(),
         };
-        if reader.is_without_environment() {
-            reader.skip(self.value.span(), &format!("{which} is not set"));
+        if diagnostics.is_without_environment() {
+            diagnostics.skip(self.value.span(), &format!("{which} is not set"));
         } else {
             self.fault(line, format!("{which} is not set"), "set it before tollgate starts: `export NAME=…`");
         }
@@ -222,7 +224,7 @@ impl CsvFile<'_, '_> {
             let other = OtherLine { file: self.path.as_str().to_owned(), line };
             let message = "the header line names no column `tier`, but one that is spelled in another way";
             let help = "write `tier`: without a column of this name no consumer has a tier";
-            self.value.reader().warn_in(self.value.span(), other, message, help);
+            self.value.diagnostics().warn_in(self.value.span(), other, message, help);
         }
         is_sound.then_some(Columns { key, name, tier, count: header.len() })
     }

@@ -71,7 +71,7 @@ pub(super) fn errors(value: &ConfigValue<'_>) -> Option<ErrorPages> {
         let Some(status) = code.and_then(status_code) else {
             let message = format!("{} is not the status of an error", quoted(entry.key));
             let help = "write a number from 400 to 599: `502 = { body_file = \"sorry.html\" }`";
-            value.reader().fault(entry.key_span, message, help);
+            value.diagnostics().fault(entry.key_span, message, help);
             continue;
         };
         let title = quoted(&format!("errors.{}", entry.key));
@@ -90,7 +90,11 @@ pub(super) fn errors(value: &ConfigValue<'_>) -> Option<ErrorPages> {
             pages.extend(content.map(|content| (status, content)));
             if is_empty {
                 let message = format!("the error {} has no body", status.as_str());
-                value.reader().fault(span, message, "add `body = \"…\"` or `body_file = \"sorry.html\"`");
+                value.diagnostics().fault(
+                    span,
+                    message,
+                    "add `body = \"…\"` or `body_file = \"sorry.html\"`",
+                );
             }
         }
     }
@@ -118,7 +122,7 @@ fn content(table: &mut ConfigTable<'_>) -> Option<ResponseContent> {
     let Some(file) = file else {
         if let Some(given) = type_given {
             let help = "add `body` or `body_file`, or leave `content_type` out";
-            given.reader().warn(given.span(), "`content_type` has no effect without a body", help);
+            given.diagnostics().warn(given.span(), "`content_type` has no effect without a body", help);
         }
         return None;
     };
@@ -156,7 +160,7 @@ pub(super) fn reject(value: &ConfigValue<'_>) -> Option<Arc<Reject>> {
         && !table.is_uncertain("body")
     {
         let message = "`content_type` has no effect without `body`: the default body is problem+json";
-        given.reader().warn(given.span(), message, "add `body`, or leave `content_type` out");
+        given.diagnostics().warn(given.span(), message, "add `body`, or leave `content_type` out");
     }
     table.finish();
     Some(Arc::new(Reject { status, content_type, body, headers }))

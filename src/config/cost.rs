@@ -57,7 +57,7 @@ fn table(value: &ConfigValue<'_>) -> Option<CostRule> {
             let message = format!("`cost` can not have both `from` and `{key}`");
             let help =
                 "write `from` for a number in the request, or `reserve` and `settle` for one in the response";
-            table.reader().fault(span, message, help);
+            table.diagnostics().fault(span, message, help);
             table.skip(&["from", "settle", "reserve"]);
             table.skip(&OTHER_KEYS);
             None
@@ -65,7 +65,7 @@ fn table(value: &ConfigValue<'_>) -> Option<CostRule> {
         (None, None) => {
             let message = "`cost` has neither `from` nor `settle`";
             let help = "write `from = \"query:limit\"` for a number in the request, or `reserve = 1` and `settle = \"json:/usage/total_tokens\"` for one in the response";
-            table.reader().fault(table.span(), message, help);
+            table.diagnostics().fault(table.span(), message, help);
             table.skip(&["from", "reserve", "settle"]);
             table.skip(&OTHER_KEYS);
             None
@@ -109,7 +109,7 @@ fn settled(table: &mut ConfigTable<'_>) -> Option<CostRule> {
                 && scale.max < *reserve
             {
                 let message = format!("`reserve` is {reserve}, but no request costs more than {}", scale.max);
-                table.reader().fault(span, message, "lower `reserve`, or raise `max`");
+                table.diagnostics().fault(span, message, "lower `reserve`, or raise `max`");
             }
             let ends = terminal_events(table, &sources);
             scale.map(|scale| Settle::values(sources, ends, scale))
@@ -193,7 +193,7 @@ fn scale(table: &mut ConfigTable<'_>, default_min: u32) -> Option<CostScale> {
     let max = table.or("max", Cost::MAX, |value| value.count(1, Cost::MAX));
     if min > max {
         let span = table.given("min").unwrap_or(table.span());
-        table.reader().fault(
+        table.diagnostics().fault(
             span,
             format!("`min` is {min}, but `max` is {max}"),
             "raise `max`, or lower `min`",
@@ -229,7 +229,7 @@ fn status_cost(Entry { key, key_span, value: units }: &Entry<'_>, costs: &mut St
         (None, Some(status)) => costs.exact.push((status, units.count(0, Cost::MAX)?)),
         (None, None) => {
             let message = format!("{} is neither a status nor a class", quoted(key));
-            units.reader().fault(
+            units.diagnostics().fault(
                 *key_span,
                 message,
                 "write a status such as 401, or a class such as \"4xx\"",

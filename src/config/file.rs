@@ -40,9 +40,9 @@ const SECTIONS: [&str; 11] =
 /// An empty table, for a missing section: all its keys have their defaults.
 static NOTHING: std::sync::LazyLock<DeTable<'static>> = std::sync::LazyLock::new(DeTable::new);
 
-/// Reads all sections. Errors are reported to `reader`.
-pub(super) fn read<'a>(document: &'a DeTable<'a>, reader: &'a Diagnostics<'a>) -> FileDraft {
-    let mut file = ConfigTable::new("the file", SourceSpan::default(), document, reader);
+/// Reads all sections. Errors are reported to `diagnostics`.
+pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'a>) -> FileDraft {
+    let mut file = ConfigTable::new("the file", SourceSpan::default(), document, diagnostics);
     file.skip(&[INCLUDE]);
     let ServerDraft { server, max_body_bytes, limits: server_limits } =
         server::read(section(&mut file, "server", server::TITLE));
@@ -56,7 +56,7 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, reader: &'a Diagnostics<'a>) -
         entries(&mut file, "limits").iter().map(|entry| limits::read(entry, on_error)).collect();
     let admin = admin.and_then(|value| value.table("`[admin]`")).and_then(|table| {
         // An unknown address may be any.
-        let is_unknown = reader.is_uncertain(server::TITLE, "listen");
+        let is_unknown = diagnostics.is_uncertain(server::TITLE, "listen");
         admin::read(table, if is_unknown { &[] } else { &server.listen }, &limits)
     });
     let limit_names = || Directory::new("limit", limits.iter().map(|limit| &*limit.name));
@@ -81,9 +81,9 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, reader: &'a Diagnostics<'a>) -
 }
 
 fn section<'a>(file: &mut ConfigTable<'a>, key: &'static str, title: &str) -> ConfigTable<'a> {
-    let reader = file.reader();
+    let diagnostics = file.diagnostics();
     file.optional(key, |value| value.table(title))
-        .unwrap_or_else(|| ConfigTable::new(title, SourceSpan::default(), &NOTHING, reader))
+        .unwrap_or_else(|| ConfigTable::new(title, SourceSpan::default(), &NOTHING, diagnostics))
 }
 
 fn entries<'a>(file: &mut ConfigTable<'a>, key: &'static str) -> Vec<Entry<'a>> {
@@ -116,10 +116,10 @@ fn counted_claims(limits: &[limits::LimitDraft]) -> Vec<Box<str>> {
 fn routes(file: &mut ConfigTable<'_>, around: &DeclaredNames<'_>) -> Vec<routes::RouteDraft> {
     let given: Vec<_> = file.take("routes").into_iter().chain(file.mistyped("routes", &SECTIONS)).collect();
     if given.is_empty() {
-        if file.reader().is_incomplete() {
+        if file.diagnostics().is_incomplete() {
             return Vec::new();
         }
-        file.reader().fault(
+        file.diagnostics().fault(
             SourceSpan::default(),
             "there are no routes, so every request would be answered 404",
             "add one: `[[routes]]` with `path = \"/*\"` and `upstream = \"NAME\"`",

@@ -25,7 +25,7 @@ const MAX_DEPTH: usize = 16;
 
 /// A gathering of files.
 pub(super) struct FileGatherer<'a> {
-    reader: &'a Diagnostics<'a>,
+    diagnostics: &'a Diagnostics<'a>,
     /// All files so far by their real paths, each with the place that names it.
     read: HashMap<PathBuf, Option<SourceSpan>>,
     /// The files on the way to the present one: real path and name.
@@ -36,8 +36,8 @@ pub(super) struct FileGatherer<'a> {
 }
 
 impl<'a> FileGatherer<'a> {
-    pub(super) fn new(reader: &'a Diagnostics<'a>) -> Self {
-        Self { reader, read: HashMap::new(), chain: Vec::new(), all: DeTable::new(), is_whole: true }
+    pub(super) fn new(diagnostics: &'a Diagnostics<'a>) -> Self {
+        Self { diagnostics, read: HashMap::new(), chain: Vec::new(), all: DeTable::new(), is_whole: true }
     }
 
     /// The keys of all files together, and whether they are complete. Errors are reported.
@@ -68,7 +68,9 @@ impl<'a> FileGatherer<'a> {
         }
         if let Some(first) = self.read.get(&real) {
             let first = match first {
-                Some(first) => format!("{} includes it too", quoted(&self.reader.sources().place(*first))),
+                Some(first) => {
+                    format!("{} includes it too", quoted(&self.diagnostics.sources().place(*first)))
+                }
                 None => "it is read without `include`".to_owned(),
             };
             let message = format!("the file {} is included twice: {first}", quoted(&name));
@@ -78,7 +80,7 @@ impl<'a> FileGatherer<'a> {
             let message = format!("{} is included through more than {MAX_DEPTH} files", quoted(&name));
             return self.broken(span, message, "include it from a file nearer to the first one");
         }
-        if self.reader.sources().len() >= MAX_FILES {
+        if self.diagnostics.sources().len() >= MAX_FILES {
             let message = format!("the configuration has more than {MAX_FILES} files");
             return self.broken(span, message, "join some of the files");
         }
@@ -106,8 +108,9 @@ impl<'a> FileGatherer<'a> {
 
     /// The bytes of an included file, if it fits beside those before it.
     fn bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
-        let left = MAX_FILE_BYTES.saturating_sub(self.reader.sources().bytes());
-        let metadata = std::fs::metadata(path).inspect_err(|_| self.reader.saw(NamedFile::stamped(path)))?;
+        let left = MAX_FILE_BYTES.saturating_sub(self.diagnostics.sources().bytes());
+        let metadata =
+            std::fs::metadata(path).inspect_err(|_| self.diagnostics.saw(NamedFile::stamped(path)))?;
         if metadata.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
         }
@@ -115,7 +118,7 @@ impl<'a> FileGatherer<'a> {
             return Err(io::Error::other("it is not a regular file"));
         }
         let (named, bytes) = NamedFile::read(path.to_owned(), left as u64);
-        self.reader.saw(named);
+        self.diagnostics.saw(named);
         bytes
     }
 
@@ -126,29 +129,29 @@ impl<'a> FileGatherer<'a> {
         let text = String::from_utf8_lossy(bytes).into_owned();
         // A name may come from a directory that others write to: it must not control a terminal.
         let shown: String = name.chars().map(|c| if c.is_control() { '␣' } else { c }).collect();
-        let Some(source) = self.reader.sources().add(shown, directory, text) else {
+        let Some(source) = self.diagnostics.sources().add(shown, directory, text) else {
             let message = format!("the configuration has more than {MAX_FILES} files");
             return self.broken(span, message, "join some of the files");
         };
         if let Err(error) = std::str::from_utf8(bytes) {
-            not_utf8(&error, source, self.reader);
+            not_utf8(&error, source, self.diagnostics);
             self.is_whole = false;
             return;
         }
         let table = match DeTable::parse(&source.text) {
             Ok(document) => document.into_inner(),
             Err(error) => {
-                report_syntax(&error, source, self.reader);
+                report_syntax(&error, source, self.diagnostics);
                 self.is_whole = false;
                 return;
             }
         };
         let mut table = moved(table, source.base);
         let included = table.remove(INCLUDE);
-        join(&mut self.all, table, self.reader);
+        join(&mut self.all, table, self.diagnostics);
         if let Some(included) = included {
             self.chain.push((path, name.to_owned()));
-            let value = ConfigValue::of_key(INCLUDE, &included, self.reader);
+            let value = ConfigValue::of_key(INCLUDE, &included, self.diagnostics);
             for (path, span) in self.paths(&value, source) {
                 self.include(&path, span);
             }
@@ -158,7 +161,7 @@ impl<'a> FileGatherer<'a> {
 
     /// The paths that `include` names, in order.
     fn paths(&mut self, value: &ConfigValue<'_>, source: &SourceFile) -> Vec<(PathBuf, SourceSpan)> {
-        let (errors, unknown) = (self.reader.errors(), self.reader.unknown());
+        let (errors, unknown) = (self.diagnostics.errors(), self.diagnostics.unknown());
         let patterns = if value.is_list() {
             value.each(|item| item.text()).unwrap_or_default()
         } else {
@@ -169,9 +172,9 @@ impl<'a> FileGatherer<'a> {
             let found = self.matches(&pattern, source);
             paths.extend(found.into_iter().map(|path| (path, pattern.span())));
         }
-        if self.reader.unknown() > unknown {
-            self.reader.set_incomplete();
-        } else if self.reader.errors() > errors {
+        if self.diagnostics.unknown() > unknown {
+            self.diagnostics.set_incomplete();
+        } else if self.diagnostics.errors() > errors {
             self.is_whole = false;
         }
         paths
@@ -179,7 +182,7 @@ impl<'a> FileGatherer<'a> {
 
     fn matches(&self, pattern: &Cursor<'_>, source: &SourceFile) -> Vec<PathBuf> {
         let fault = |message: String, help: &str| {
-            self.reader.fault(pattern.span(), message, help);
+            self.diagnostics.fault(pattern.span(), message, help);
             Vec::new()
         };
         let (written, path) = (pattern.quoted(), source.directory.join(pattern.as_str()));
@@ -204,17 +207,17 @@ impl<'a> FileGatherer<'a> {
                 return fault(format!("can not list the files of {written}: {error}"), help);
             }
         };
-        self.reader.saw(NamedFile::pattern(&path, &found));
+        self.diagnostics.saw(NamedFile::pattern(&path, &found));
         if found.is_empty() {
             let help = "look at the path, which begins where this file lies";
-            self.reader.warn(pattern.span(), format!("no file matches {written}"), help);
+            self.diagnostics.warn(pattern.span(), format!("no file matches {written}"), help);
         }
         found
     }
 
     fn broken(&mut self, span: SourceSpan, message: String, help: &str) {
         self.is_whole = false;
-        self.reader.fault(span, message, help);
+        self.diagnostics.fault(span, message, help);
     }
 }
 
@@ -224,10 +227,10 @@ fn real(path: &Path) -> PathBuf {
 }
 
 /// The file is not TOML.
-fn report_syntax(error: &toml::de::Error, file: &SourceFile, reader: &Diagnostics<'_>) {
+fn report_syntax(error: &toml::de::Error, file: &SourceFile, diagnostics: &Diagnostics<'_>) {
     let span = error.span().unwrap_or(file.text.len()..file.text.len());
     let found = file.text.get(span.clone()).unwrap_or("");
-    reader.fault(
+    diagnostics.fault(
         file.span(span.start, span.end),
         format!("this is not TOML: {}", error.message()),
         remedy(error.message(), found),
@@ -235,10 +238,10 @@ fn report_syntax(error: &toml::de::Error, file: &SourceFile, reader: &Diagnostic
 }
 
 /// The file is not text.
-fn not_utf8(error: &std::str::Utf8Error, file: &SourceFile, reader: &Diagnostics<'_>) {
+fn not_utf8(error: &std::str::Utf8Error, file: &SourceFile, diagnostics: &Diagnostics<'_>) {
     let at = error.valid_up_to();
     let span = file.span(at, at + char::REPLACEMENT_CHARACTER.len_utf8());
-    reader.fault(span, "the file is not UTF-8 text from here on", "save it as UTF-8");
+    diagnostics.fault(span, "the file is not UTF-8 text from here on", "save it as UTF-8");
 }
 
 fn remedy(message: &str, found: &str) -> String {
@@ -293,15 +296,15 @@ fn moved_value(value: Spanned<DeValue<'_>>, base: usize) -> Spanned<DeValue<'_>>
 }
 
 /// Adds the table of another file. Sections are joined; a key in them that both files have is an error.
-fn join<'a>(all: &mut DeTable<'a>, added: DeTable<'a>, reader: &Diagnostics<'_>) {
-    join_level(all, added, None, reader);
+fn join<'a>(all: &mut DeTable<'a>, added: DeTable<'a>, diagnostics: &Diagnostics<'_>) {
+    join_level(all, added, None, diagnostics);
 }
 
 fn join_level<'a>(
     all: &mut DeTable<'a>,
     added: DeTable<'a>,
     section: Option<&str>,
-    reader: &Diagnostics<'_>,
+    diagnostics: &Diagnostics<'_>,
 ) {
     for (key, value) in added {
         let name: &str = key.get_ref();
@@ -313,20 +316,20 @@ fn join_level<'a>(
         let is_appended = APPENDED.contains(&(section, name));
         match (all.get_mut(name).map(Spanned::get_mut), value.into_inner()) {
             (Some(DeValue::Table(joined)), DeValue::Table(more)) if section.is_none() => {
-                join_level(joined, more, Some(name), reader);
+                join_level(joined, more, Some(name), diagnostics);
             }
             (Some(DeValue::Array(joined)), DeValue::Array(more)) if is_appended => {
                 more.into_iter().for_each(|item| joined.push(item));
             }
             // To find the place takes long in a large file.
-            _ if !reader.shows_more_errors() => reader.fault(key.span().into(), "", ""),
+            _ if !diagnostics.shows_more_errors() => diagnostics.fault(key.span().into(), "", ""),
             _ => {
                 let of = section.map(|section| format!(" of `[{section}]`")).unwrap_or_default();
-                let first = reader.sources().place(first_span);
+                let first = diagnostics.sources().place(first_span);
                 let message = format!("{}{of} stands in {} too", quoted(name), quoted(&first));
                 let help =
                     "each key may stand in one file: leave one of the two out, or give one another name";
-                reader.fault(key.span().into(), message, help);
+                diagnostics.fault(key.span().into(), message, help);
             }
         }
     }

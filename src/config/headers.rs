@@ -70,7 +70,7 @@ pub(super) fn fields_with<T>(
         });
         match name {
             Ok(name) => fields.extend(read(&entry.value).map(|value| (name, value))),
-            Err(refusal) => value.reader().fault(entry.key_span, refusal.message, refusal.help),
+            Err(refusal) => value.diagnostics().fault(entry.key_span, refusal.message, refusal.help),
         }
     }
     Some(fields)

@@ -47,7 +47,7 @@ pub(super) fn read(table: &mut ConfigTable<'_>, name: &str, counted: &[Box<str>]
             "auth {} has no `audience`: it admits tokens for other services of the issuer",
             quoted(name)
         );
-        table.reader().warn(
+        table.diagnostics().warn(
             table.span(),
             message,
             "write the `aud` of tokens for this service: `audience = \"api\"`",
@@ -195,6 +195,6 @@ pub(super) fn nested_claim(claim: &str, text: &text::Cursor<'_>) {
         );
         let inner = plain.rsplit(['.', '/']).next().unwrap_or_default();
         let help = format!("let the issuer put the value into a claim of its own, such as {}", quoted(inner));
-        text.reader().warn(text.span(), message, help);
+        text.diagnostics().warn(text.span(), message, help);
     }
 }

@@ -51,7 +51,7 @@ pub(super) struct LimitDraft {
 
 /// Reads one entry of `[limits]`, with the `on_error` of `[store]`.
 pub(super) fn read(entry: &Entry<'_>, on_error: OnError) -> LimitDraft {
-    name::check_limit(entry.key, entry.key_span, entry.value.reader());
+    name::check_limit(entry.key, entry.key_span, entry.value.diagnostics());
     let limit = entry
         .value
         .table(&quoted(&format!("[limits.{}]", entry.key)))
@@ -63,7 +63,7 @@ pub(super) fn read(entry: &Entry<'_>, on_error: OnError) -> LimitDraft {
 
 /// The limit, and the places of its exemptions.
 fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<(Limit, Vec<SourceSpan>)> {
-    let reader = table.reader();
+    let diagnostics = table.diagnostics();
     let rated = algorithm::read(&mut table);
     let key = key(&mut table);
     let ban = table.optional("ban", |value| ban::read(&value));
@@ -91,7 +91,7 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<(
     let policies = policy::policies(name, &key, on_error, rates);
     let (exempt, exempt_places): (Vec<_>, Vec<_>) = exempt.into_iter().unzip();
     let exempt = Exemptions::new(exempt);
-    let ban = ban.map(|ban| ban.of(name, &key, on_error, reader));
+    let ban = ban.map(|ban| ban.of(name, &key, on_error, diagnostics));
     let limit = Limit {
         name: name.into(),
         policies,
@@ -108,7 +108,7 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<(
         reveal,
         before_auth: before_auth.is_some_and(|(on, _)| on),
     };
-    before_auth.inspect(|(_, span)| before_auth::check(&limit, *span, reader));
+    before_auth.inspect(|(_, span)| before_auth::check(&limit, *span, diagnostics));
     Some((limit, exempt_places))
 }
 
@@ -116,7 +116,7 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<(
 fn trial(value: &ConfigValue<'_>, name: &str, mode: Mode) -> Option<Trial> {
     let share = value.share()?;
     if mode == Mode::Shadow {
-        value.reader().fault(
+        value.diagnostics().fault(
             value.span(),
             "`trial` enforces the limit for a share of its keys, but `mode = \"shadow\"` for none",
             "leave one of the two out",
@@ -153,7 +153,7 @@ fn key(table: &mut ConfigTable<'_>) -> Option<Key> {
     if let Some(unreadable) = unreadable
         && !parts.iter().any(Part::is_of_body)
     {
-        unreadable.reader().warn(
+        unreadable.diagnostics().warn(
             unreadable.span(),
             "`unreadable` has no effect: no part of this key stands in a body",
             "leave it out; it is about `json:` and `form:`",
@@ -162,7 +162,7 @@ fn key(table: &mut ConfigTable<'_>) -> Option<Key> {
     if let Some(repeats) = repeats
         && !parts.iter().any(Part::invented_by_client)
     {
-        repeats.reader().warn(
+        repeats.diagnostics().warn(
             repeats.span(),
             "`repeated` has no effect: no part of this key can come more than once",
             "leave it out; it is about `header:`, `cookie:`, `query:`, `json:` and `form:`",
@@ -171,7 +171,7 @@ fn key(table: &mut ConfigTable<'_>) -> Option<Key> {
     if let Some(given) = given
         && !parts.iter().any(Part::may_be_missing)
     {
-        given.reader().warn(
+        given.diagnostics().warn(
             given.span(),
             "`missing` has no effect: no part of this key can be missing",
             "leave it out; it speaks of `header:`, `cookie:`, `query:`, `json:`, `form:` and `tls:subject`",
@@ -223,11 +223,15 @@ fn exemption(value: &ConfigValue<'_>) -> Option<Exemption> {
     let path = text.written().strip_prefix("path:").and_then(path_spelling::foreign_parameter);
     if let Some((segment, right)) = path {
         let message = format!("{} in {} is a text, not a parameter", quoted(&segment), text.quoted());
-        value.reader().warn(value.span(), message, format!("write {}", quoted(&format!("path:{right}"))));
+        value.diagnostics().warn(
+            value.span(),
+            message,
+            format!("write {}", quoted(&format!("path:{right}"))),
+        );
     }
     if let Exemption::Header(name, patterns) = &exemption {
         conditions::note_exemption(value, text.as_str(), name, patterns);
-        value.reader().warn(
+        value.diagnostics().warn(
             value.span(),
             format!("any client can send the field {} and be exempt", quoted(name.as_str())),
             "exempt by `ip:`, or make sure that a proxy in front drops this field from outside requests",

@@ -27,40 +27,40 @@ const MICROS_OF_DAY: u64 = 86_400_000_000;
 const LONG_WINDOW: Micros = Micros(7 * MICROS_OF_DAY);
 
 /// Warns of settings without effect, and of limits that limit no client.
-pub(super) fn advise(draft: &FileDraft, reader: &Diagnostics<'_>) {
+pub(super) fn advise(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
     // A route with errors, or a missing one, may use the names that seem unused.
-    let is_complete = !draft.routes.is_empty() && !reader.is_incomplete();
+    let is_complete = !draft.routes.is_empty() && !diagnostics.is_incomplete();
     if is_complete && draft.routes.iter().all(|route| route.route.is_some()) {
-        unused_limits(draft, reader);
-        unused_upstreams(draft, reader);
+        unused_limits(draft, diagnostics);
+        unused_upstreams(draft, diagnostics);
     }
     for (index, limit) in draft.limits.iter().enumerate() {
         if let Some(sound) = &limit.limit {
-            invented_key(LimitIndex(index), sound, draft, reader);
-            crowded_log(limit.span, sound, draft, reader);
-            idle_share(limit.span, sound, draft, reader);
-            header_as_allow_list(limit, sound, reader);
-            forgotten_window(limit, sound, draft, reader);
+            invented_key(LimitIndex(index), sound, draft, diagnostics);
+            crowded_log(limit.span, sound, draft, diagnostics);
+            idle_share(limit.span, sound, draft, diagnostics);
+            header_as_allow_list(limit, sound, diagnostics);
+            forgotten_window(limit, sound, draft, diagnostics);
         }
     }
-    for route in draft.routes.iter().filter(|route| reader.is_known(route.route.is_some())) {
-        idle_limits(route, reader);
-        uncompared_parameters(route, draft, reader);
-        refused_path(route, draft, reader);
-        endless_redirect(route, draft, reader);
+    for route in draft.routes.iter().filter(|route| diagnostics.is_known(route.route.is_some())) {
+        idle_limits(route, diagnostics);
+        uncompared_parameters(route, draft, diagnostics);
+        refused_path(route, draft, diagnostics);
+        endless_redirect(route, draft, diagnostics);
     }
     // A route with faults may serve what seems to have no route, or set a cookie.
     if is_complete && draft.routes.iter().all(|route| route.route.is_some()) {
         let patterns = Patterns::new(draft);
         for route in &draft.routes {
-            exact_path(route, &patterns, reader);
-            split_by_cookie(route, draft, reader);
+            exact_path(route, &patterns, diagnostics);
+            split_by_cookie(route, draft, diagnostics);
         }
     }
 }
 
 /// `/api/` is one path. Nothing serves what is below it, unless another route has a pattern for it.
-fn exact_path(route: &routes::RouteDraft, patterns: &Patterns, reader: &Diagnostics<'_>) {
+fn exact_path(route: &routes::RouteDraft, patterns: &Patterns, diagnostics: &Diagnostics<'_>) {
     let Some(conditions) = &route.conditions else { return };
     let path = conditions.path.to_string();
     // A redirect or an answer of the gateway is often meant for one path.
@@ -75,7 +75,7 @@ fn exact_path(route: &routes::RouteDraft, patterns: &Patterns, reader: &Diagnost
             _ => String::new(),
         };
         let help = format!("write `{}*` for it and all below{alone}", cut_for_help(&path));
-        reader.warn(route.places.path.unwrap_or(route.span), message, help);
+        diagnostics.warn(route.places.path.unwrap_or(route.span), message, help);
     }
 }
 
@@ -141,7 +141,7 @@ fn hosts_of(conditions: &Conditions) -> Vec<String> {
 
 /// A split whose choice a client does not keep: by a cookie that its first request does not have, or with one cookie for
 /// several upstreams.
-fn split_by_cookie(route: &routes::RouteDraft, draft: &FileDraft, reader: &Diagnostics<'_>) {
+fn split_by_cookie(route: &routes::RouteDraft, draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
     let Some(RouteAction::Split(split)) = route.route.as_ref().map(|route| &route.action) else { return };
     let key = split.key.as_ref();
     let cookie = key.and_then(|key| key.parts.iter().find(|part| matches!(part, Part::Cookie(_))));
@@ -154,7 +154,7 @@ fn split_by_cookie(route: &routes::RouteDraft, draft: &FileDraft, reader: &Diagn
             quoted(&route.name)
         );
         let help = "write `upstream_key = \"ip\"`, or name a header that each request has";
-        reader.warn(route.span, message, help);
+        diagnostics.warn(route.span, message, help);
     }
     if key.is_some_and(|key| !key.may_be_missing()) {
         return;
@@ -178,14 +178,19 @@ fn split_by_cookie(route: &routes::RouteDraft, draft: &FileDraft, reader: &Diagn
             quoted(cookie),
         );
         let help = "give each its own cookie, and keep clients at their upstream: `upstream_key = \"ip\"`";
-        reader.warn(second.span, message, help);
+        diagnostics.warn(second.span, message, help);
     }
 }
 
 /// A window of weeks or months in the memory of a process, which ends before.
-fn forgotten_window(limit: &limits::LimitDraft, sound: &Limit, draft: &FileDraft, reader: &Diagnostics<'_>) {
+fn forgotten_window(
+    limit: &limits::LimitDraft,
+    sound: &Limit,
+    draft: &FileDraft,
+    diagnostics: &Diagnostics<'_>,
+) {
     // A store with faults is meant as a shared one.
-    let is_shared = draft.store.shared.is_some() || reader.errors() > 0;
+    let is_shared = draft.store.shared.is_some() || diagnostics.errors() > 0;
     let longest = sound.all_policies().max_by_key(|policy| policy.algorithm.window());
     if let Some(policy) = longest.filter(|policy| !is_shared && policy.algorithm.window() >= LONG_WINDOW) {
         let message = format!(
@@ -194,28 +199,28 @@ fn forgotten_window(limit: &limits::LimitDraft, sound: &Limit, draft: &FileDraft
             policy.algorithm.window().0 / MICROS_OF_DAY,
         );
         let help = "let a store keep the counters: `[store]` with `backend = \"redis\"` and `url`";
-        reader.warn(limit.span, message, help);
+        diagnostics.warn(limit.span, message, help);
     }
 }
 
 /// Parameters of a segment are not compared in lenient matching: `/a;x` is `/a`.
-fn uncompared_parameters(route: &routes::RouteDraft, draft: &FileDraft, reader: &Diagnostics<'_>) {
+fn uncompared_parameters(route: &routes::RouteDraft, draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
     let Some(conditions) = &route.conditions else { return };
     let path = conditions.path.to_string();
-    let is_unknown = reader.is_uncertain(server::TITLE, "path_matching");
+    let is_unknown = diagnostics.is_uncertain(server::TITLE, "path_matching");
     let is_compared = draft.server.path_matching == PathMatching::Lenient && !conditions.path.is_regex();
     if !is_unknown && is_compared && path.contains(';') {
         let message =
             format!("`;` and what follows it in a segment are not compared: {} has them", quoted(&path));
         let help = "leave them out, or write `path_matching = \"strict\"` in [server]";
-        reader.warn(route.span, message, help);
+        diagnostics.warn(route.span, message, help);
     }
 }
 
 /// Requests for a path with encoded dot segments are refused before any route is looked for.
-fn refused_path(route: &routes::RouteDraft, draft: &FileDraft, reader: &Diagnostics<'_>) {
+fn refused_path(route: &routes::RouteDraft, draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
     let Some(conditions) = &route.conditions else { return };
-    let is_unknown = reader.is_uncertain(server::TITLE, "encoded_dots");
+    let is_unknown = diagnostics.is_uncertain(server::TITLE, "encoded_dots");
     let is_refused = draft.server.encoded_dots == EncodedDots::Reject && !conditions.path.is_regex();
     let path = conditions.path.to_string();
     let has_dots =
@@ -224,11 +229,11 @@ fn refused_path(route: &routes::RouteDraft, draft: &FileDraft, reader: &Diagnost
         let message =
             format!("requests for {} are answered with 400: it has an encoded dot segment", quoted(&path));
         let help = "write the path that the backend serves, or `encoded_dots = \"pass\"` in [server]";
-        reader.warn(route.span, message, help);
+        diagnostics.warn(route.span, message, help);
     }
 }
 
-fn unused_limits(draft: &FileDraft, reader: &Diagnostics<'_>) {
+fn unused_limits(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
     let mut used = vec![false; draft.limits.len()];
     for one in draft.routes.iter().flat_map(|route| &route.uses) {
         used[one.limit_use.limit.0] = true;
@@ -238,30 +243,31 @@ fn unused_limits(draft: &FileDraft, reader: &Diagnostics<'_>) {
     }
     for (limit, _) in draft.limits.iter().zip(used).filter(|(_, used)| !used) {
         let message = format!("no route uses the limit {}", quoted(&limit.name));
-        reader.warn(limit.span, message, "name it in `limits` of a route, or leave it out");
+        diagnostics.warn(limit.span, message, "name it in `limits` of a route, or leave it out");
     }
 }
 
-fn unused_upstreams(draft: &FileDraft, reader: &Diagnostics<'_>) {
+fn unused_upstreams(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
     let mut used = vec![false; draft.upstreams.len()];
     for index in draft.routes.iter().flat_map(|route| &route.upstreams) {
         used[index.0] = true;
     }
     for (upstream, _) in draft.upstreams.iter().zip(used).filter(|(_, used)| !used) {
         let message = format!("no route uses the upstream {}", quoted(&upstream.name));
-        reader.warn(upstream.span, message, "name it as `upstream` of a route, or leave it out");
+        diagnostics.warn(upstream.span, message, "name it as `upstream` of a route, or leave it out");
     }
 }
 
 /// A client that invents a new key for every request is never limited, unless a limit by a key that it cannot invent
 /// applies too.
-fn invented_key(index: LimitIndex, limit: &Limit, draft: &FileDraft, reader: &Diagnostics<'_>) {
+fn invented_key(index: LimitIndex, limit: &Limit, draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
     let parts = &limit.key.parts;
     if limit.mode == Mode::Shadow || counts_addresses(limit) || !parts.iter().any(Part::invented_by_client) {
         return;
     }
     let uses_it = |route: &&routes::RouteDraft| {
-        reader.is_known(route.route.is_some()) && route.uses.iter().any(|used| used.limit_use.limit == index)
+        diagnostics.is_known(route.route.is_some())
+            && route.uses.iter().any(|used| used.limit_use.limit == index)
     };
     let mut exposed = draft.routes.iter().filter(uses_it).filter(|route| !has_address_limit(route, draft));
     let Some(first) = exposed.next() else { return };
@@ -278,7 +284,7 @@ fn invented_key(index: LimitIndex, limit: &Limit, draft: &FileDraft, reader: &Di
     );
     let span =
         first.uses.iter().find(|used| used.limit_use.limit == index).map_or(first.span, |used| used.span);
-    reader.warn(
+    diagnostics.warn(
         span,
         message,
         "add a limit with `key = \"ip\"` to the route, wide enough for honest clients",
@@ -286,7 +292,7 @@ fn invented_key(index: LimitIndex, limit: &Limit, draft: &FileDraft, reader: &Di
 }
 
 /// `missing = "deny"` refuses requests without the header, but any client can send the header.
-fn header_as_allow_list(limit: &limits::LimitDraft, sound: &Limit, reader: &Diagnostics<'_>) {
+fn header_as_allow_list(limit: &limits::LimitDraft, sound: &Limit, diagnostics: &Diagnostics<'_>) {
     let is_header = |part: &Part| matches!(part, Part::Header(_));
     if sound.key.missing == Missing::Deny
         && let Some(header) = sound.key.parts.iter().find(|part| is_header(part))
@@ -296,7 +302,7 @@ fn header_as_allow_list(limit: &limits::LimitDraft, sound: &Limit, reader: &Diag
             quoted(&limit.name)
         );
         let help = "to admit known keys only, write them into a file of consumers: `[auth.NAME]` and `auth` of the route";
-        reader.warn(limit.span, message, help);
+        diagnostics.warn(limit.span, message, help);
     }
 }
 
@@ -312,7 +318,12 @@ fn has_address_limit(route: &routes::RouteDraft, draft: &FileDraft) -> bool {
 }
 
 /// The store counts each event of a sliding log; a log that is longer than the store loses its oldest events.
-fn crowded_log(span: super::report::SourceSpan, limit: &Limit, draft: &FileDraft, reader: &Diagnostics<'_>) {
+fn crowded_log(
+    span: super::report::SourceSpan,
+    limit: &Limit,
+    draft: &FileDraft,
+    diagnostics: &Diagnostics<'_>,
+) {
     let logs = limit.all_policies().filter(|policy| policy.algorithm.keeps_events());
     let Some(longest) = logs.map(|policy| policy.algorithm.quota()).max() else { return };
     if draft.store.shared.is_some() && longest > MAX_SHARED_EVENTS {
@@ -321,10 +332,10 @@ fn crowded_log(span: super::report::SourceSpan, limit: &Limit, draft: &FileDraft
             quoted(&limit.name)
         );
         let help = format!("keep to {MAX_SHARED_EVENTS}, or use `sliding-window`, which keeps two counts");
-        reader.warn(span, message, help);
+        diagnostics.warn(span, message, help);
     }
     let of_store = draft.store.max_keys as u64;
-    let is_unknown = reader.is_uncertain(store::TITLE, "max_keys");
+    let is_unknown = diagnostics.is_uncertain(store::TITLE, "max_keys");
     let (holder, title, max_keys) = match limit.max_keys {
         Some(own) if own.get() < of_store || is_unknown => ("its share", "the limit", own.get()),
         _ if is_unknown => return,
@@ -338,46 +349,55 @@ fn crowded_log(span: super::report::SourceSpan, limit: &Limit, draft: &FileDraft
         quoted(&limit.name)
     );
     let help = format!("raise `max_keys` of {title}, or use `sliding-window`, which keeps two counts");
-    reader.warn(span, message, help);
+    diagnostics.warn(span, message, help);
 }
 
 /// A share that bounds nothing: it is larger than the store, or its limit stores no counters.
-fn idle_share(span: super::report::SourceSpan, limit: &Limit, draft: &FileDraft, reader: &Diagnostics<'_>) {
+fn idle_share(
+    span: super::report::SourceSpan,
+    limit: &Limit,
+    draft: &FileDraft,
+    diagnostics: &Diagnostics<'_>,
+) {
     let Some(own) = limit.max_keys else { return };
     let of_store = draft.store.max_keys as u64;
     let reason = if limit.is_concurrency() && limit.ban.is_none() {
         "it counts requests in flight, which the store does not hold".to_owned()
-    } else if own.get() > of_store && !reader.is_uncertain(store::TITLE, "max_keys") {
+    } else if own.get() > of_store && !diagnostics.is_uncertain(store::TITLE, "max_keys") {
         format!("the store holds only {of_store} keys in all")
     } else {
         return;
     };
     let message = format!("`max_keys` of limit {} has no effect: {reason}", quoted(&limit.name));
-    reader.warn(span, message, "leave it out, or write a share of `max_keys` of `[store]`");
+    diagnostics.warn(span, message, "leave it out, or write a share of `max_keys` of `[store]`");
 }
 
 /// Limits on a route that charges nothing to any of them.
-fn idle_limits(route: &routes::RouteDraft, reader: &Diagnostics<'_>) {
+fn idle_limits(route: &routes::RouteDraft, diagnostics: &Diagnostics<'_>) {
     let own = || route.uses.iter().filter(|used| !used.is_of_server);
     let Some(first) = own().next() else { return };
     if own().all(|used| used.limit_use.cost == CostRule::Free) {
         let message = format!("route {} costs 0, so its limits never refuse it", quoted(&route.name));
-        reader.warn(first.cost_span.unwrap_or(first.span), message, "raise `cost`, or leave `limits` out");
+        diagnostics.warn(
+            first.cost_span.unwrap_or(first.span),
+            message,
+            "raise `cost`, or leave `limits` out",
+        );
     }
 }
 
 /// A redirect to https without a TLS listener: the client returns without TLS.
-fn endless_redirect(route: &routes::RouteDraft, draft: &FileDraft, reader: &Diagnostics<'_>) {
+fn endless_redirect(route: &routes::RouteDraft, draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
     let redirects = route.route.as_ref().is_some_and(|route| route.redirect.is_some());
     let server = &draft.server;
     let speaks_tls = server.listen.iter().any(|listener| listener.tls);
-    if ["listen", "trusted_proxies"].iter().any(|key| reader.is_uncertain(server::TITLE, key)) {
+    if ["listen", "trusted_proxies"].iter().any(|key| diagnostics.is_uncertain(server::TITLE, key)) {
         return;
     }
     if redirects && !speaks_tls && server.client.trusted_proxies.is_empty() {
         let message =
             format!("route {} redirects all its requests: none can come by TLS", quoted(&route.name));
         let help = "add `[[server.tls]]`, or name the proxy that speaks TLS in `trusted_proxies`";
-        reader.warn(route.span, message, help);
+        diagnostics.warn(route.span, message, help);
     }
 }

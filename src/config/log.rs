@@ -94,12 +94,12 @@ fn file(value: &ConfigValue<'_>) -> Option<PathBuf> {
     if is_no_file(&written) {
         return None;
     }
-    let path = value.reader().path(written.as_str(), value.span());
+    let path = value.diagnostics().path(written.as_str(), value.span());
     match Output::check(&path) {
         Ok(()) => Some(path),
-        Err(_) if value.reader().is_without_environment() => {
+        Err(_) if value.diagnostics().is_without_environment() => {
             let why = format!("the file {} can not be opened here", written.quoted());
-            value.reader().skip(value.span(), &why);
+            value.diagnostics().skip(value.span(), &why);
             None
         }
         Err(error) => {
@@ -122,14 +122,14 @@ fn is_no_file(text: &Cursor<'_>) -> bool {
         let message =
             format!("{} is no file: the access log goes to a file or to standard output", text.quoted());
         let help = "leave `file` out, and let the service manager or a log shipper read standard output";
-        text.reader().fault(text.span(), message, help);
+        text.diagnostics().fault(text.span(), message, help);
     } else if WORDS.contains(&&*name) {
         let message = format!("the access log goes to a file that is called {}", text.quoted());
         let help = match &*name {
             "off" | "none" => "write `access = \"off\"` for no log, or `./` before the name of a file",
             _ => "leave `file` out for standard output, or write `./` before the name of a file",
         };
-        text.reader().warn(text.span(), message, help);
+        text.diagnostics().warn(text.span(), message, help);
     }
     is_service
 }

@@ -17,21 +17,21 @@ const MAX_LISTED: usize = 12;
 
 /// A limit's name is sent in the rate-limit headers, as a string of structured fields (RFC 9651): so only plain
 /// characters.
-pub(super) fn check_limit(name: &str, span: SourceSpan, reader: &Diagnostics<'_>) {
+pub(super) fn check_limit(name: &str, span: SourceSpan, diagnostics: &Diagnostics<'_>) {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
     if name.is_empty() || name.len() > MAX_LIMIT_NAME || !name.bytes().all(is_plain) {
         let message = format!("{} can not be the name of a limit", quoted(name));
         let help =
             format!("it is sent in responses: use 1 to {MAX_LIMIT_NAME} letters, digits, `-`, `_` and `.`");
-        reader.fault(span, message, help);
+        diagnostics.fault(span, message, help);
     }
 }
 
 /// Names of upstreams and routes are in logs and metrics.
-pub(super) fn check_label(name: &str, span: SourceSpan, reader: &Diagnostics<'_>) {
+pub(super) fn check_label(name: &str, span: SourceSpan, diagnostics: &Diagnostics<'_>) {
     if name.is_empty() || name.len() > MAX_LABEL || name.chars().any(char::is_control) {
         let message = format!("{} can not be a name", quoted(name));
-        reader.fault(span, message, format!("use 1 to {MAX_LABEL} bytes without control characters"));
+        diagnostics.fault(span, message, format!("use 1 to {MAX_LABEL} bytes without control characters"));
     }
 }
 
@@ -59,7 +59,7 @@ impl<'a> Directory<'a> {
     pub(super) fn find(&self, text: &Cursor<'_>) -> Option<usize> {
         let found = self.indices.get(text.as_str()).copied();
         if found.is_none() {
-            self.report_unknown((text.as_str(), &text.quoted()), text.span(), text.reader());
+            self.report_unknown((text.as_str(), &text.quoted()), text.span(), text.diagnostics());
         }
         found
     }
@@ -68,7 +68,7 @@ impl<'a> Directory<'a> {
     pub(super) fn find_key(&self, entry: &Entry<'_>) -> Option<usize> {
         let found = self.indices.get(entry.key).copied();
         if found.is_none() {
-            self.report_unknown((entry.key, &quoted(entry.key)), entry.key_span, entry.value.reader());
+            self.report_unknown((entry.key, &quoted(entry.key)), entry.key_span, entry.value.diagnostics());
         }
         found
     }
@@ -77,18 +77,18 @@ impl<'a> Directory<'a> {
         &self,
         (name, shown): (&str, &impl std::fmt::Display),
         span: SourceSpan,
-        reader: &Diagnostics<'_>,
+        diagnostics: &Diagnostics<'_>,
     ) {
-        if reader.is_incomplete() {
+        if diagnostics.is_incomplete() {
             let why = format!("{} {shown} may stand in a file that is not known", self.kind);
-            return reader.skip(span, &why);
+            return diagnostics.skip(span, &why);
         }
         // Searching all names for each of many errors would take long, for remedies that are not shown.
-        let help = match reader.shows_more_errors() {
+        let help = match diagnostics.shows_more_errors() {
             true => did_you_mean(name, self.names.iter().copied(), &self.known()),
             false => String::new(),
         };
-        reader.fault(span, format!("there is no {} {shown}", self.kind), help);
+        diagnostics.fault(span, format!("there is no {} {shown}", self.kind), help);
     }
 
     fn known(&self) -> String {

@@ -17,7 +17,7 @@ const FILE: &str = "file:";
 
 /// Reads `allow` and `deny` of a table.
 pub(super) fn rules(table: &mut ConfigTable<'_>) -> AddressRules {
-    let errors_before = table.reader().errors();
+    let errors_before = table.diagnostics().errors();
     let allow = table.optional("allow", |value| {
         some(&value, "`allow` names no network, so every request would be refused")
     });
@@ -26,7 +26,7 @@ pub(super) fn rules(table: &mut ConfigTable<'_>) -> AddressRules {
         let mut all = Vec::new();
         value.each(|item| add(&item, &mut all))?;
         // An unknown value may be a further network.
-        if value.reader().errors() == errors_before {
+        if value.diagnostics().errors() == errors_before {
             warn_of_none_left(allow.as_deref().unwrap_or_default(), &all, &value);
         }
         Some(all)
@@ -39,7 +39,7 @@ pub(super) fn rules(table: &mut ConfigTable<'_>) -> AddressRules {
 fn warn_of_none_left(allow: &[IpNet], deny: &[IpNet], value: &ConfigValue<'_>) {
     let is_denied = |allowed: &IpNet| deny.iter().any(|denied| denied.contains(allowed));
     if !allow.is_empty() && allow.iter().all(is_denied) {
-        value.reader().warn(
+        value.diagnostics().warn(
             value.span(),
             "`deny` has all networks of `allow`, and it wins: every request is refused",
             "leave `deny` out: clients that `allow` does not list are refused without it",
@@ -54,9 +54,9 @@ pub(super) fn clients(value: &ConfigValue<'_>) -> Option<Vec<IpNet>> {
 
 /// At least one network; `none` is the fault of a list of files that name none.
 fn some(value: &ConfigValue<'_>, none: &str) -> Option<Vec<IpNet>> {
-    let (mut all, errors_before) = (Vec::new(), value.reader().errors());
+    let (mut all, errors_before) = (Vec::new(), value.diagnostics().errors());
     value.some_of(|item| add(&item, &mut all))?;
-    if all.is_empty() && value.reader().errors() == errors_before {
+    if all.is_empty() && value.diagnostics().errors() == errors_before {
         value.fault(none, "name a network");
     }
     Some(all)
@@ -86,12 +86,12 @@ fn add_file(item: &ConfigValue<'_>, path: &Cursor<'_>, all: &mut Vec<IpNet>) -> 
         match network(std::str::from_utf8(line).unwrap_or_default()) {
             Ok(network) => {
                 if let Some((message, help)) = host_bits_warning(network) {
-                    item.reader().warn_in(item.span(), other(), message, help);
+                    item.diagnostics().warn_in(item.span(), other(), message, help);
                 }
                 all.push(network.trunc());
             }
             // Not the line itself: by mistake the file may be one of secrets.
-            Err(_) => item.reader().fault_in(
+            Err(_) => item.diagnostics().fault_in(
                 item.span(),
                 other(),
                 "this line is neither an address nor a network",
@@ -105,7 +105,7 @@ fn add_file(item: &ConfigValue<'_>, path: &Cursor<'_>, all: &mut Vec<IpNet>) -> 
 /// A network written as one of its addresses: it is wider than the address.
 pub(super) fn warn_of_host_bits(network: IpNet, value: &ConfigValue<'_>) {
     if let Some((message, help)) = host_bits_warning(network) {
-        value.reader().warn(value.span(), message, help);
+        value.diagnostics().warn(value.span(), message, help);
     }
 }
 

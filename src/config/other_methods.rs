@@ -28,11 +28,11 @@ pub(super) fn check(
     table: &RouteTable,
     matching: PathMatching,
     limits: &[LimitDraft],
-    reader: &Diagnostics<'_>,
+    diagnostics: &Diagnostics<'_>,
 ) {
     // A route with faults, or with unknown values, may be meant to be protected.
     let routes: Option<Vec<&Route>> = sound.iter().map(|draft| draft.route.as_ref()).collect();
-    let Some(routes) = routes.filter(|_| !reader.is_incomplete()) else { return };
+    let Some(routes) = routes.filter(|_| !diagnostics.is_incomplete()) else { return };
     for (draft, route) in sound.iter().zip(&routes) {
         let Some((method, other, lack)) = uncovered(route, &routes, table, matching, limits) else {
             continue;
@@ -44,7 +44,7 @@ pub(super) fn check(
         );
         let help =
             "leave `methods` out, or add a route for the other methods, such as `respond = { status = 405 }`";
-        reader.warn(draft.span, message, help);
+        diagnostics.warn(draft.span, message, help);
     }
 }
 

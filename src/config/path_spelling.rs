@@ -36,7 +36,7 @@ pub(super) fn check(path: &Cursor<'_>, conditions: &Conditions, matching: PathMa
     } else if let Some((segment, remedy)) = foreign_parameter(path.as_str()) {
         let message = format!("{} in {} is a text, not a parameter", shown(path, &segment), path.quoted());
         let help = format!("write `{}` for any one segment", cut_for_help(&remedy));
-        path.reader().warn(path.span(), message, help_of(path, help));
+        path.diagnostics().warn(path.span(), message, help_of(path, help));
     }
 }
 
@@ -92,10 +92,14 @@ impl Language {
         let why = if is_shown { format!(": {}", dead.reason()) } else { String::new() };
         let help = help_of(path, self.remedy(dead, expression, is_alive));
         if is_alive {
-            path.reader().warn(path.span(), format!("a part of {} never matches{why}", path.quoted()), help);
+            path.diagnostics().warn(
+                path.span(),
+                format!("a part of {} never matches{why}", path.quoted()),
+                help,
+            );
         } else {
             let message = format!("no request has a path that matches {}{why}", path.quoted());
-            path.reader().fault(path.span(), message, help);
+            path.diagnostics().fault(path.span(), message, help);
         }
     }
 

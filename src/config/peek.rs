@@ -23,15 +23,15 @@ const SECTIONS: [&str; 2] = ["admin", "server"];
 pub fn peek(path: &Path) -> Result<Table, String> {
     let environment = |variable: &str| std::env::var(variable).ok();
     let sources = Sources::default();
-    let reader = Diagnostics::new(&environment, &sources, false);
-    let mut files = FileGatherer::new(&reader);
+    let diagnostics = Diagnostics::new(&environment, &sources, false);
+    let mut files = FileGatherer::new(&diagnostics);
     let first = |report: &Report| report.error_lines().into_iter().next().unwrap_or_default();
-    read_path(path, &mut files, &reader).map_err(|report| first(&report))?;
+    read_path(path, &mut files, &diagnostics).map_err(|report| first(&report))?;
     let (table, is_whole) = files.into_table();
     let sections = section_values(&table);
     if table.is_empty() && !is_whole {
         drop(table);
-        return Err(first(&Report::new(&sources, reader.into_findings(), Vec::new())));
+        return Err(first(&Report::new(&sources, diagnostics.into_findings(), Vec::new())));
     }
     Ok(sections)
 }

@@ -58,7 +58,7 @@ pub(super) fn join(
     if let Some(span) = given
         && server.is_empty()
     {
-        table.reader().warn(
+        table.diagnostics().warn(
             span,
             "`server_limits` has no effect: `[server]` has no `limits`",
             "leave it out, or name limits of every route: `limits` in `[server]`",
@@ -96,7 +96,7 @@ pub(super) fn uses(
         let Some(used) = one_use(&item, cost, names) else { continue };
         if uses.iter().any(|other| other.limit_use.limit == used.limit_use.limit) {
             let message = "this route names the same limit twice";
-            value.reader().fault(
+            value.diagnostics().fault(
                 used.span,
                 message,
                 "leave one of the two out: a limit is charged once a request",

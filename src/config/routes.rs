@@ -83,7 +83,7 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
     let cost = table.or("cost", CostDraft::DEFAULT, |value| cost::read(&value));
     let own = table.or("limits", Vec::new(), |value| route_limits::uses(&value, &cost, &around.limits));
     let uses = route_limits::join(&mut table, around.server_limits, own, &cost);
-    settles_nothing(action.as_ref(), &uses, table.reader());
+    settles_nothing(action.as_ref(), &uses, table.diagnostics());
     let methods = conditions.as_ref().map_or(&[][..], |conditions| &conditions.methods);
     let places = RoutePlaces {
         path: path.as_ref().map(Cursor::span),
@@ -116,18 +116,18 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
 
 fn name_of(value: &ConfigValue<'_>) -> Option<(String, SourceSpan)> {
     let text = value.text()?;
-    name::check_label(text.as_str(), text.span(), text.reader());
+    name::check_label(text.as_str(), text.span(), text.diagnostics());
     let span = text.span();
     Some((text.into_string(), span))
 }
 
 /// A cost that is settled by the response of a backend, on a route without one.
-fn settles_nothing(action: Option<&RouteAction>, uses: &[RouteLimit], reader: &Diagnostics<'_>) {
+fn settles_nothing(action: Option<&RouteAction>, uses: &[RouteLimit], diagnostics: &Diagnostics<'_>) {
     let Some(RouteAction::Redirect(_) | RouteAction::Respond(_)) = action else { return };
     let settled = uses.iter().find(|used| used.limit_use.cost.settled().is_some());
     if let Some(used) = settled {
         let message = "`settle` waits for the response of a backend, but this route answers itself";
-        reader.fault(used.cost_span.unwrap_or(used.span), message, "write the cost as a number");
+        diagnostics.fault(used.cost_span.unwrap_or(used.span), message, "write the cost as a number");
     }
 }
 
@@ -191,7 +191,7 @@ fn edits(
     let value_of = |value: &ConfigValue<'_>| {
         if value.written() == Some("") {
             let message = format!("`{set}` sets a header to an empty value, and does not remove it");
-            value.reader().warn(value.span(), message, format!("to remove it, name it in `{remove}`"));
+            value.diagnostics().warn(value.span(), message, format!("to remove it, name it in `{remove}`"));
         }
         templates::header(value)
     };

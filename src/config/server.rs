@@ -92,7 +92,7 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> ServerDraft<'_> {
         && !table.is_uncertain("listen")
     {
         let help = "leave `tls = false` out of an item of `listen`, or leave the certificates out";
-        table.reader().warn(certificates.span(), "no listener speaks TLS", help);
+        table.diagnostics().warn(certificates.span(), "no listener speaks TLS", help);
     }
     if let Some(span) = table.given("ratelimit_policies")
         && !server.ratelimit_headers.has_standard()
@@ -102,13 +102,13 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> ServerDraft<'_> {
         let message = format!("`ratelimit_policies` has no effect with `ratelimit_headers = \"{written}\"`");
         let help =
             "it is for `ratelimit` and `ratelimit-policy`: set `ratelimit_headers` to `both` or `standard`";
-        table.reader().warn(span, message, help);
+        table.diagnostics().warn(span, message, help);
     }
     let proxied = server.listen.iter().any(|listener| listener.proxy_protocol);
     if proxied && server.client.trusted_proxies.is_empty() && !table.is_uncertain("trusted_proxies") {
         let message =
             "`proxy_protocol` is `true`, but `trusted_proxies` is empty: all connections would be closed";
-        table.reader().fault(table.span(), message, "list the proxies in `trusted_proxies`");
+        table.diagnostics().fault(table.span(), message, "list the proxies in `trusted_proxies`");
     }
     table.finish();
     ServerDraft { server, max_body_bytes, limits }
@@ -166,7 +166,7 @@ fn client_rule(table: &mut ConfigTable<'_>) -> ClientRule {
     let has_proxies = !trusted_proxies.is_empty() || table.is_uncertain("trusted_proxies");
     if let Some(span) = span.filter(|_| !has_proxies && source != ClientSource::Peer) {
         let help = "list the proxies in `trusted_proxies`, or leave `client_ip` out";
-        table.reader().warn(span, "`client_ip` has no effect: `trusted_proxies` is empty", help);
+        table.diagnostics().warn(span, "`client_ip` has no effect: `trusted_proxies` is empty", help);
     }
     ClientRule {
         trusted_proxies,
@@ -217,7 +217,7 @@ fn proxy(value: &ConfigValue<'_>) -> Option<IpNet> {
         && v6.network() == Ipv4Addr::UNSPECIFIED.to_ipv6_mapped());
     if network.prefix_len() == 0 || is_mapped_ipv4 {
         let message = format!("`{network}` believes every peer: any client can choose its own address");
-        value.reader().warn(value.span(), message, "list only the addresses of your proxies");
+        value.diagnostics().warn(value.span(), message, "list only the addresses of your proxies");
     }
     networks::warn_of_host_bits(network, value);
     Some(network)
@@ -280,7 +280,7 @@ fn tls_at_port_80(address: SocketAddr, listener: &ConfigValue<'_>) {
     if address.port() == 80 {
         let message = format!("the listener `{address}` speaks TLS, since the file has a `[[server.tls]]`");
         let help = format!("write `{{ address = \"{address}\", tls = false }}` for plain HTTP");
-        listener.reader().warn(listener.span(), message, help);
+        listener.diagnostics().warn(listener.span(), message, help);
     }
 }
 

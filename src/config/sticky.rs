@@ -43,7 +43,7 @@ pub(super) fn read(value: &ConfigValue<'_>) -> Option<StickyDraft> {
         Some(StickyKey::new(secret.as_bytes()))
     });
     if process_key().is_none() {
-        table.reader().fault(table.span(), "the system has no random numbers", "look at `/dev/urandom`");
+        table.diagnostics().fault(table.span(), "the system has no random numbers", "look at `/dev/urandom`");
     }
     table.finish();
     Some(StickyDraft { cookie: cookie?, key })

@@ -68,7 +68,7 @@ fn shared(table: &mut ConfigTable<'_>, backend: Backend) -> Option<RedisSettings
     let Some((value, urls)) = urls(table) else {
         if backend == Backend::Redis {
             let help = "add, for example, `url = \"redis://127.0.0.1:6379\"`, or `url_env` with the variable that holds it";
-            table.reader().fault(span, "`[store]` has the backend `redis`, but no `url`", help);
+            table.diagnostics().fault(span, "`[store]` has the backend `redis`, but no `url`", help);
         }
         return None;
     };
@@ -79,7 +79,7 @@ fn shared(table: &mut ConfigTable<'_>, backend: Backend) -> Option<RedisSettings
             common.database
         );
         let help = "write one of these, or raise `databases` in the configuration of the server";
-        value.reader().warn(value.span(), message, help);
+        value.diagnostics().warn(value.span(), message, help);
     }
     let tls = match (common.tls, &tls) {
         (true, tls) => Some(tls::client(tls.as_ref(), &value, &[])?),

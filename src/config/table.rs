@@ -19,7 +19,7 @@ pub(super) struct ConfigTable<'a> {
     known: Vec<&'static str>,
     foreign: Vec<&'static str>,
     errors_before: usize,
-    reader: &'a Diagnostics<'a>,
+    diagnostics: &'a Diagnostics<'a>,
 }
 
 impl<'a> ConfigValue<'a> {
@@ -36,7 +36,7 @@ impl<'a> ConfigValue<'a> {
     fn table_where(&self, title: &str, expected: &str) -> Option<ConfigTable<'a>> {
         let help = "the keys of a table stand in braces, `{ … }`, or below its header, `[…]`";
         self.entries_of(expected, help)
-            .map(|table| ConfigTable::new(title, self.span(), table, self.reader()))
+            .map(|table| ConfigTable::new(title, self.span(), table, self.diagnostics()))
     }
 }
 
@@ -46,7 +46,7 @@ impl<'a> ConfigTable<'a> {
         title: &str,
         span: SourceSpan,
         entries: &'a DeTable<'a>,
-        reader: &'a Diagnostics<'a>,
+        diagnostics: &'a Diagnostics<'a>,
     ) -> Self {
         let (known, foreign) = (Vec::new(), Vec::new());
         Self {
@@ -55,14 +55,14 @@ impl<'a> ConfigTable<'a> {
             entries,
             known,
             foreign,
-            errors_before: reader.errors(),
-            reader,
+            errors_before: diagnostics.errors(),
+            diagnostics,
         }
     }
 
     /// The collector of errors.
-    pub(super) fn reader(&self) -> &'a Diagnostics<'a> {
-        self.reader
+    pub(super) fn diagnostics(&self) -> &'a Diagnostics<'a> {
+        self.diagnostics
     }
 
     /// The position for errors of the table as a whole.
@@ -73,7 +73,7 @@ impl<'a> ConfigTable<'a> {
     /// The value of `key`, if it is given.
     pub(super) fn take(&mut self, key: &'static str) -> Option<ConfigValue<'a>> {
         self.known.push(key);
-        self.entries.get(key).map(|inner| ConfigValue::of_key(key, inner, self.reader))
+        self.entries.get(key).map(|inner| ConfigValue::of_key(key, inner, self.diagnostics))
     }
 
     /// The result of `read` for `key`; `None` if it is absent or faulty.
@@ -92,17 +92,17 @@ impl<'a> ConfigTable<'a> {
         value: ConfigValue<'a>,
         read: impl FnOnce(ConfigValue<'a>) -> Option<T>,
     ) -> Option<T> {
-        let unknown = self.reader.unknown();
+        let unknown = self.diagnostics.unknown();
         let result = read(value);
-        if self.reader.unknown() > unknown {
-            self.reader.set_uncertain(&self.title, key);
+        if self.diagnostics.unknown() > unknown {
+            self.diagnostics.set_uncertain(&self.title, key);
         }
         result
     }
 
     /// Whether the value of `key`, which was read, is unknown.
     pub(super) fn is_uncertain(&self, key: &str) -> bool {
-        self.reader.is_uncertain(&self.title, key)
+        self.diagnostics.is_uncertain(&self.title, key)
     }
 
     /// The result of `read` for `key`, or `default`.
@@ -132,7 +132,7 @@ impl<'a> ConfigTable<'a> {
     /// Reports that a required key is missing.
     pub(super) fn missing(&self, key: &str, example: &str) {
         let message = format!("{} has no `{key}`", self.title);
-        self.reader.fault(self.span, message, format!("add, for example, `{key} = {example}`"));
+        self.diagnostics.fault(self.span, message, format!("add, for example, `{key} = {example}`"));
     }
 
     /// The values of unknown keys that are `key` mistyped, where `sections` are all keys of the table: what stands below them
@@ -142,13 +142,13 @@ impl<'a> ConfigTable<'a> {
             !sections.contains(&name) && remedies::nearest(name, sections.iter().copied()) == Some(key)
         };
         let meant = self.entries.iter().filter(|(name, _)| is_meant(name.get_ref()));
-        meant.map(|(name, inner)| ConfigValue::of_key(name.get_ref(), inner, self.reader)).collect()
+        meant.map(|(name, inner)| ConfigValue::of_key(name.get_ref(), inner, self.diagnostics)).collect()
     }
 
     /// A key without effect beside the other keys of the table: an error if it is given.
     pub(super) fn misplaced(&mut self, key: &'static str, message: &str, help: &str) {
         if let Some(span) = self.foreign(key) {
-            self.reader.fault(span, message, help);
+            self.diagnostics.fault(span, message, help);
         }
     }
 
@@ -175,7 +175,7 @@ impl<'a> ConfigTable<'a> {
                 continue;
             }
             if is_later(&self.title, name) {
-                self.reader.not_available(key.span().into(), name);
+                self.diagnostics.not_available(key.span().into(), name);
             } else {
                 let known = || format!("known here: {}", listed(self.known.iter().copied()));
                 let elsewhere = || remedies::belongs_to(&self.title, name).unwrap_or_else(known);
@@ -184,10 +184,10 @@ impl<'a> ConfigTable<'a> {
                 let other = remedies::other_key(&self.title, written, self.entries, usual_time_unit);
                 let help = other.unwrap_or_else(near);
                 let message = format!("unknown key {} in {}", quoted(name), self.title);
-                self.reader.fault(key.span().into(), message, help);
+                self.diagnostics.fault(key.span().into(), message, help);
             }
         }
-        self.reader.errors() == self.errors_before
+        self.diagnostics.errors() == self.errors_before
     }
 
     /// The position of a key that is never listed among the known ones.

@@ -67,7 +67,7 @@ pub(super) fn variables(value: &ConfigValue<'_>) {
     let Some(written) = value.written() else { return };
     if let Some((variable, remedy)) = variable(written) {
         let message = format!("{} is sent as it is written: it is no variable of tollgate", quoted(variable));
-        value.reader().warn(value.span(), message, remedy);
+        value.diagnostics().warn(value.span(), message, remedy);
     }
 }
 
@@ -109,6 +109,6 @@ pub(super) fn groups(text: &Cursor<'_>) {
     let found = text.written().match_indices('$').find_map(|(at, _)| digit(at));
     if let Some(digit) = found.map(|digit| char::from(*digit)) {
         let message = format!("`${digit}` in {} is a text, not a group", text.quoted());
-        text.reader().warn(text.span(), message, format!("write `{{{digit}}}`"));
+        text.diagnostics().warn(text.span(), message, format!("write `{{{digit}}}`"));
     }
 }

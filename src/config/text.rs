@@ -18,7 +18,7 @@ pub(super) struct Cursor<'a> {
     variables: Vec<Range<usize>>,
     written: &'a str,
     span: SourceSpan,
-    reader: &'a Diagnostics<'a>,
+    diagnostics: &'a Diagnostics<'a>,
 }
 
 /// The fault of a piece of text, and its remedy.
@@ -50,16 +50,20 @@ impl From<KeyFault> for SyntaxError {
 
 impl<'a> Cursor<'a> {
     /// Expands the environment. An unset variable is an error at `span`, the position of the string.
-    pub(super) fn expand(written: &'a str, span: SourceSpan, reader: &'a Diagnostics<'a>) -> Option<Self> {
+    pub(super) fn expand(
+        written: &'a str,
+        span: SourceSpan,
+        diagnostics: &'a Diagnostics<'a>,
+    ) -> Option<Self> {
         let mut variables = Vec::new();
-        match expand(written, reader.environment, &mut variables) {
-            Ok(content) => Some(Self { content, variables, written, span, reader }),
+        match expand(written, diagnostics.environment, &mut variables) {
+            Ok(content) => Some(Self { content, variables, written, span, diagnostics }),
             Err(NotExpanded::Unset(name)) => {
-                reader.unset(span, &format!("the environment variable `{name}`"), name);
+                diagnostics.unset(span, &format!("the environment variable `{name}`"), name);
                 None
             }
             Err(NotExpanded::Syntax(refusal)) => {
-                reader.fault(span, refusal.message, refusal.help);
+                diagnostics.fault(span, refusal.message, refusal.help);
                 None
             }
         }
@@ -101,8 +105,8 @@ impl<'a> Cursor<'a> {
     }
 
     /// The collector of errors.
-    pub(super) fn reader(&self) -> &'a Diagnostics<'a> {
-        self.reader
+    pub(super) fn diagnostics(&self) -> &'a Diagnostics<'a> {
+        self.diagnostics
     }
 
     /// The result of `parse`. `what` names the expected form (`a rate`), for text from the environment: then the error
@@ -117,10 +121,10 @@ impl<'a> Cursor<'a> {
             Err(refusal) => refusal.into(),
         };
         if self.content == self.written {
-            self.reader.fault(self.span, refusal.message, refusal.help);
+            self.diagnostics.fault(self.span, refusal.message, refusal.help);
         } else {
             let message = format!("{} is not {what} once the environment is filled in", self.quoted());
-            self.reader.fault(self.span, message, "look at what the variable holds");
+            self.diagnostics.fault(self.span, message, "look at what the variable holds");
         }
         None
     }

@@ -100,10 +100,10 @@ fn config(
 }
 
 fn system_roots(wanted: &ConfigValue<'_>, files: &mut Files) -> Option<Arc<RootCertStore>> {
-    let (roots, hash) = wanted.reader().system_roots();
+    let (roots, hash) = wanted.diagnostics().system_roots();
     files.0.update(hash);
-    if roots.is_empty() && wanted.reader().is_without_environment() {
-        wanted.reader().skip(wanted.span(), "this machine trusts no certificate authority");
+    if roots.is_empty() && wanted.diagnostics().is_without_environment() {
+        wanted.diagnostics().skip(wanted.span(), "this machine trusts no certificate authority");
         return None;
     }
     if roots.is_empty() {

@@ -49,7 +49,7 @@ fn collector(value: &ConfigValue<'_>) -> Option<(Endpoint, PathAndQuery)> {
     let path = url.path.clone().unwrap_or(DEFAULT_PATH);
     let server = &url.server;
     if server.port == GRPC_PORT {
-        value.reader().warn(
+        value.diagnostics().warn(
             value.span(),
             "4317 is where collectors speak gRPC, as a rule; tollgate speaks OTLP over HTTP",
             "the port for that is 4318",

@@ -61,7 +61,7 @@ pub(super) struct UpstreamDraft {
 /// Reads one entry of `[upstreams]`.
 pub(super) fn read(entry: &Entry<'_>) -> UpstreamDraft {
     let name: Arc<str> = entry.key.into();
-    name::check_label(entry.key, entry.key_span, entry.value.reader());
+    name::check_label(entry.key, entry.key_span, entry.value.diagnostics());
     let mut sticky = None;
     let upstream = match (entry.value.is_text(), entry.value.is_list()) {
         (true, _) => short(&name, &entry.value),
@@ -187,7 +187,7 @@ fn balance(table: &mut ConfigTable<'_>) -> Option<Balance> {
             if let Some(part) = parts.iter().find(|part| part.is_of_body()) {
                 let message =
                     format!("`{part}` is no `hash_key`: the server is chosen before the body is read");
-                table.reader().fault(table.span(), message, "name a header, a cookie or `ip`");
+                table.diagnostics().fault(table.span(), message, "name a header, a cookie or `ip`");
             }
             return Some(Balance::Hash(Key { repeated: Some(Repeated::Join), ..Key::new(parts) }));
         }

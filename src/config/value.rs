@@ -18,7 +18,7 @@ use super::text::{Cursor, is_one_variable, is_variable};
 pub(super) struct ConfigValue<'a> {
     label: String,
     inner: &'a Spanned<DeValue<'a>>,
-    reader: &'a Diagnostics<'a>,
+    diagnostics: &'a Diagnostics<'a>,
 }
 
 /// One key of a table with keys of the user's choice: `[limits.NAME]`, `headers = { NAME = … }`.
@@ -30,8 +30,12 @@ pub(super) struct Entry<'a> {
 
 impl<'a> ConfigValue<'a> {
     /// The value of `key`.
-    pub(super) fn of_key(key: &str, inner: &'a Spanned<DeValue<'a>>, reader: &'a Diagnostics<'a>) -> Self {
-        Self { label: quoted(key), inner, reader }
+    pub(super) fn of_key(
+        key: &str,
+        inner: &'a Spanned<DeValue<'a>>,
+        diagnostics: &'a Diagnostics<'a>,
+    ) -> Self {
+        Self { label: quoted(key), inner, diagnostics }
     }
 
     /// Its position: the value itself, or for a table its header.
@@ -45,8 +49,8 @@ impl<'a> ConfigValue<'a> {
     }
 
     /// The collector of errors.
-    pub(super) fn reader(&self) -> &'a Diagnostics<'a> {
-        self.reader
+    pub(super) fn diagnostics(&self) -> &'a Diagnostics<'a> {
+        self.diagnostics
     }
 
     /// Whether it is a string.
@@ -92,7 +96,7 @@ impl<'a> ConfigValue<'a> {
     /// A string, with `${NAME}` replaced from the environment.
     pub(super) fn text(&self) -> Option<Cursor<'a>> {
         match self.inner.get_ref() {
-            DeValue::String(written) => Cursor::expand(written, self.span(), self.reader),
+            DeValue::String(written) => Cursor::expand(written, self.span(), self.diagnostics),
             _ => self.mismatch("a string", "put it in quotes: `\"…\"`"),
         }
     }
@@ -113,14 +117,14 @@ impl<'a> ConfigValue<'a> {
             ("the environment variable that is named here".to_owned(), "NAME")
         };
         let help = || format!("set it before tollgate starts: `export {example}=…`");
-        match (self.reader.environment)(name.as_str()) {
+        match (self.diagnostics.environment)(name.as_str()) {
             Some(held) if held.trim().is_empty() => {
                 self.fault(format!("{which} is empty"), help());
                 None
             }
             Some(held) => Some(held),
             None => {
-                self.reader.unset(self.span(), &which, example);
+                self.diagnostics.unset(self.span(), &which, example);
                 None
             }
         }
@@ -133,10 +137,12 @@ impl<'a> ConfigValue<'a> {
 
     /// The same of a file at `path`, at most this many bytes.
     pub(super) fn file_at(&self, path: &Cursor<'_>, max_bytes: u64) -> Option<Vec<u8>> {
-        match self.reader.file(path.as_str(), self.span(), max_bytes) {
+        match self.diagnostics.file(path.as_str(), self.span(), max_bytes) {
             Ok(bytes) => Some(bytes),
-            Err(error) if error.kind() == io::ErrorKind::NotFound && self.reader.is_without_environment() => {
-                self.reader.skip(self.span(), &format!("there is no file {}", path.quoted()));
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound && self.diagnostics.is_without_environment() =>
+            {
+                self.diagnostics.skip(self.span(), &format!("there is no file {}", path.quoted()));
                 None
             }
             Err(error) => {
@@ -256,7 +262,7 @@ impl<'a> ConfigValue<'a> {
             return self.mismatch("a list", help);
         };
         let label = format!("each of {}", self.label);
-        let item = |inner| ConfigValue { label: label.clone(), inner, reader: self.reader };
+        let item = |inner| ConfigValue { label: label.clone(), inner, diagnostics: self.diagnostics };
         Some(items.iter().map(item).collect())
     }
 
@@ -283,7 +289,7 @@ impl<'a> ConfigValue<'a> {
             Entry {
                 key: text,
                 key_span: key.span().into(),
-                value: ConfigValue::of_key(text, inner, self.reader),
+                value: ConfigValue::of_key(text, inner, self.diagnostics),
             }
         };
         Some(table.iter().map(entry).collect())
@@ -291,7 +297,7 @@ impl<'a> ConfigValue<'a> {
 
     /// Reports a fault at this value.
     pub(super) fn fault(&self, message: impl Into<String>, help: impl Into<String>) {
-        self.reader.fault(self.span(), message, help);
+        self.diagnostics.fault(self.span(), message, help);
     }
 
     /// Reports a value of the wrong type.

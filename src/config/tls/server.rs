@@ -141,7 +141,7 @@ fn names_and_expiry(
         .collect();
     if names.is_empty() && !first {
         let help = "put it first, so that it is the default, or have it made with subject alternative names";
-        value.reader().warn(
+        value.diagnostics().warn(
             value.span(),
             "the certificate in `cert` is for no DNS name, so only a client that cannot check the kind of key of those before it is shown it",
             help,
@@ -162,7 +162,7 @@ fn is_current(certificate: &X509Certificate<'_>, value: &ConfigValue<'_>) -> boo
     if now < validity.not_before.timestamp() {
         let message = format!("the certificate in `cert` is not valid before {}", day(validity.not_before));
         let help = "clients will refuse it until then: look at this machine's clock, too";
-        value.reader().warn(value.span(), message, help);
+        value.diagnostics().warn(value.span(), message, help);
     }
     true
 }
