@@ -134,7 +134,7 @@ enum Command {
         /// Ask the running gateway what would happen now, with its present counters and bans
         ///
         /// Asks the admin listener that the configuration names, with the token in the variable `token_env` names. Nothing is
-        /// counted. The exit status is 0 if the gateway answers, and 1 if it can not be reached.
+        /// counted. The exit status is 0 if the gateway answers, and 1 if it cannot be reached.
         #[arg(long)]
         live: bool,
         /// Print a JSON object with the same facts, for programs
@@ -169,7 +169,7 @@ enum Command {
     ///
     /// Asks the admin listener that the configuration names, once a second, with the token in the variable `token_env` names:
     /// rates, limits, keys, refusals, backends, bans, routes. A key can be looked at, reset, banned and unbanned. `?` lists
-    /// the keys of the keyboard. With `--once` the exit status is 1 if the gateway can not be reached.
+    /// the keys of the keyboard. With `--once` the exit status is 1 if the gateway cannot be reached.
     #[command(after_help = examples::TOP)]
     Top(TopArguments),
     /// Print the completions of a shell: bash, zsh, fish, elvish or powershell

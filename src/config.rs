@@ -299,7 +299,7 @@ fn unreadable(name: &str, error: &io::Error) -> Report {
         io::ErrorKind::PermissionDenied => {
             ("permission denied", "let the user that tollgate runs as read it")
         }
-        _ => ("it can not be read to its end", "look at the file system that it lies on"),
+        _ => ("it cannot be read to its end", "look at the file system that it lies on"),
     };
-    Report::whole_file(name, format!("can not read `{name}`: {why}"), help.to_owned())
+    Report::whole_file(name, format!("cannot read `{name}`: {why}"), help.to_owned())
 }

@@ -6,7 +6,7 @@
 //!
 //! What counts:
 //! - Of several values (a repeated key, a later document, a later event), the last one counts.
-//! - `null` is no value. A string, a boolean, an object, an array and a negative number are [`Reading::Unreadable`].
+//! - `null` is not a value. A string, a boolean, an object, an array and a negative number are [`Reading::Unreadable`].
 //! - A value is complete when the byte behind it has arrived; an event is complete at its blank line. Only a number that
 //!   is the whole document ends with the body.
 //! - Of a value that no pointer leads to, only strings and brackets are read, so a fault in its grammar stays unseen.
@@ -34,7 +34,7 @@ pub enum Reading {
     /// Nothing, or `null`.
     #[default]
     Absent,
-    /// Something that is no number from 0 on.
+    /// Something that is not a number from 0 on.
     Unreadable,
     /// Whole units, rounded up; [`u64::MAX`] stands for any larger number.
     Value(u64),

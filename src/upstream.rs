@@ -175,7 +175,7 @@ impl UpstreamClient {
     }
 
     /// The retries since the last call: the index of the server that failed, and the reason. A request sent again
-    /// since its kept connection had been closed in the meantime is no retry. Empty, and without an allocation, on the
+    /// since its kept connection had been closed in the meantime is not a retry. Empty, and without an allocation, on the
     /// hot path.
     pub fn take_retries(&self) -> Vec<(usize, RetryReason)> {
         self.retries.take()
@@ -186,7 +186,7 @@ impl UpstreamClient {
     /// byte of a response was received. With `retry.on`, a small body is kept for a retry, and some responses and silence
     /// lead to one, too.
     ///
-    /// A kept-alive connection that the server closed in the meantime is no failure of the server: the request is sent
+    /// A kept-alive connection that the server closed in the meantime is not a failure of the server: the request is sent
     /// once more, on a new connection to the same server. That counts as an attempt, so that no request is sent more
     /// often than the rule says. `timeout` runs from the moment the request is sent completely; `now` is the present
     /// time.

@@ -66,7 +66,7 @@ pub struct ForwardSettings {
     pub sign_in: Option<SignIn>,
     /// Whether the client gets the cookies of a 2xx.
     pub sets_cookies: bool,
-    /// Whether requests pass while the service can not be reached.
+    /// Whether requests pass while the service cannot be reached.
     pub allows_on_error: bool,
 }
 

@@ -92,7 +92,7 @@ pub enum IssuerError {
     /// There was no answer, or none of use.
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    /// The answer is no key set.
+    /// The answer is not a key set.
     #[error("the answer is of no use: {0}")]
     KeySet(#[from] KeySetFault),
 }

@@ -71,7 +71,7 @@ impl SignatureAlgorithm {
 pub enum TokenFault {
     /// It is longer than [`MAX_TOKEN`].
     TooLong,
-    /// It is not three parts of base64url, or its header is no JSON object with one `alg`.
+    /// It is not three parts of base64url, or its header is not a JSON object with one `alg`.
     Malformed,
     /// Its `alg` is not one of those allowed.
     Algorithm,

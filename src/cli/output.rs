@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use super::{FAILED, MISTAKE};
 use crate::config::Report;
 
-/// Writes `text` to standard output. A reader that closes the pipe early (`tollgate check | head`) is no failure.
+/// Writes `text` to standard output. A reader that closes the pipe early (`tollgate check | head`) is not a failure.
 pub(super) fn show(text: &str) -> ExitCode {
     let mut stdout = io::stdout().lock();
     let end = if text.ends_with('\n') { "" } else { "\n" };

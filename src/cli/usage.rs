@@ -51,7 +51,7 @@ pub(super) fn refuse_watch_of_standard_input(config: &Path, watches: bool) -> Re
     if !watches || !is_standard_input(config) {
         return Ok(());
     }
-    let message = "`--watch` can not watch standard input (`-c -`)\n\n  tip: write the configuration to a file and name \
+    let message = "`--watch` cannot watch standard input (`-c -`)\n\n  tip: write the configuration to a file and name \
                    the file: `-c FILE`";
     Err(super::command().error(ErrorKind::ArgumentConflict, message))
 }

@@ -121,7 +121,7 @@ fn redirect_word(value: &ConfigValue<'_>) -> (Option<Redirect>, bool) {
         false => "; where `path` ends with `/*`, `{*}` in it is the rest of the path",
     };
     let help = format!("write `redirect = {{ to = \"{}\" }}`{rest}", cut_for_help(&target));
-    value.fault(format!("`redirect` can not be {}", quoted(written)), help);
+    value.fault(format!("`redirect` cannot be {}", quoted(written)), help);
     (None, true)
 }
 
@@ -209,7 +209,7 @@ fn prefix(text: &str, path: Option<&str>, matching: PathMatching) -> Result<Box<
     let is_whole = text.starts_with('/') && text.len() > 1 && !text.ends_with('/');
     let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic() && !b"{}*?#%\\".contains(&byte));
     if !is_whole || !is_plain {
-        let message = format!("{} can not be stripped", quoted(text));
+        let message = format!("{} cannot be stripped", quoted(text));
         return Err(SyntaxError::new(message, "write whole segments, such as `/search` or `/api/v1`"));
     }
     match path {

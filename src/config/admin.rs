@@ -139,7 +139,7 @@ fn chargeable(name: Cursor<'_>, limits: &[LimitDraft]) -> Option<Box<str>> {
     match limits.iter().find(|limit| *limit.name == *wanted) {
         Some(limit) if limit.limit.as_ref().is_some_and(Limit::is_concurrency) => {
             let message =
-                format!("limit {} counts requests in flight, which can not be charged", quoted(wanted));
+                format!("limit {} counts requests in flight, which cannot be charged", quoted(wanted));
             diagnostics.fault(name.span(), message, "leave this right out, or name another limit");
             None
         }

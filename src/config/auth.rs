@@ -143,7 +143,7 @@ fn realm(text: &str) -> Result<String, SyntaxError> {
         return Ok(text.to_owned());
     }
     Err(SyntaxError::new(
-        format!("{} can not be a realm", quoted(text)),
+        format!("{} cannot be a realm", quoted(text)),
         "it is sent in `www-authenticate`: use printable ASCII without `\"` and `\\`",
     ))
 }

@@ -257,7 +257,7 @@ fn not_refundable(route: &routes::RouteDraft, limits: &[limits::LimitDraft], dia
         };
         if let Some((_, other)) = enforced().find(|(_, other)| other.key != limit.key) {
             let message = format!(
-                "route {} joins {}, {final_word}, with {}, which has another key: in a cluster the two can not be decided as one",
+                "route {} joins {}, {final_word}, with {}, which has another key: in a cluster the two cannot be decided as one",
                 quoted(&route.name),
                 quoted(&limit.name),
                 quoted(&other.name),

@@ -93,7 +93,7 @@ fn excluded(value: &ConfigValue<'_>, merge_slashes: bool, matching: PathMatching
         let methods = methods(&value)?;
         if methods.contains(&Method::HEAD) && !methods.contains(&Method::GET) {
             let help = "write a route with `methods = [\"HEAD\"]` for HEAD, or exclude `GET`, too";
-            value.fault("`GET` includes `HEAD`, which can not be excluded alone", help);
+            value.fault("`GET` includes `HEAD`, which cannot be excluded alone", help);
         }
         Some(methods)
     });
@@ -245,14 +245,14 @@ pub(super) fn method(value: &ConfigValue<'_>) -> Option<Method> {
             _ => "write a method such as `GET`".to_owned(),
         };
         parsed.filter(|method| *method != Method::CONNECT && *method != Method::TRACE).ok_or_else(|| {
-            SyntaxError::new(format!("{} can not be the method of a route", quoted(text)), help)
+            SyntaxError::new(format!("{} cannot be the method of a route", quoted(text)), help)
         })
     })
 }
 
 // Notes on values that had another meaning in versions with fewer patterns. There `"text*"` and `"*"` were the only
 // patterns of `headers` and `query`, exemptions had none, and the text of variables was read like that of the file. A
-// note is no warning: the new meaning may be the one that is meant. A pattern in a list, in `cookies` or in `not` has no
+// note is not a warning: the new meaning may be the one that is meant. A pattern in a list, in `cookies` or in `not` has no
 // note, since those versions refuse the file.
 
 /// Notes a value of `headers` or `query` if its meaning changed. `text` is its text with variables filled in.

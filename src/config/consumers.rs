@@ -258,7 +258,7 @@ impl CsvFile<'_, '_> {
             if !can_be_sent(text) {
                 let help =
                     format!("use at most {MAX_ENCODED} bytes, percent-encoded, without control characters");
-                return self.fault(line, format!("this {what} can not be sent to a backend"), help);
+                return self.fault(line, format!("this {what} cannot be sent to a backend"), help);
             }
         }
         let key = match KeyForm::parse(key) {

@@ -55,7 +55,7 @@ fn credentials(table: &mut ConfigTable<'_>, origins: Option<&Origins>) -> bool {
     table.or("credentials", false, |value| {
         let credentials = value.boolean()?;
         if credentials && origins == Some(&Origins::Any) {
-            let message = "`credentials` can not be `true` for `origins = [\"*\"]`";
+            let message = "`credentials` cannot be `true` for `origins = [\"*\"]`";
             value.fault(message, "name the origins: else every site could read what its visitors may see");
         }
         Some(credentials)

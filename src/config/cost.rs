@@ -54,7 +54,7 @@ fn table(value: &ConfigValue<'_>) -> Option<CostRule> {
         (Some(_), None) => measured(&mut table).map(|cost| CostRule::Measured(Arc::new(cost))),
         (None, Some(_)) => settled(&mut table),
         (Some(_), Some((key, span))) => {
-            let message = format!("`cost` can not have both `from` and `{key}`");
+            let message = format!("`cost` cannot have both `from` and `{key}`");
             let help =
                 "write `from` for a number in the request, or `reserve` and `settle` for one in the response";
             table.diagnostics().fault(span, message, help);
@@ -180,7 +180,7 @@ fn missing(value: &ConfigValue<'_>) -> Option<Option<u32>> {
         return value.count(0, Cost::MAX).map(Some);
     }
     value.fault(
-        format!("`missing` can not be {}", text.quoted()),
+        format!("`missing` cannot be {}", text.quoted()),
         "write units, such as `5`, or `\"reserve\"`",
     );
     None
@@ -286,8 +286,8 @@ fn settle(value: &ConfigValue<'_>) -> Option<SettleDraft> {
         return Some(SettleDraft::Status);
     }
     if let Some((status, _)) = items.iter().zip(&sources).find(|(_, source)| source.is_none()) {
-        let help = "write `settle = \"status\"` alone: the numbers of `status` are units, and can not be added to measured values";
-        status.fault("`status` can not be one of several values", help);
+        let help = "write `settle = \"status\"` alone: the numbers of `status` are units, and cannot be added to measured values";
+        status.fault("`status` cannot be one of several values", help);
         return None;
     }
     let sources: Vec<_> = sources.into_iter().flatten().collect();
@@ -341,7 +341,7 @@ fn parse_settle_source(text: &str) -> Result<SettleSource, SyntaxError> {
     Ok(source)
 }
 
-/// The remedy for a text that is no place in a response.
+/// The remedy for a text that is not a place in a response.
 fn other_settle(text: &str) -> String {
     match text.split_once(':') {
         Some(("query", _)) => {
@@ -379,7 +379,7 @@ fn header(name: &str) -> Result<HeaderName, SyntaxError> {
     HeaderName::from_bytes(name.as_bytes()).map_err(|_| {
         let message = match name {
             "" => "a header has no name here".to_owned(),
-            name => format!("{} can not be the name of a header", quoted(name)),
+            name => format!("{} cannot be the name of a header", quoted(name)),
         };
         SyntaxError::new(message, "a name has letters, digits, `-` and `_`, such as `x-cost`")
     })

@@ -104,7 +104,7 @@ impl<'a> Diagnostics<'a> {
         self.findings.borrow_mut().skip(span, why);
     }
 
-    /// Notes a value that is right, but that the user may want to look at. It is no warning.
+    /// Notes a value that is right, but that the user may want to look at. It is not a warning.
     pub(super) fn note(&self, span: SourceSpan, text: &str) {
         self.findings.borrow_mut().note(span, text);
     }

@@ -101,7 +101,7 @@ impl<'a> FileGatherer<'a> {
                     }
                     _ => (error.to_string(), "the user that tollgate runs as must be able to read it"),
                 };
-                self.broken(span, format!("can not read {}: {why}", quoted(&name)), help);
+                self.broken(span, format!("cannot read {}: {why}", quoted(&name)), help);
             }
         }
     }
@@ -204,7 +204,7 @@ impl<'a> FileGatherer<'a> {
             Ok(found) => found,
             Err(error) => {
                 let help = "the user that tollgate runs as must be able to list the directory";
-                return fault(format!("can not list the files of {written}: {error}"), help);
+                return fault(format!("cannot list the files of {written}: {error}"), help);
             }
         };
         self.diagnostics.saw(NamedFile::pattern(&path, &found));

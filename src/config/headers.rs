@@ -102,9 +102,9 @@ pub(super) fn field_value(value: &ConfigValue<'_>) -> Option<HeaderValue> {
     })
 }
 
-/// The fault of a text that can not stand as a field's value.
+/// The fault of a text that cannot stand as a field's value.
 pub(super) fn value_fault(text: &str) -> SyntaxError {
-    let message = format!("{} can not be the value of a header field", quoted(text));
+    let message = format!("{} cannot be the value of a header field", quoted(text));
     SyntaxError::new(message, "a value has no control characters, and no blanks at its ends")
 }
 
@@ -119,7 +119,7 @@ pub(super) fn field_name(text: &str) -> Result<HeaderName, SyntaxError> {
 fn checked_name(text: &str, label: &str, objection: HeaderRule) -> Result<HeaderName, SyntaxError> {
     let name = field_name(text)?;
     match objection(&name) {
-        Some(help) => Err(SyntaxError::new(format!("{label} can not name {}", quoted(name.as_str())), help)),
+        Some(help) => Err(SyntaxError::new(format!("{label} cannot name {}", quoted(name.as_str())), help)),
         None => Ok(name),
     }
 }

@@ -98,20 +98,20 @@ fn file(value: &ConfigValue<'_>) -> Option<PathBuf> {
     match Output::check(&path) {
         Ok(()) => Some(path),
         Err(_) if value.diagnostics().is_without_environment() => {
-            let why = format!("the file {} can not be opened here", written.quoted());
+            let why = format!("the file {} cannot be opened here", written.quoted());
             value.diagnostics().skip(value.span(), &why);
             None
         }
         Err(error) => {
             let help = "its folder must be there, and the user that tollgate runs as must be able to write to it; a relative \
                         path begins where `gateway.toml` lies; without `file`, the log goes to standard output";
-            value.fault(format!("can not open {}: {error}", written.quoted()), help);
+            value.fault(format!("cannot open {}: {error}", written.quoted()), help);
             None
         }
     }
 }
 
-/// Reports a `file` of the access log that is no file. Returns whether it is a fault.
+/// Reports a `file` of the access log that is not a file. Returns whether it is a fault.
 fn is_no_file(text: &Cursor<'_>) -> bool {
     const WORDS: [&str; 9] =
         ["-", "console", "journal", "journald", "none", "off", "stderr", "stdout", "syslog"];

@@ -20,7 +20,7 @@ const MAX_LISTED: usize = 12;
 pub(super) fn check_limit(name: &str, span: SourceSpan, diagnostics: &Diagnostics<'_>) {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
     if name.is_empty() || name.len() > MAX_LIMIT_NAME || !name.bytes().all(is_plain) {
-        let message = format!("{} can not be the name of a limit", quoted(name));
+        let message = format!("{} cannot be the name of a limit", quoted(name));
         let help =
             format!("it is sent in responses: use 1 to {MAX_LIMIT_NAME} letters, digits, `-`, `_` and `.`");
         diagnostics.fault(span, message, help);
@@ -30,7 +30,7 @@ pub(super) fn check_limit(name: &str, span: SourceSpan, diagnostics: &Diagnostic
 /// Names of upstreams and routes are in logs and metrics.
 pub(super) fn check_label(name: &str, span: SourceSpan, diagnostics: &Diagnostics<'_>) {
     if name.is_empty() || name.len() > MAX_LABEL || name.chars().any(char::is_control) {
-        let message = format!("{} can not be a name", quoted(name));
+        let message = format!("{} cannot be a name", quoted(name));
         diagnostics.fault(span, message, format!("use 1 to {MAX_LABEL} bytes without control characters"));
     }
 }

@@ -103,11 +103,11 @@ impl Language {
         }
     }
 
-    /// Whether a path may match, and what can not, in the order of the expression.
+    /// Whether a path may match, and what cannot, in the order of the expression.
     fn examine(self, expression: &str) -> (bool, Vec<Dead>) {
         let mut found = Vec::new();
         let parsed = regex_syntax::ParserBuilder::new().unicode(false).utf8(false).build().parse(expression);
-        // An expression that can not be parsed is a fault already.
+        // An expression that cannot be parsed is a fault already.
         let is_alive = parsed.map_or(true, |hir| self.part(&hir, false, &mut found).is_alive);
         (is_alive, found)
     }
@@ -129,7 +129,7 @@ impl Language {
             HirKind::Capture(capture) => self.part(&capture.sub, at_start, found),
             HirKind::Repetition(repetition) => {
                 let inner = self.part(&repetition.sub, at_start, found);
-                // A part that can not occur, and need not, is passed over.
+                // A part that cannot occur, and need not, is passed over.
                 let is_skipped = repetition.min == 0 && !inner.is_alive;
                 let is_alive = inner.is_alive || repetition.min == 0;
                 Part { is_alive, at_start: at_start && is_skipped }
@@ -297,7 +297,7 @@ fn with_slashes(expression: &str) -> String {
     out
 }
 
-/// What stands before the first `\?`, to the end of a path. `None` if that is no whole expression.
+/// What stands before the first `\?`, to the end of a path. `None` if that is not a whole expression.
 fn before_query(expression: &str) -> Option<String> {
     let (before, _) = expression.split_once("\\?")?;
     let is_whole = !before.is_empty() && !before.ends_with(['\\', '(', '|']);

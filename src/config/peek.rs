@@ -19,7 +19,7 @@ const SECTIONS: [&str; 2] = ["admin", "server"];
 ///
 /// # Errors
 ///
-/// The files can not be read, or the first of them is not TOML; for users.
+/// The files cannot be read, or the first of them is not TOML; for users.
 pub fn peek(path: &Path) -> Result<Table, String> {
     let environment = |variable: &str| std::env::var(variable).ok();
     let sources = Sources::default();

@@ -1,6 +1,6 @@
 //! Redaction: the text of a file without its secrets, since a report may end up in a log.
 //!
-//! It works on the text, not on its meaning, because a file that is no TOML is shown, too. Masked are: the user and
+//! It works on the text, not on its meaning, because a file that is not TOML is shown, too. Masked are: the user and
 //! password of any URL, with or without a scheme; the text on the line after a key with a name like a secret's
 //! (`password`, `authorization`, `x-api-key` …), and the lines of a list that begins there; the value of a header that
 //! exempts; and a secret in place of its variable's name.
@@ -99,7 +99,7 @@ fn mask_token(line: &str, bytes: &mut [u8]) {
 }
 
 /// Within strings: the value of `header:NAME=VALUE`, the part before the `@` of an address without a scheme, and the
-/// text after `…_env` that is no name of a variable.
+/// text after `…_env` that is not a name of a variable.
 fn mask_strings(line: &str, bytes: &mut [u8]) {
     let mut rest = 0;
     while let Some((start, end)) = next_string(line, rest, &['"', '\'']) {

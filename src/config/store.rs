@@ -193,7 +193,7 @@ fn prefix(value: &ConfigValue<'_>) -> Option<Arc<str>> {
         let help = format!(
             "all keys in the store begin with it: use 1 to {MAX_PREFIX} plain characters without braces and spaces"
         );
-        value.fault(format!("{} can not be a prefix", quoted(prefix)), help);
+        value.fault(format!("{} cannot be a prefix", quoted(prefix)), help);
         return None;
     }
     Some(Arc::from(prefix))

@@ -99,7 +99,7 @@ fn remedy_of(variable: &str) -> Option<String> {
     const OF_REQUEST: [&str; 5] = ["$http_", "$arg_", "$cookie_", "%[req.hdr(", "%REQ("];
     let known = movers_word("=variable", variable).map(str::to_owned);
     let is_of_request = || OF_REQUEST.iter().any(|begin| variable.starts_with(begin));
-    let otherwise = || "leave it out: a header of the file can not repeat one of the request".to_owned();
+    let otherwise = || "leave it out: a header of the file cannot repeat one of the request".to_owned();
     known.or_else(|| is_of_request().then(otherwise))
 }
 

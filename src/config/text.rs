@@ -130,7 +130,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Why a string can not be expanded.
+/// Why a string cannot be expanded.
 pub(super) enum NotExpanded<'a> {
     /// A variable of this name is not set.
     Unset(&'a str),

@@ -85,7 +85,7 @@ fn config(
     let provider = Arc::new(crypto::tls::default_provider());
     let refuse = |error: rustls::Error| {
         value.fault(
-            format!("TLS can not be spoken so: {error}"),
+            format!("TLS cannot be spoken so: {error}"),
             "look whether `cert` and `key` belong together",
         );
     };

@@ -62,7 +62,7 @@ fn service_name(text: &str) -> Result<Arc<str>, SyntaxError> {
     let is_plain = !text.is_empty() && text.len() <= MAX_NAME && !text.chars().any(char::is_control);
     is_plain.then(|| Arc::from(text)).ok_or_else(|| {
         let help = format!("use 1 to {MAX_NAME} bytes without control characters");
-        SyntaxError::new(format!("{} can not be the name of a service", quoted(text)), help)
+        SyntaxError::new(format!("{} cannot be the name of a service", quoted(text)), help)
     })
 }
 

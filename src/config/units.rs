@@ -116,7 +116,7 @@ impl ConfigValue<'_> {
         let bytes = text.parse("a size", size)?;
         if !(min..=max).contains(&bytes) {
             self.fault(
-                format!("{} can not be {}", self.label(), text.quoted()),
+                format!("{} cannot be {}", self.label(), text.quoted()),
                 format!("the range is {} to {}", size_in_words(min), size_in_words(max)),
             );
             return None;

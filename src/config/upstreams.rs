@@ -410,7 +410,7 @@ fn endpoint_at(value: &ConfigValue<'_>, weight: u32) -> Option<Listed> {
             Some(Listed { endpoint: Endpoint { weight, ..server.endpoint }, ..server })
         }
         UpstreamTarget::Echo => {
-            value.fault("`builtin:echo` can not stand among servers", "make it an upstream of its own");
+            value.fault("`builtin:echo` cannot stand among servers", "make it an upstream of its own");
             None
         }
     }

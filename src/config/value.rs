@@ -63,7 +63,7 @@ impl<'a> ConfigValue<'a> {
         self.inner.get_ref().as_str()
     }
 
-    /// The strings of a list as written, for a remedy; `None` if it is no list, or one with other items.
+    /// The strings of a list as written, for a remedy; `None` if it is not a list, or one with other items.
     pub(super) fn written_list(&self) -> Option<Vec<&'a str>> {
         self.inner.get_ref().as_array()?.iter().map(|item| item.get_ref().as_str()).collect()
     }
@@ -147,7 +147,7 @@ impl<'a> ConfigValue<'a> {
             }
             Err(error) => {
                 let help = "a relative path begins where `gateway.toml` lies; the user that tollgate runs as must be able to read it";
-                self.fault(format!("can not read {}: {error}", path.quoted()), help);
+                self.fault(format!("cannot read {}: {error}", path.quoted()), help);
                 None
             }
         }
@@ -247,7 +247,7 @@ impl<'a> ConfigValue<'a> {
             let words = || choices.iter().map(|(word, _)| *word);
             let movers = remedies::value(self.label.trim_matches('`'), text.as_str()).map(str::to_owned);
             let help = movers.unwrap_or_else(|| did_you_mean(text.as_str(), words(), &all(choices)));
-            self.fault(format!("{} can not be {}", self.label, text.quoted()), help);
+            self.fault(format!("{} cannot be {}", self.label, text.quoted()), help);
         }
         chosen.map(|(_, meaning)| *meaning)
     }
@@ -317,7 +317,7 @@ impl<'a> ConfigValue<'a> {
 
     /// Reports a number or quantity that lies outside its range.
     pub(super) fn out_of_range(&self, found: &str, min: &str, max: &str) {
-        let message = format!("{} can not be {}", self.label, quoted(found));
+        let message = format!("{} cannot be {}", self.label, quoted(found));
         self.fault(message, format!("the range is {min} to {max}"));
     }
 

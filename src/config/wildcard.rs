@@ -13,7 +13,7 @@ pub(super) fn is_pattern(text: &str) -> bool {
 ///
 /// # Errors
 ///
-/// The directory can not be read. A directory that is not there has no files.
+/// The directory cannot be read. A directory that is not there has no files.
 pub(super) fn matches(pattern: &Path) -> io::Result<Vec<PathBuf>> {
     let wanted = pattern.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let directory = match pattern.parent() {

@@ -32,7 +32,7 @@ pub enum BlockKind {
     Trailers,
 }
 
-/// Why a block is no valid head.
+/// Why a block is not a valid head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadError {
     /// It is malformed (RFC 9113 §8.1.1): a stream error.
@@ -229,7 +229,7 @@ impl HeadBuilder {
     ///
     /// # Errors
     ///
-    /// The block is no valid head.
+    /// The block is not a valid head.
     pub fn finish(mut self, ended: bool) -> Result<ReceivedHead, HeadError> {
         if !self.begun && self.error.is_none() && self.begin().is_none() {
             self.error = Some(HeadError::Malformed);
@@ -286,7 +286,7 @@ fn is_authority(authority: &[u8]) -> bool {
 pub struct InvalidHead;
 
 /// The fields of a head, up to the empty line, or of trailers: each line's name, and its value without the blanks
-/// around it. A line that is no field is an error, so that later fields are not lost.
+/// around it. A line that is not a field is an error, so that later fields are not lost.
 fn fields(lines: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8]), InvalidHead>> {
     let mut rest = lines;
     std::iter::from_fn(move || {
@@ -311,7 +311,7 @@ fn fields(lines: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8]), InvalidHe
 ///
 /// # Errors
 ///
-/// It has no status line, or a line that is no field.
+/// It has no status line, or a line that is not a field.
 pub fn put_response(head: &[u8], out: &mut BytesMut) -> Result<bool, InvalidHead> {
     let (line, lines) = first_line(head)?;
     put_status(line.get(9..12).and_then(read_status).ok_or(InvalidHead)?, out);
@@ -338,7 +338,7 @@ pub fn put_response(head: &[u8], out: &mut BytesMut) -> Result<bool, InvalidHead
 ///
 /// # Errors
 ///
-/// It has no request line, or a line that is no field.
+/// It has no request line, or a line that is not a field.
 pub fn put_request(head: &[u8], scheme: &[u8], out: &mut BytesMut) -> Result<(), InvalidHead> {
     let (line, lines) = first_line(head)?;
     let line = line.strip_suffix(b" HTTP/1.1").ok_or(InvalidHead)?;
@@ -347,7 +347,7 @@ pub fn put_request(head: &[u8], scheme: &[u8], out: &mut BytesMut) -> Result<(),
     put_field(b":scheme", scheme, out);
     put_field(b":path", &encoded(&line[blank + 1..]), out);
     let host = fields(lines).filter_map(Result::ok).find(|(name, _)| Name::of(name) == Name::Host);
-    // An empty `host:` is no authority.
+    // An empty `host:` is not an authority.
     if let Some((_, host)) = host.filter(|(_, host)| !host.is_empty()) {
         put_field(b":authority", host, out);
     }
@@ -374,7 +374,7 @@ pub fn put_request(head: &[u8], scheme: &[u8], out: &mut BytesMut) -> Result<(),
 /// Writes trailers as a block.
 ///
 /// # Errors
-/// A line is no field.
+/// A line is not a field.
 pub fn put_trailers(lines: &[u8], out: &mut BytesMut) -> Result<(), InvalidHead> {
     fields(lines).try_for_each(|field| field.map(|(name, value)| put_field(name, value, out)))
 }

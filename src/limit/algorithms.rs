@@ -138,7 +138,7 @@ pub(super) trait Chosen: Limiter {
         }
     }
 
-    /// [`Limiter::decide`] where `other` is no state of this algorithm.
+    /// [`Limiter::decide`] where `other` is not a state of this algorithm.
     #[inline(never)]
     fn decide_fresh(&self, other: State, now: Timestamp, cost: Cost) -> (State, Decision) {
         match self.decide(Self::State::default(), now, cost) {

@@ -29,7 +29,7 @@ pub(super) fn burst(f: &mut Formatter<'_>, rate: Rate, burst: u32) -> fmt::Resul
     }
 }
 
-/// `one every 100 ms`, or `7 every minute` if the interval of one is no whole number of µs.
+/// `one every 100 ms`, or `7 every minute` if the interval of one is not a whole number of µs.
 pub(super) struct Interval(pub(super) Rate);
 
 impl Display for Interval {

@@ -6,7 +6,7 @@ use super::units::{Micros, Rate};
 pub const TIME_UNITS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000), ("day", 86_400_000)];
 
-/// Why a text is no duration.
+/// Why a text is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoSpan {
     /// It is not a whole number with a unit.

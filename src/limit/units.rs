@@ -20,7 +20,7 @@ impl Micros {
 }
 
 /// A moment to count by: microseconds, below 2^53 (until the year 2255). It never goes back, and runs while the machine is
-/// suspended. It began as the wall clock stood when the process started, and is no wall time since: see
+/// suspended. It began as the wall clock stood when the process started, and is not a wall time since: see
 /// [`WallTime`](super::wall_clock::WallTime).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub u64);

@@ -185,8 +185,8 @@ impl LineDecoder {
     }
 }
 
-/// The client of a list of addresses, as the gateway finds it: the last that is no trusted proxy. The walk ends before an
-/// item that is no address. `None`: the last item is none.
+/// The client of a list of addresses, as the gateway finds it: the last that is not a trusted proxy. The walk ends before an
+/// item that is not an address. `None`: the last item is none.
 fn last_untrusted(hops: &[u8], trusted_proxies: &[IpNet]) -> Option<IpAddr> {
     let is_trusted = |address: &IpAddr| trusted_proxies.iter().any(|network| network.contains(address));
     let mut last = None;

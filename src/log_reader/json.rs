@@ -36,7 +36,7 @@ impl<'l> JsonValue<'l> {
 
 /// Calls `each` with the raw key and the value of each member, until it breaks.
 ///
-/// Returns `None` if the text is no JSON object as far as it was read.
+/// Returns `None` if the text is not a JSON object as far as it was read.
 #[inline]
 pub(super) fn members<'l>(
     object: &'l [u8],

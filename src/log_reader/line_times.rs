@@ -77,7 +77,7 @@ impl LatestTime {
         self.latest
     }
 
-    /// Takes the time of the next line. `end` returns when its request ended: a long one is no jump.
+    /// Takes the time of the next line. `end` returns when its request ended: a long one is not a jump.
     pub(super) fn note(&mut self, time: Timestamp, end: impl FnOnce() -> Option<Timestamp>) -> TimeStep {
         let Some(latest) = self.latest else {
             self.latest = Some(time);

@@ -54,7 +54,7 @@ enum Mode {
     /// The rest of a literal, and what it means to these sources.
     Literal(&'static [u8], u32, Reading),
     Beside(Beside),
-    /// The text is no JSON: nothing more is read.
+    /// The text is not JSON: nothing more is read.
     Fault,
 }
 
@@ -172,7 +172,7 @@ impl JsonScanner {
         found(&self.current).or_else(|| found(&self.earlier)).unwrap_or_default()
     }
 
-    /// Whether the text is no JSON.
+    /// Whether the text is not JSON.
     pub(super) fn is_faulty(&self) -> bool {
         matches!(self.mode, Mode::Fault)
     }

@@ -124,7 +124,7 @@ impl KeyMatch {
                 self.high = Some(unit);
                 return;
             }
-            // A lone surrogate is no character: the key is none that a pointer can name.
+            // A lone surrogate is not a character: the key is none that a pointer can name.
             (Some(_), _) => 0xd800,
             (None, unit) => unit.into(),
         };

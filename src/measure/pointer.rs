@@ -23,7 +23,7 @@ pub(super) struct PointerToken {
     pub(super) index: Option<u64>,
 }
 
-/// Why a text is no pointer.
+/// Why a text is not a pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PointerFault {
     /// It does not begin with `/`.

@@ -50,7 +50,7 @@ struct Texts {
 /// Why the rest of a body is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
-    /// The text is no JSON; the values before the fault count.
+    /// The text is not JSON; the values before the fault count.
     NoJson,
     /// An event has ended the measurement; the values so far count.
     TerminalEvent,

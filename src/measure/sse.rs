@@ -156,7 +156,7 @@ impl SseScanner {
                 self.name = EventMatch::begin();
                 rest
             }
-            // One space behind the colon is no part of the value.
+            // One space behind the colon is not part of the value.
             Line::Colon => {
                 self.line = Line::Data;
                 if byte == b' ' { rest } else { bytes }
@@ -199,7 +199,7 @@ impl SseScanner {
         self.line = Line::Name(0);
     }
 
-    /// An event is complete. Data that is no JSON, such as `[DONE]`, has what stood before the fault.
+    /// An event is complete. Data that is not JSON, such as `[DONE]`, has what stood before the fault.
     fn end_event(&mut self) {
         self.has_ended = self.is_at_end() || self.name.is_whole(&self.ends);
         self.name = EventMatch::default();

@@ -32,7 +32,7 @@ impl RejectReason {
 
     /// The reason where a credential could not be verified, which is not the client's fault.
     pub fn unverified() -> Self {
-        Self::new(503, "the credential can not be verified at the moment", "credential_unverified")
+        Self::new(503, "the credential cannot be verified at the moment", "credential_unverified")
     }
 
     /// The same, where that may be otherwise after this time: whole seconds, rounded up, at least 1.
@@ -44,7 +44,7 @@ impl RejectReason {
 
     /// The reason where a limit with `on_error = "deny"` could not be checked.
     pub fn unavailable() -> Self {
-        Self::new(503, "the limits of this route can not be looked up at the moment", "store")
+        Self::new(503, "the limits of this route cannot be looked up at the moment", "store")
     }
 
     /// The reason where requests that are not decided hold more than `max_buffered`.
@@ -91,7 +91,7 @@ impl RejectReason {
     }
 
     pub(super) fn ambiguous_target() -> Self {
-        Self::new(400, "the parts of this path can not be put together again", "malformed_path")
+        Self::new(400, "the parts of this path cannot be put together again", "malformed_path")
     }
 
     pub(super) fn malformed_path(fault: PathFault) -> Self {

@@ -146,7 +146,7 @@ impl TargetTemplate {
     }
 }
 
-/// A part of a path as the value of a parameter: it can not begin another one.
+/// A part of a path as the value of a parameter: it cannot begin another one.
 fn push_query_value(text: &str, query: &mut String) {
     for character in text.chars() {
         match character {

@@ -88,7 +88,7 @@ pub enum Escaping {
     Json,
     /// For HTML and XML.
     Html,
-    /// For the value of a header: a byte that can not stand there is left out.
+    /// For the value of a header: a byte that cannot stand there is left out.
     Header,
 }
 
@@ -244,7 +244,7 @@ impl Escaping {
     }
 }
 
-/// A byte that is no text becomes `?`.
+/// A byte that is not text becomes `?`.
 fn escape(value: &[u8], out: &mut BytesMut, write: impl Fn(u8, &mut BytesMut)) {
     let is_text = value.is_ascii() || std::str::from_utf8(value).is_ok();
     value.iter().for_each(|byte| write(if is_text || byte.is_ascii() { *byte } else { b'?' }, out));

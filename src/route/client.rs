@@ -217,7 +217,7 @@ fn unquoted(value: &[u8]) -> &[u8] {
     value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value)
 }
 
-/// An address with or without port (RFC 7239 §6). A zone id is no address, since it has no meaning on this machine.
+/// An address with or without port (RFC 7239 §6). A zone id is not an address, since it has no meaning on this machine.
 fn node(text: &str) -> Option<IpAddr> {
     if let Some(bracketed) = text.strip_prefix('[') {
         let (address, rest) = bracketed.split_once(']')?;

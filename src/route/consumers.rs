@@ -96,7 +96,7 @@ pub enum KeyTextFault {
     /// It has fewer than 8 characters.
     #[error("this key has fewer than {MIN_KEY} characters, so it could be guessed")]
     Short,
-    /// It begins with `sha256:`, but what follows is no digest.
+    /// It begins with `sha256:`, but what follows is not a digest.
     #[error("this is no SHA-256 of a key")]
     Digest,
     /// It is the hash of a key in another form: bcrypt, `sha1:…`, `{SSHA}…`.

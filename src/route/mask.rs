@@ -5,7 +5,7 @@
 //! derived from the secret of a fleet; so an id can neither be reversed nor be found by trying values, however weak the
 //! value is.
 //!
-//! The scheme of `authorization` is no secret and is shown: `Bearer …f3a9 #k7Qd`. Only known schemes are shown, since
+//! The scheme of `authorization` is not a secret and is shown: `Bearer …f3a9 #k7Qd`. Only known schemes are shown, since
 //! the first word of any other value may be part of the secret. Of `Basic` credentials no characters are shown: the
 //! last ones are the password's.
 

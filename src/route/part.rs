@@ -70,7 +70,7 @@ pub enum Repeated {
 /// The text for a part that a request lacks.
 pub const LACKS: &str = "is missing";
 /// The text for a part of a body that cannot be read.
-const UNREADABLE: &str = "can not be read";
+const UNREADABLE: &str = "cannot be read";
 /// The text for a part with several values.
 pub const REPEATED: &str = "has several values";
 

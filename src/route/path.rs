@@ -361,7 +361,7 @@ fn is_dots(name: &str) -> bool {
     matches!(name, "." | "..")
 }
 
-/// Whether a path whose escapes are in normal form has a segment that is no dot segment as it stands, and is one once
+/// Whether a path whose escapes are in normal form has a segment that is not a dot segment as it stands, and is one once
 /// `%2F` and `%5C` separate and `;` (or `%3B`, which some gateways decode on the way) begins parameters.
 fn has_encoded_dots(path: &str) -> bool {
     let is_encoded = |segment: &str| !is_dots(segment) && pieces(segment).any(is_dots);

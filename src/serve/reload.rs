@@ -164,7 +164,7 @@ impl Reloader {
 
     fn try_reload(&mut self) -> Result<Adopted, Refused> {
         if config::is_standard_input(&self.file) {
-            let why = "the configuration came from standard input, which can not be read again".to_owned();
+            let why = "the configuration came from standard input, which cannot be read again".to_owned();
             return Err(Refused { lines: vec![why.clone()], why });
         }
         let loaded = config::load(&self.file).map_err(|report| {
@@ -214,7 +214,7 @@ impl Reloader {
             return Ok(None);
         }
         let opened = Output::open(log.file.as_deref());
-        opened.map(Some).map_err(|error| format!("the file of the access log can not be opened: {error}"))
+        opened.map(Some).map_err(|error| format!("the file of the access log cannot be opened: {error}"))
     }
 
     fn adopt(&mut self, mut plan: Plan, output: Option<Output>) -> Vec<EndedBans> {

@@ -79,7 +79,7 @@ impl Systemd {
     fn tell(&self, words: &str) {
         let Some(address) = &self.address else { return };
         if let Err(error) = send(address, words) {
-            tracing::warn!(%error, "the service manager can not be told `{}`", words.escape_debug());
+            tracing::warn!(%error, "the service manager cannot be told `{}`", words.escape_debug());
         }
     }
 }
@@ -105,7 +105,7 @@ pub(super) fn of_service_manager(plan: &Plan) -> Result<Vec<TcpListener>, ServeE
     let names = names.split(':').map(Some).chain(std::iter::repeat(None));
     for (number, name) in (0..passed.len()).zip(names) {
         let to_error =
-            |error| ServeError::Listen(format!("inherited socket {number} can not be used: {error}"));
+            |error| ServeError::Listen(format!("inherited socket {number} cannot be used: {error}"));
         let listener = passed.take_tcp_listener(number).and_then(listening).map_err(to_error)?;
         let address = listener.local_addr().map_err(to_error)?;
         check(address, name, plan)?;

@@ -42,7 +42,7 @@ impl BinaryUpgrade {
     /// no file once the binary is replaced. Needs a tokio runtime around it.
     pub(super) fn take(file: &Path) -> io::Result<Self> {
         let program = match config::is_standard_input(file) {
-            true => Err("the configuration came from standard input, which can not be read again".to_owned()),
+            true => Err("the configuration came from standard input, which cannot be read again".to_owned()),
             false => path_of_binary().map_err(|error| format!("the path of the binary is unknown: {error}")),
         };
         let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -131,7 +131,7 @@ async fn received(signal: &mut Signal) {
 }
 
 fn late_words(process: impl Display, killed: io::Result<()>) -> String {
-    let end = killed.map_or_else(|error| format!("can not be killed: {error}"), |()| "was killed".to_owned());
+    let end = killed.map_or_else(|error| format!("cannot be killed: {error}"), |()| "was killed".to_owned());
     format!("process {process} did not take over within {STARTING:?} and {end}")
 }
 

@@ -22,7 +22,7 @@
 //! | sliding log | 48 + 16 an event | see `redis/log.lua` | 325 B + up to 32 B an event |
 //!
 //! The last column was measured with 200,000 keys of 57 characters in Redis 7.0, including all of the server's own
-//! overhead. A value that is no state, since another program wrote it, is treated as an unused counter.
+//! overhead. A value that is not a state, since another program wrote it, is treated as an unused counter.
 //!
 //! # Changes of a limit's parameters
 //!

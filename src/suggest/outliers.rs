@@ -3,7 +3,7 @@
 //! In each window the peaks are sorted. A gap is a pair of neighbours with a large ratio; the keys above it are a small
 //! minority. Three rules keep chance from making gaps:
 //!
-//! - The peak above a gap is at least [`MIN_PEAK`] units: 1 → 2 → 4 is no gap.
+//! - The peak above a gap is at least [`MIN_PEAK`] units: 1 → 2 → 4 is not a gap.
 //! - A ratio of at least [`CLEAR_RATIO`] is a gap. It is 3, less the resolution of the peaks.
 //! - A smaller ratio, of at least [`MIN_RATIO`], is a gap only if the tail of the distribution below it makes it
 //!   improbable. In a tail with the index 1/γ (Hill's estimate, from the keys below), the logarithm of the ratio between

@@ -215,7 +215,7 @@ labels! {
         Capped = "capped",
         /// By `missing`: there is no value.
         Missing = "missing",
-        /// By `missing`: a value is no number from 0 on.
+        /// By `missing`: a value is not a number from 0 on.
         Unreadable = "unreadable",
         /// The response is incomplete or never came, and lacks a value: by `missing`, or by the values found if they are more.
         Incomplete = "incomplete",
@@ -238,7 +238,7 @@ pub struct SettledUnits {
 labels! {
     /// Why a connection was rejected, or closed early: the `reason` of `tollgate_connections_refused_total`.
     pub enum ConnectionRejectReason {
-        /// On a listener with PROXY protocol, the peer is no trusted proxy.
+        /// On a listener with PROXY protocol, the peer is not a trusted proxy.
         Untrusted = "untrusted_proxy",
         /// The PROXY protocol header is missing or malformed.
         Preamble = "proxy_protocol",

@@ -196,7 +196,7 @@ impl ResolvedName {
             Err(error) if failures == 0 => {
                 let last = known.load().as_ref().map_or(0, |known| known.len());
                 tracing::warn!(
-                    "the server name `{host}` can not be looked up: {error}; addresses from before: {last}"
+                    "the server name `{host}` cannot be looked up: {error}; addresses from before: {last}"
                 );
             }
             Ok(()) if failures > 0 => tracing::info!("the server name `{host}` is known again"),

@@ -292,7 +292,7 @@ impl ServerState {
         self.ejections.fetch_add(1, Relaxed);
     }
 
-    /// Whether the attempt began after the last ejection. An older attempt is no evidence about the server after its
+    /// Whether the attempt began after the last ejection. An older attempt is not evidence about the server after its
     /// return.
     fn is_newer(&self, begun: Instant) -> bool {
         self.micros(begun) >= self.until.load(Relaxed)

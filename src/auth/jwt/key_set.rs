@@ -25,10 +25,10 @@ pub struct KeySet {
     skipped: usize,
 }
 
-/// Why a document is no key set.
+/// Why a document is not a key set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeySetFault {
-    /// It is no JSON object with a list `keys`.
+    /// It is not a JSON object with a list `keys`.
     #[error("it is not a JSON Web Key Set: an object with a list `keys`")]
     Malformed,
     /// No key of it can verify tokens.
@@ -89,7 +89,7 @@ impl KeySet {
     ///
     /// # Errors
     ///
-    /// It is no key set, or has no key of use.
+    /// It is not a key set, or has no key of use.
     pub fn parse(bytes: &[u8]) -> Result<Self, KeySetFault> {
         let Document { keys: all } = serde_json::from_slice(bytes).map_err(|_| KeySetFault::Malformed)?;
         let count = all.len();

@@ -103,7 +103,7 @@ fn certified(
         Ok(signing) => signing,
         Err(error) => {
             let help = "RSA from 2048 bits, ECDSA (P-256, P-384, P-521) and Ed25519 are known";
-            value.fault(format!("this private key can not be used: {error}"), help);
+            value.fault(format!("this private key cannot be used: {error}"), help);
             return None;
         }
     };
@@ -205,7 +205,7 @@ fn config(
 ) -> Option<ServerConfig> {
     let refuse = |error: &dyn std::fmt::Display| {
         let help = "look at what the files hold";
-        value.fault(format!("TLS can not be spoken so: {}", quoted(&error.to_string())), help);
+        value.fault(format!("TLS cannot be spoken so: {}", quoted(&error.to_string())), help);
     };
     let first = entries.first_mut()?;
     let verifier = verifier(first.clients.take(), &provider).map_err(|error| refuse(&error)).ok()?;

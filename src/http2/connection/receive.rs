@@ -169,7 +169,7 @@ impl State {
         let data = data.ok_or(FrameError::protocol("DATA with too much padding"))?;
         inbound.advance(consumed);
         self.may_ping = true;
-        // Padding is no content.
+        // Padding is not content.
         self.overhead.count(&FrameHeader { length: data, ..header });
         if header.stream == 0 || self.is_idle(header.stream) {
             return Err(FrameError::protocol("DATA of no stream"));

@@ -247,7 +247,7 @@ impl UpstreamRequestHead<'_> {
 }
 
 /// The Host for a request without one, as an HTTP/1.0 client may send: the upstream's name, or its first server if the
-/// name is no valid host.
+/// name is not a valid host.
 #[cold]
 fn fallback_host(upstream: &Upstream) -> &[u8] {
     let name = upstream.name.as_bytes();

@@ -182,7 +182,7 @@ impl RequestContext {
             Some(error) if error == service && self.status == StatusCode::FORBIDDEN => {
                 RequestOutcome::Forbidden
             }
-            // A service that fails is no refusal.
+            // A service that fails is not a refusal.
             Some(error) if error == service && !self.status.is_server_error() => {
                 RequestOutcome::Unauthenticated
             }

@@ -36,7 +36,7 @@ pub(crate) struct Settlement {
     /// When the request was forwarded.
     forwarded: Timestamp,
     status: Option<StatusCode>,
-    /// The body is an event stream, so that it is no JSON document.
+    /// The body is an event stream, so that it is not a JSON document.
     is_event_stream: bool,
     /// The body's `content-encoding`.
     coding: Vec<u8>,

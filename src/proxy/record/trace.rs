@@ -34,7 +34,7 @@ impl RequestContext {
             return;
         }
         let upstream = self.plan.upstream(upstream);
-        // The built-in echo is no backend.
+        // The built-in echo is not a backend.
         if upstream.backend == Backend::Echo {
             return;
         }

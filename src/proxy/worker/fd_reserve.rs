@@ -85,7 +85,7 @@ mod tests {
             reserve.note(&(nears - 1), 90, &noted);
             assert!(!DescriptorReserve::may_be_next(1_000_000, &noted), "{max}");
             reserve.note(&nears, 90, &noted);
-            // A hole is no room.
+            // A hole is not room.
             reserve.note(&5, 90, &noted);
             assert!(DescriptorReserve::may_be_next(90 - room + 1, &noted), "{max}");
             assert!(!DescriptorReserve::may_be_next(90 - room, &noted), "{max}");

@@ -106,7 +106,7 @@ fn with_normal_port<'a>(authority: &'a str, bare: &str, secure: bool) -> Cow<'a,
             Cow::Borrowed(authority)
         }
         Ok(port) => Cow::Owned(format!("{bare}:{port}")),
-        // Not a port: too large, or none. What follows the colon of an address is no number of digits alone.
+        // Not a port: too large, or none. What follows the colon of an address is not a number of digits alone.
         Err(_) if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => {
             Cow::Owned(format!("{bare}:{port}"))
         }

@@ -248,7 +248,7 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(known)
 }
 
-/// The fault of a text that is no pattern, but looks like a regular expression.
+/// The fault of a text that is not a pattern, but looks like a regular expression.
 fn not_a_regular_expression(text: &str) -> Option<PatternFault> {
     let begins = text.starts_with(['^', '~']);
     let has_signs =

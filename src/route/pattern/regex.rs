@@ -29,8 +29,8 @@ impl PathRegex {
     ///
     /// # Errors
     ///
-    /// Text that is no regular expression, that is not ASCII, or that is too large. Backreferences and look-around do not exist: they
-    /// can not be matched in linear time.
+    /// Text that is not a regular expression, that is not ASCII, or that is too large. Backreferences and look-around do not exist: they
+    /// cannot be matched in linear time.
     pub fn parse(text: &str, matching: PathMatching) -> Result<Self, PatternFault> {
         if text.len() > MAX_REGEX {
             return fault(

@@ -55,7 +55,7 @@ impl Offer {
         let wait = |address| match listen(address) {
             Ok(listener) => Some(listener),
             Err(error) => {
-                tracing::warn!(%error, "{address} can not be taken over from this process");
+                tracing::warn!(%error, "{address} cannot be taken over from this process");
                 None
             }
         };
@@ -83,7 +83,7 @@ impl Offer {
                     Err(_) => tracing::warn!("another process did not take over within {STARTING:?}"),
                 },
                 Err(error) => {
-                    tracing::warn!(%error, "can not accept takeover requests; trying again");
+                    tracing::warn!(%error, "cannot accept takeover requests; trying again");
                     tokio::time::sleep(REST).await;
                 }
             }

@@ -66,7 +66,7 @@ pub(super) async fn connect(
     }
 }
 
-/// Sends one command on a connection of its own, which is then closed. A password is no fault where the server requires
+/// Sends one command on a connection of its own, which is then closed. A password is not a fault where the server requires
 /// none.
 pub(super) async fn ask_once(
     server: &RedisServer,

@@ -17,7 +17,7 @@ pub struct RedisSettings {
     pub prefix: Arc<str>,
     /// The secret of the fleet, which keys the names of counters.
     pub secret: RedisPassword,
-    /// Whether the config file has `secret`. Without it, a fixed value is used, which is no secret.
+    /// Whether the config file has `secret`. Without it, a fixed value is used, which is not a secret.
     pub has_secret: bool,
     /// The timeout of one decision, all included; at least 1 ms.
     pub timeout: Duration,

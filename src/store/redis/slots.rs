@@ -31,7 +31,7 @@ impl SlotMap {
         Self { masters: Vec::new(), owners: vec![NO_NODE; SLOTS].into() }
     }
 
-    /// Reads the reply of `teller` to `CLUSTER SLOTS`; `None` if it is no slot map, or has too many nodes.
+    /// Reads the reply of `teller` to `CLUSTER SLOTS`; `None` if it is not a slot map, or has too many nodes.
     pub fn read(reply: &RespValue, teller: &RedisServer) -> Option<Self> {
         let mut map = Self::new();
         let mut indices = HashMap::new();

@@ -54,7 +54,7 @@ impl Output {
         }
     }
 
-    /// The output with this style; without it an output is no terminal.
+    /// The output with this style; without it an output is not a terminal.
     #[must_use]
     pub fn with_style(mut self, style: OutputStyle) -> Self {
         self.style = style;

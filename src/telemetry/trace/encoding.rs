@@ -205,7 +205,7 @@ impl Attributes {
         self.put(key, Value::IntValue(value.try_into().unwrap_or(i64::MAX)));
     }
 
-    /// An unknown method may be invented by a client, so it is no value to group by.
+    /// An unknown method may be invented by a client, so it is not a value to group by.
     fn method(&mut self, method: &Method) {
         if is_usual(method) {
             return self.text("http.request.method", method.as_str());

@@ -56,7 +56,7 @@ impl CollectorConnection {
         if let Some(mut connection) = kept.take()
             && connection.0.is_ready().await
         {
-            // A kept connection that the collector has closed in the meantime is no failure.
+            // A kept connection that the collector has closed in the meantime is not a failure.
             match connection.send(trace, body.clone()).await {
                 (_, Err(ExportError::Broken(_))) => {}
                 (connection, sent) => {

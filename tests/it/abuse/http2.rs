@@ -332,7 +332,7 @@ fn garbage() {
     }
 }
 
-/// The end of such a connection can not be told to its client, which is no reason to try for ever.
+/// The end of such a connection cannot be told to its client, which is no reason to try for ever.
 #[test]
 fn a_client_that_reads_nothing_and_leaves_a_head_open_is_closed() {
     let backend = backend();

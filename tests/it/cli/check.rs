@@ -74,7 +74,7 @@ fn standard_input_can_not_be_watched() {
         [&["--watch", "-c", "-"][..], &["run", "--watch", "-c", "-"], &["-c", "-", "run", "--watch"]]
     {
         let (status, _, stderr) = tollgate(&ConfigFolder::new(&[]), arguments, &[], SMALL);
-        let expected = "error: `--watch` can not watch standard input (`-c -`)";
+        let expected = "error: `--watch` cannot watch standard input (`-c -`)";
         assert!(status == Some(2) && stderr.starts_with(expected), "{arguments:?}: {stderr}");
     }
 }

@@ -112,7 +112,7 @@ fn standard_input_is_run_once() {
     let process = Pid::from_child(&started.child);
     kill_process(process, Signal::HUP).expect("it runs");
     started
-        .wait_for("not reloaded: the configuration came from standard input, which can not be read again", 1);
+        .wait_for("not reloaded: the configuration came from standard input, which cannot be read again", 1);
 }
 
 #[test]

@@ -131,8 +131,8 @@ fn syntax_errors_of_all_files_are_reported_together() {
 #[test]
 fn faults_of_include_have_a_place_and_a_remedy() {
     for (pattern, expected) in [
-        ("\"missing.toml\"", "can not read `missing.toml`: there is no such file"),
-        ("\"sub\"", "can not read `sub`: it is a directory"),
+        ("\"missing.toml\"", "cannot read `missing.toml`: there is no such file"),
+        ("\"sub\"", "cannot read `sub`: it is a directory"),
         ("\"*/a.toml\"", "`*/a.toml` has `*` or `?` in the name of a directory"),
         ("\"\"", "`` names no file"),
         (
@@ -186,7 +186,7 @@ fn depth_number_and_size_are_bounded() {
     let folder = ConfigFolder::new(&[("gateway.toml", &including("\"l*.toml\""))]);
     (0..3).for_each(|at| folder.write(&format!("l{at}.toml"), "#".repeat(7 << 20)));
     let text = folder.report("gateway.toml");
-    assert!(text.contains("can not read `l2.toml`: the configuration is larger than 16 MiB"), "{text}");
+    assert!(text.contains("cannot read `l2.toml`: the configuration is larger than 16 MiB"), "{text}");
 }
 
 #[test]

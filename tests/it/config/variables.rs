@@ -43,10 +43,10 @@ fn a_lone_variable_stands_for_a_number_or_a_boolean() {
         ("[server]\nworkers = \"3\"", "`workers` should be a whole number, but this is a string"),
         ("[server]\nworkers = \"0${SECONDS}\"", "`workers` should be a whole number, but this is a string"),
         ("[server]\nworkers = \"${HOST}\"", "`workers` should be a whole number, but `${HOST}` holds none"),
-        ("[server]\nworkers = \"${UNSET:-9999}\"", "`workers` can not be `${UNSET:-9999}`"),
+        ("[server]\nworkers = \"${UNSET:-9999}\"", "`workers` cannot be `${UNSET:-9999}`"),
         ("[server]\nvia = \"${SECONDS}\"", "`via` should be `true` or `false`, but `${SECONDS}` holds none"),
         ("[log]\nsample = \"${HOST}\"", "`sample` should be a number, but `${HOST}` holds none"),
-        ("[log]\nsample = \"${UNSET:-2}\"", "`sample` can not be `${UNSET:-2}`"),
+        ("[log]\nsample = \"${UNSET:-2}\"", "`sample` cannot be `${UNSET:-2}`"),
         ("[server]\nworkers = \"${UNSET}\"", "the environment variable `UNSET` is not set"),
     ] {
         assert_eq!(message(rest), expected, "{rest}");

@@ -73,10 +73,10 @@ fn all_faulty_lines_are_reported_at_once() {
             "consumers.csv:7: this is no SHA-256 of a key",
             "consumers.csv:8: this consumer has another tier in line 2",
             "consumers.csv:9: no request can carry this key",
-            "consumers.csv:10: this name can not be sent to a backend",
-            "consumers.csv:11: this tier can not be sent to a backend",
+            "consumers.csv:10: this name cannot be sent to a backend",
+            "consumers.csv:11: this tier cannot be sent to a backend",
             "consumers.csv:12: no request can carry this key",
-            "consumers.csv:14: this name can not be sent to a backend",
+            "consumers.csv:14: this name cannot be sent to a backend",
         ],
     );
 }
@@ -90,7 +90,7 @@ fn a_name_may_be_256_bytes_long_once_it_is_encoded() {
     ));
     assert_eq!(warnings(&files, &configuration("", "")), [""; 0]);
     let long = format!("key,name\nkey-0001,{}\nkey-0002,{}\n", "é".repeat(43), "%".repeat(86));
-    let message = "this name can not be sent to a backend";
+    let message = "this name cannot be sent to a backend";
     csv_faults(long, &[&format!("consumers.csv:2: {message}"), &format!("consumers.csv:3: {message}")]);
 }
 
@@ -252,7 +252,7 @@ fn a_file_with_many_faults_shows_some_and_their_number() {
 #[test]
 fn a_file_that_is_missing_is_named_in_the_configuration() {
     let told = faults(&Files::new(), &configuration("", ""));
-    assert_eq!(told, ["gateway.toml: can not read `consumers.csv`: No such file or directory (os error 2)"]);
+    assert_eq!(told, ["gateway.toml: cannot read `consumers.csv`: No such file or directory (os error 2)"]);
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn an_auth_needs_what_its_type_needs() {
         ("", "`[auth.keys]` has no `type`"),
         ("type = \"api-key\"\nfile = \"consumers.csv\"", "`[auth.keys]` has no `from`"),
         ("type = \"api-key\"\nfrom = \"bearer\"", "`[auth.keys]` has no `file`"),
-        ("type = \"api-keys\"", "`type` can not be `api-keys`"),
+        ("type = \"api-keys\"", "`type` cannot be `api-keys`"),
         ("type = \"basic\"", "`[auth.keys]` has no `file`"),
         ("type = \"forward\"", "`[auth.keys]` has no `url`"),
         ("type = \"forward\"\nurl = \"127.0.0.1:1\"", "is not the URL of a service"),
@@ -285,7 +285,7 @@ fn an_auth_needs_what_its_type_needs() {
         ("type = \"api-key\"\nfrom = \"ip\"\nfile = \"consumers.csv\"", "`ip` is no place of a credential"),
         (
             "type = \"api-key\"\nfrom = \"bearer\"\nfile = \"consumers.csv\"\nrealm = \"a\\\"b\"",
-            "can not be a realm",
+            "cannot be a realm",
         ),
         ("type = \"api-key\"\nfrom = \"bearer\"\nfile = \"consumers.csv\"\nrealm = \"\"", "realm"),
         ("type = \"api-key\"\nfrom = \"bearer\"\nfile = \"consumers.csv\"\nkeys = []", "`keys`"),

@@ -262,7 +262,7 @@ fn check_reports_faults_and_likely_mistakes() {
     for words in [
         "`10.0.0.0/40` is neither an address nor a network",
         "`host.example` is neither an address nor a network",
-        "can not read `file:none.txt`",
+        "cannot read `file:none.txt`",
     ] {
         assert!(printed.contains(words), "{words}\n--- is missing in\n{printed}");
     }

@@ -55,7 +55,7 @@ impl Client {
         Self::try_connect_tls(address, config, name).expect("a handshake")
     }
 
-    /// As [`Self::connect_tls`], or why it can not.
+    /// As [`Self::connect_tls`], or why it cannot.
     pub(crate) fn try_connect_tls(
         address: SocketAddr,
         config: &Arc<ClientConfig>,

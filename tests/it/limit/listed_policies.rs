@@ -143,7 +143,7 @@ fn every_window_of_a_consumer_is_listed_on_admitted_and_refused_responses() {
     }
 }
 
-/// A bucket that a test can not fill again.
+/// A bucket that a test cannot fill again.
 fn bucket(name: &str, count: u32, rest: &str) -> String {
     format!("[limits.{name}]\nalgorithm = \"token-bucket\"\nkey = \"ip\"\nrate = \"{count}/day\"\n{rest}\n")
 }

@@ -101,7 +101,7 @@ fn a_flood_of_wrong_passwords_does_not_slow_a_good_one_that_is_known() {
     assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
     let refused = flood.pop().expect("a client").read().expect(503);
     assert_eq!(refused.header("retry-after"), Some("1"));
-    assert_eq!(refused.json()["detail"], "the credential can not be verified at the moment");
+    assert_eq!(refused.json()["detail"], "the credential cannot be verified at the moment");
 }
 
 /// Many requests come with one password just when it is not remembered: they wait for one check.

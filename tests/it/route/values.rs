@@ -222,7 +222,7 @@ impl Asked {
 }
 
 fn wanted() -> impl Strategy<Value = Wanted> {
-    // A text that ends with a backslash can not stand before a star.
+    // A text that ends with a backslash cannot stand before a star.
     let before_star = || "[abA*~\\\\]{0,2}[abA*~]";
     let regexes = vec!["^a", "b$", "(ab|ba)", "^[ab]{2}$", "a.b", "A", "^$", "(a|b)*~", "aa|b{2}"];
     prop_oneof![

@@ -1,4 +1,4 @@
-//! The access log in a file: rotated under load, kept where a new one can not be opened, and changed by a reload.
+//! The access log in a file: rotated under load, kept where a new one cannot be opened, and changed by a reload.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;

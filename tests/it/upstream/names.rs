@@ -29,5 +29,5 @@ fn a_name_that_is_not_known_at_the_start_is_not_fatal() {
         gateway.get("/").expect(200);
     }
     assert_eq!(backend.count(), 4);
-    gateway.wait_for_log("`no-such-name.invalid` can not be looked up");
+    gateway.wait_for_log("`no-such-name.invalid` cannot be looked up");
 }

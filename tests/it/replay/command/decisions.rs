@@ -256,7 +256,7 @@ fn two_files_are_compared() {
     assert!(
         super::text(&output).contains("\nCompared with the other file: 1 newly refused, 1 newly admitted\n")
     );
-    // A limit that the log can not replay is left out of either file, and the report says of which.
+    // A limit that the log cannot replay is left out of either file, and the report says of which.
     folder.file("other.toml", file(2, 2).replace("key = \"ip\"", "key = \"header:x-tenant\""));
     let report = folder.replay(&["--map", super::MAP, "--against", "other.toml"]);
     let notes = report["notes"].as_array().expect("notes");
