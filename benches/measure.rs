@@ -4,7 +4,7 @@
 //! show by their allocations that a bomb takes no more memory than a body.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a benchmark that cannot be set up should stop")]
 
-#[path = "../tests/it/harness/body_scan.rs"]
+#[path = "../tests/it/harness/clients/body_scan.rs"]
 #[expect(dead_code, reason = "tests use all of it")]
 mod body_scan;
 

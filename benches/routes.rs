@@ -4,7 +4,7 @@
 //! `cargo bench --bench routes`. Where no allocation is shown, there was none.
 #![expect(clippy::expect_used, reason = "a benchmark that cannot be set up should stop")]
 
-#[path = "../tests/it/harness/field_list.rs"]
+#[path = "../tests/it/harness/logs/field_list.rs"]
 mod field_list;
 
 use divan::{AllocProfiler, Bencher, black_box};

@@ -1,0 +1,15 @@
+//! Clients, and how what they receive is read.
+
+pub(crate) mod asker;
+pub(crate) mod body_scan;
+pub(crate) mod client;
+pub(crate) mod client_libraries;
+pub(crate) mod exposition;
+pub(crate) mod frames;
+pub(crate) mod grpc;
+pub(crate) mod hpack;
+pub(crate) mod http2;
+pub(crate) mod http2_client;
+pub(crate) mod ratelimit;
+pub(crate) mod response;
+pub(crate) mod tls;

@@ -1,0 +1,292 @@
+//! The real binary as a child process.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::harness::{Response, binary, eventually, get, send};
+
+/// A running `tollgate`, killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    child: Child,
+    directory: tempfile::TempDir,
+    stderr: Lines,
+    stdout: Lines,
+    addresses: Vec<SocketAddr>,
+    admin: Option<SocketAddr>,
+}
+
+type Lines = Arc<Mutex<Vec<String>>>;
+
+impl Gateway {
+    /// Starts the binary with `toml` and waits until it listens.
+    ///
+    /// Unless the file says otherwise, it listens on a free port of the loopback with two workers.
+    pub(crate) fn start(toml: &str) -> Self {
+        Self::start_with(toml, &[])
+    }
+
+    /// As [`Self::start`], with further arguments.
+    pub(crate) fn start_with(toml: &str, arguments: &[&str]) -> Self {
+        Self::start_in(toml, arguments, &[])
+    }
+
+    /// As [`Self::start_with`], with further environment variables.
+    pub(crate) fn start_in(toml: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(binary());
+        command.args(arguments).envs(environment.iter().copied()).stdin(Stdio::null());
+        Self::start_by(toml, command)
+    }
+
+    /// As [`Self::start`], with a limit of open files.
+    pub(crate) fn start_with_files(toml: &str, files: u64) -> Self {
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\""), binary()])
+            .stdin(Stdio::null());
+        Self::start_by(toml, shell)
+    }
+
+    /// Starts what `command` starts, with further arguments that name the file.
+    pub(crate) fn start_by(toml: &str, command: Command) -> Self {
+        Self::launch(toml, command, Stdio::piped())
+    }
+
+    /// As [`Self::start`], with its access log going there.
+    pub(crate) fn start_logging_to(toml: &str, access_log: impl Into<Stdio>) -> Self {
+        let mut command = Command::new(binary());
+        command.stdin(Stdio::null());
+        Self::launch(toml, command, access_log.into())
+    }
+
+    fn launch(toml: &str, mut command: Command, access_log: Stdio) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let toml = on_free_ports(toml);
+        std::fs::write(directory.path().join("gateway.toml"), &toml).expect("the file can be written");
+        let mut child = command
+            .arg("-c")
+            .arg(directory.path().join("gateway.toml"))
+            .env("TOLLGATE_ADMIN_TOKEN", "test-token")
+            .env("NO_COLOR", "1")
+            .stdout(access_log)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let stderr = collect(child.stderr.take().expect("piped"));
+        let stdout = child.stdout.take().map(collect).unwrap_or_default();
+        let mut gateway = Self { child, directory, stderr, stdout, addresses: Vec::new(), admin: None };
+        gateway.wait_until_listening(&toml);
+        gateway
+    }
+
+    /// Where it listens; the first of `server.listen`.
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.addresses[0]
+    }
+
+    /// Where it listens, in the order of `server.listen`.
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Where the admin listener is.
+    pub(crate) fn admin_addr(&self) -> SocketAddr {
+        self.admin.expect("the configuration has an [admin] table")
+    }
+
+    /// `GET path` from the gateway.
+    pub(crate) fn get(&self, path: &str) -> Response {
+        get(self.addr(), path)
+    }
+
+    /// `GET path` from the admin listener.
+    pub(crate) fn admin(&self, path: &str) -> Response {
+        let host = self.admin_addr();
+        send(host, format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"))
+    }
+
+    /// The value of a series in `/metrics`, 0 if it is absent. Every one of `labels` (`route="a"`) must be on its line.
+    pub(crate) fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        let text = self.admin("/metrics").text();
+        let matches = |line: &&str| {
+            line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
+                && labels.iter().all(|label| line.contains(label))
+        };
+        let value = |line: &str| line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok());
+        text.lines().filter(matches).filter_map(value).sum()
+    }
+
+    /// The process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Resident memory in KiB.
+    pub(crate) fn resident_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("it runs");
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("Linux tells");
+        line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number")
+    }
+
+    /// Whether the process is alive.
+    pub(crate) fn alive(&mut self) -> bool {
+        self.child.try_wait().expect("it can be asked").is_none()
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a process id");
+        kill_process(pid, signal).expect("the process takes signals");
+    }
+
+    /// The path of its configuration file.
+    pub(crate) fn config_path(&self) -> PathBuf {
+        self.directory.path().join("gateway.toml")
+    }
+
+    /// Replaces the file at once, as editors do: written beside it, then renamed. Listeners keep their addresses.
+    pub(crate) fn write_config(&self, toml: &str) {
+        let beside = self.directory.path().join("gateway.toml.new");
+        std::fs::write(&beside, on_free_ports(toml)).expect("the file can be written");
+        std::fs::rename(beside, self.config_path()).expect("the file can be renamed");
+    }
+
+    /// Replaces the file, sends SIGHUP and waits until the program log has a further line with `word`.
+    pub(crate) fn reload(&self, toml: &str, word: &str) {
+        let before = self.stderr_lines().iter().filter(|line| line.contains(word)).count();
+        self.write_config(toml);
+        self.signal(Signal::HUP);
+        eventually(&format!("a line with `{word}` on standard error"), || {
+            (self.stderr_lines().iter().filter(|line| line.contains(word)).count() > before).then_some(())
+        });
+    }
+
+    /// The program log so far.
+    pub(crate) fn stderr_lines(&self) -> Vec<String> {
+        self.stderr.lock().expect("no test panics inside").clone()
+    }
+
+    /// The program log so far, as one text.
+    pub(crate) fn stderr(&self) -> String {
+        self.stderr_lines().join("\n")
+    }
+
+    /// Waits until the program log has these words: a response may arrive before the line about it.
+    #[track_caller]
+    pub(crate) fn wait_for_log(&self, words: &str) {
+        let what = format!("a line with `{words}` in the program log");
+        eventually(&what, || self.stderr().contains(words).then_some(()));
+    }
+
+    /// The access log so far.
+    pub(crate) fn stdout_lines(&self) -> Vec<String> {
+        self.stdout.lock().expect("no test panics inside").clone()
+    }
+
+    /// Waits for at least `count` records of the JSON access log and gives all there are, by the time of their requests: one
+    /// worker's lines may be written before earlier ones of another.
+    pub(crate) fn access_log(&self, count: usize) -> Vec<Value> {
+        let mut records: Vec<Value> = eventually(&format!("{count} lines of access log"), || {
+            let lines = self.stdout_lines();
+            (lines.len() >= count).then(|| lines.iter().map(|line| json(line)).collect())
+        });
+        records.sort_by(|one, other| one["time"].as_str().cmp(&other["time"].as_str()));
+        records
+    }
+
+    /// Waits for the end of the process.
+    pub(crate) fn wait_for_exit(&mut self) -> ExitStatus {
+        eventually("the process to exit", || self.child.try_wait().expect("it can be asked"))
+    }
+
+    fn wait_until_listening(&mut self, toml: &str) {
+        let (listeners, admin) = expected_listeners(toml);
+        let lines = Arc::clone(&self.stderr);
+        let (addresses, admin) = eventually("the gateway to listen", || {
+            let lines = lines.lock().expect("no test panics inside").clone();
+            if let Some(status) = self.child.try_wait().expect("it can be asked") {
+                panic!("tollgate ended with {status}:\n{}\n--- with\n{toml}", lines.join("\n"));
+            }
+            let found: Vec<_> =
+                lines.iter().flat_map(|line| addresses_after(line, "listening on ")).collect();
+            let admins: Vec<_> =
+                lines.iter().flat_map(|line| addresses_after(line, "admin listening on ")).collect();
+            let complete =
+                found.len() == listeners + usize::from(admin) && admins.len() == usize::from(admin);
+            complete.then(|| {
+                let public = found.iter().copied().filter(|address| !admins.contains(address)).collect();
+                (public, admins.first().copied())
+            })
+        });
+        self.addresses = addresses;
+        self.admin = admin;
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+        if std::thread::panicking() {
+            let stderr = self.stderr.lock().map(|lines| lines.join("\n")).unwrap_or_default();
+            eprintln!("--- tollgate's standard error\n{stderr}\n---");
+        }
+    }
+}
+
+/// Fills in what every test wants: free ports, and as many workers as the tests' machine has at least.
+fn on_free_ports(toml: &str) -> String {
+    let has = |table: &str, key: &str| {
+        let table = table.split("\n[").next().unwrap_or_default();
+        table.lines().any(|line| line.split_once('=').is_some_and(|(name, _)| name.trim() == key))
+    };
+    let server = "[server]\nlisten = [\"127.0.0.1:0\"]\nworkers = 2\n";
+    match toml.split_once("[server]\n") {
+        Some((_, after)) if has(after, "listen") => toml.to_owned(),
+        Some((before, after)) if has(after, "workers") => {
+            format!("{before}[server]\nlisten = [\"127.0.0.1:0\"]\n{after}")
+        }
+        Some((before, after)) => format!("{before}{server}{after}"),
+        None => format!("{server}\n{toml}"),
+    }
+}
+
+fn expected_listeners(toml: &str) -> (usize, bool) {
+    let file: toml::Table = toml.parse().expect("a test's configuration is TOML");
+    let listen = file.get("server").and_then(|server| server.get("listen")).and_then(toml::Value::as_array);
+    let admin = file.get("admin").is_some_and(|admin| admin.get("listen").is_some());
+    (listen.map_or(1, Vec::len), admin)
+}
+
+/// The addresses of one line, separated by commas, each perhaps as a URL or with `(TLS)` behind it.
+fn addresses_after(line: &str, words: &str) -> Vec<SocketAddr> {
+    let rest = line.split_once(words).map_or("", |(_, rest)| rest);
+    let address = |item: &str| {
+        let word = item.split_whitespace().next()?;
+        word.trim_start_matches("http://").trim_end_matches(['/', '"', '}']).parse().ok()
+    };
+    rest.split(", ").filter_map(address).collect()
+}
+
+fn collect(stream: impl Read + Send + 'static) -> Lines {
+    let lines = Lines::default();
+    let sink = Arc::clone(&lines);
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).split(b'\n') {
+            let Ok(line) = line else { return };
+            let text = String::from_utf8_lossy(&line).into_owned();
+            sink.lock().expect("no test panics inside").push(text);
+        }
+    });
+    lines
+}
+
+fn json(line: &str) -> Value {
+    serde_json::from_str(line).unwrap_or_else(|fault| panic!("{fault} in the access log: {line}"))
+}

@@ -1,0 +1,171 @@
+//! The programs that tests need beside Rust. A test whose program is missing fails with the line that installs it.
+//!
+//! `TOLLGATE_TEST_WITHOUT=valkey-server,java` names programs that a machine cannot have: tests that get them by [`tool`] print
+//! that and test nothing.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Programs and modules of Python, and what installs them on Debian.
+const INSTALL: &[(&str, &str)] = &[
+    ("chromium", "apt-get install chromium"),
+    ("curl", "apt-get install curl"),
+    ("dpkg-deb", "apt-get install dpkg"),
+    ("grpc", "apt-get install python3-grpcio"),
+    ("h2", "apt-get install python3-h2"),
+    ("h2load", "apt-get install nghttp2-client"),
+    ("haproxy", "apt-get install haproxy"),
+    ("httpx", "apt-get install python3-httpx"),
+    ("ip", "apt-get install iproute2"),
+    ("java", "apt-get install default-jdk-headless"),
+    ("libfaketime", "apt-get install libfaketime"),
+    ("lintian", "apt-get install lintian"),
+    ("logrotate", "apt-get install logrotate"),
+    (
+        "kubernetes-validate",
+        "apt-get install python3-venv, then .ci/tools, which installs the schemas by pip",
+    ),
+    ("nghttp", "apt-get install nghttp2-client"),
+    ("nginx", "apt-get install nginx-light"),
+    ("node", "apt-get install nodejs"),
+    ("nsenter", "apt-get install util-linux"),
+    ("openai", "apt-get install python3-venv, then .ci/tools, which installs the client libraries by pip"),
+    ("openssl", "apt-get install openssl"),
+    ("promtool", ".ci/tools takes it out of Debian's package prometheus"),
+    ("python3", "apt-get install python3"),
+    ("readelf", "apt-get install binutils"),
+    ("redis-server", "apt-get install redis-server"),
+    ("shellcheck", "apt-get install shellcheck"),
+    ("strip", "apt-get install binutils"),
+    ("systemd-analyze", "apt-get install systemd"),
+    ("unshare", "apt-get install util-linux"),
+    ("valkey-server", "apt-get install valkey-server, which Debian has from version 13 on"),
+];
+
+/// A command of this program. `None`, which is printed, if `TOLLGATE_TEST_WITHOUT` names it; else it must be there.
+#[track_caller]
+pub(crate) fn tool(program: &str) -> Option<Command> {
+    if is_left_out(program) {
+        return None;
+    }
+    assert!(
+        is_here(program),
+        "{}; a machine that cannot have it: TOLLGATE_TEST_WITHOUT={program}",
+        missing(program)
+    );
+    Some(Command::new(program))
+}
+
+/// Whether `TOLLGATE_TEST_WITHOUT` names it, which is printed.
+pub(crate) fn is_left_out(name: &str) -> bool {
+    let left_out = names(&std::env::var("TOLLGATE_TEST_WITHOUT").unwrap_or_default(), name);
+    if left_out {
+        eprintln!("not tested: TOLLGATE_TEST_WITHOUT names {name}");
+    }
+    left_out
+}
+
+/// That processes in mount and PID namespaces of their own can be started, which needs root. `None`, which is printed, if
+/// `TOLLGATE_TEST_WITHOUT` names `namespaces`.
+#[track_caller]
+pub(crate) fn namespaces() -> Option<()> {
+    if is_left_out("namespaces") {
+        return None;
+    }
+    let output = needed("unshare").args(["--mount", "--pid", "--fork", "true"]).output().expect("it starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let otherwise = "run the tests as root; a machine that cannot have it: TOLLGATE_TEST_WITHOUT=namespaces";
+    assert!(output.status.success(), "no namespaces can be made ({}): {otherwise}", stderr.trim());
+    Some(())
+}
+
+/// The same of a program that many tests stand on: none does without it.
+#[track_caller]
+pub(crate) fn needed(program: &str) -> Command {
+    assert!(is_here(program), "{}", missing(program));
+    Command::new(program)
+}
+
+/// The system's own Python, or what `TOLLGATE_TEST_PYTHON` names, which must have these modules.
+#[track_caller]
+pub(crate) fn python(modules: &[&str]) -> Command {
+    let python = std::env::var("TOLLGATE_TEST_PYTHON").unwrap_or_else(|_| "/usr/bin/python3".to_owned());
+    for module in modules {
+        let status = needed(&python).args(["-c", &format!("import {module}")]).status();
+        assert!(status.is_ok_and(|status| status.success()), "{}", missing(module));
+    }
+    needed(&python)
+}
+
+/// The Python with the client libraries of `tests/cost`: what `TOLLGATE_TEST_PYTHON_CLIENTS` names, or the one that
+/// `.ci/tools` has put into the user's cache.
+#[track_caller]
+pub(crate) fn client_libraries() -> Command {
+    cached_python("TOLLGATE_TEST_PYTHON_CLIENTS", "client-libraries", "openai")
+}
+
+/// The Python with the schemas of Kubernetes: what `TOLLGATE_TEST_PYTHON_KUBERNETES` names, or the one in the cache.
+#[track_caller]
+pub(crate) fn kubernetes_schemas() -> Command {
+    cached_python("TOLLGATE_TEST_PYTHON_KUBERNETES", "kubernetes", "kubernetes-validate")
+}
+
+#[track_caller]
+fn cached_python(variable: &str, folder: &str, module: &str) -> Command {
+    let python = std::env::var_os(variable).map(PathBuf::from).unwrap_or_else(|| {
+        let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache");
+        let cache = std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
+        cache.unwrap_or_else(home).join("tollgate").join(folder).join("bin/python")
+    });
+    assert!(python.is_file(), "{} ({})", missing(module), python.display());
+    Command::new(python)
+}
+
+/// The browser under one of its names.
+#[track_caller]
+pub(crate) fn assert_browser() {
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    assert!(names.into_iter().any(is_here), "{}", missing("chromium"));
+}
+
+fn names(list: &str, program: &str) -> bool {
+    list.split(',').any(|name| name.trim() == program)
+}
+
+/// Whether this program, which no package of Debian has, is on the path.
+pub(crate) fn is_here(program: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    Path::new(program).is_file()
+        || std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
+}
+
+/// What to do about a program that is missing, of which a path may be told.
+pub(crate) fn missing(program: &str) -> String {
+    let name = program.rsplit('/').next().unwrap_or(program);
+    let line = INSTALL.iter().find(|(known, _)| *known == name).map_or(".ci/tools", |(_, line)| line);
+    format!("`{program}` is missing: {line} (`make tools` installs what Debian has of all that tests need)")
+}
+
+#[test]
+fn a_missing_program_is_told_with_the_line_that_installs_it() {
+    let told = missing("h2load");
+    assert!(told.starts_with("`h2load` is missing: apt-get install nghttp2-client"), "{told}");
+    assert!(
+        missing("/usr/bin/python3").starts_with("`/usr/bin/python3` is missing: apt-get install python3")
+    );
+    assert!(names("node, valkey-server", "valkey-server") && !names("", "node") && !names("nodejs", "node"));
+    assert!(is_here("sh") && is_here("/bin/sh") && !is_here("no-such-program"));
+    std::panic::catch_unwind(|| needed("no-such-program")).expect_err("it is missing");
+}
+
+/// `.ci/tools` installs every package that a message names.
+#[test]
+fn each_package_is_installed_by_the_script() {
+    let script = crate::harness::documents::sources::read(Path::new(".ci/tools"));
+    for (name, line) in INSTALL {
+        let package = line.strip_prefix("apt-get install ").unwrap_or("prometheus").split(',').next();
+        let package = package.expect("a package");
+        let words = || script.split(|char: char| !char.is_alphanumeric() && char != '-');
+        assert!(words().any(|word| word == package), ".ci/tools does not install {package} for {name}");
+    }
+}
