@@ -85,11 +85,11 @@ struct Arguments {
     #[arg(long)]
     takeover: bool,
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<CliCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Start the gateway (the default command)
     #[command(after_help = examples::RUN)]
     Run {
@@ -202,11 +202,11 @@ pub fn main() -> ExitCode {
 impl Arguments {
     /// `--watch` and `--takeover` before a command are only for `run`, which the parser cannot check.
     fn checked(self) -> Result<Self, clap::Error> {
-        let watches = self.watch || matches!(self.command, Some(Command::Run { watch: true, .. }));
+        let watches = self.watch || matches!(self.command, Some(CliCommand::Run { watch: true, .. }));
         usage::refuse_watch_of_standard_input(&self.file(), watches)?;
         match self.command {
-            None | Some(Command::Run { .. }) => Ok(self),
-            Some(Command::Check { file: Some(_), .. }) if self.config.is_some() => {
+            None | Some(CliCommand::Run { .. }) => Ok(self),
+            Some(CliCommand::Check { file: Some(_), .. }) if self.config.is_some() => {
                 let message = "the file is named twice: with `-c` and without it";
                 Err(command().error(ErrorKind::ArgumentConflict, message))
             }
@@ -228,24 +228,24 @@ impl Arguments {
         let is_named = *file != Path::new(DEFAULT_FILE);
         match self.command {
             None => run(file, RunOptions { watch: self.watch, takeover: self.takeover, level }),
-            Some(Command::Run { watch, takeover }) => {
+            Some(CliCommand::Run { watch, takeover }) => {
                 let (watch, takeover) = (watch || self.watch, takeover || self.takeover);
                 run(file, RunOptions { watch, takeover, level })
             }
-            Some(Command::Check { file: named, options }) => {
+            Some(CliCommand::Check { file: named, options }) => {
                 check::run(named.as_ref().unwrap_or(file), options)
             }
-            Some(Command::Explain { method, url, headers, ip, live, json }) => {
+            Some(CliCommand::Explain { method, url, headers, ip, live, json }) => {
                 let form = if json { ExplainForm::Json } else { ExplainForm::Text };
                 why(file, &ExplainArguments { method, url, headers, ip }, live, form)
             }
-            Some(Command::Replay(arguments)) => replay::run(file, &arguments),
-            Some(Command::Suggest(arguments)) => suggest::run(file, is_named, &arguments),
-            Some(Command::Schema) => show(config::SCHEMA),
-            Some(Command::Health(arguments)) => health::ask(file, &arguments),
-            Some(Command::Top(arguments)) => top::run(file, &arguments),
-            Some(Command::Completions { shell }) => shell::completions(shell),
-            Some(Command::Man) => shell::manual(),
+            Some(CliCommand::Replay(arguments)) => replay::run(file, &arguments),
+            Some(CliCommand::Suggest(arguments)) => suggest::run(file, is_named, &arguments),
+            Some(CliCommand::Schema) => show(config::SCHEMA),
+            Some(CliCommand::Health(arguments)) => health::ask(file, &arguments),
+            Some(CliCommand::Top(arguments)) => top::run(file, &arguments),
+            Some(CliCommand::Completions { shell }) => shell::completions(shell),
+            Some(CliCommand::Man) => shell::manual(),
         }
     }
 

@@ -145,7 +145,7 @@ pub fn run(file: &Path, options: RunOptions) -> Result<Ended, ServeError> {
         };
         let triggers = control.reload.clone();
         let signals = (signals, rotation, upgrade);
-        let running = Running::start(loaded.plan, signals, inherited, predecessor, control).await?;
+        let running = RunningGateway::start(loaded.plan, signals, inherited, predecessor, control).await?;
         let (named, files) = life::channel(loaded.files);
         if options.watch {
             watch::start(file, files, triggers);
@@ -181,7 +181,7 @@ impl ControlReceiver {
 }
 
 /// The components of a running gateway.
-struct Running {
+struct RunningGateway {
     shared: Arc<Shared>,
     settled: RestartOnlySettings,
     life: life::Sender<Life>,
@@ -195,7 +195,7 @@ struct Running {
     supervisor: Systemd,
 }
 
-impl Running {
+impl RunningGateway {
     /// Listens on every address, starts the workers, and lets the previous process end. Needs a tokio runtime around
     /// it.
     async fn start(

@@ -53,11 +53,11 @@ pub use failure::{Failed, Failure, RetryReason};
 /// All pools of one worker, by server, so that connections outlive a reload.
 #[derive(Debug, Default)]
 pub struct Pools {
-    endpoints: RefCell<HashMap<ServerName, Rc<EndpointPool>>>,
+    endpoints: RefCell<HashMap<UpstreamServer, Rc<EndpointPool>>>,
 }
 
 /// An upstream's name and `host:port`.
-type ServerName = (Arc<str>, Arc<str>);
+type UpstreamServer = (Arc<str>, Arc<str>);
 
 /// How often a request is sent again that no server has processed: it was refused, or nothing of it was sent.
 const MAX_REFUSALS: u32 = 20;

@@ -50,7 +50,7 @@ struct ApiError {
 
 /// The endpoints. Names of limits and keys are as written in the path: see [`decoded`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Endpoint<'p> {
+enum ApiEndpoint<'p> {
     Status,
     Samples,
     Bans,
@@ -86,7 +86,7 @@ struct ApiRequest<'a> {
 pub(super) async fn answer(request: Request<Incoming>, caller: Caller, shared: &Shared) -> AdminResponse {
     let (head, body) = request.into_parts();
     let path = head.uri.path().strip_prefix(PREFIX).unwrap_or_default();
-    let Some(endpoint) = Endpoint::of(path) else {
+    let Some(endpoint) = ApiEndpoint::of(path) else {
         return problem(StatusCode::NOT_FOUND, "unknown API path: `docs/api.md` lists all paths");
     };
     if !endpoint.methods().split(", ").any(|method| method == head.method.as_str()) {
@@ -116,7 +116,7 @@ fn nosniff(answer: AdminResponse) -> AdminResponse {
     with(answer, http::header::X_CONTENT_TYPE_OPTIONS, "nosniff")
 }
 
-impl<'p> Endpoint<'p> {
+impl<'p> ApiEndpoint<'p> {
     fn of(path: &'p str) -> Option<Self> {
         let segments: Vec<&str> = path.split('/').collect();
         Some(match *segments.as_slice() {

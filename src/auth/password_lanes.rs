@@ -17,14 +17,14 @@ use crate::route::identity::Identity;
 /// The result of checking a password.
 pub type PasswordResult = Result<Arc<Identity>, WrongPassword>;
 /// The passwords that are being checked, by a keyed hash, with their results once they are there.
-type Running = Arc<DashMap<u128, watch::Receiver<Option<PasswordResult>>, RandomState>>;
+type RunningChecks = Arc<DashMap<u128, watch::Receiver<Option<PasswordResult>>, RandomState>>;
 
 /// The lanes, and the passwords that are being checked.
 #[derive(Debug)]
 pub struct PasswordLanes {
     lanes: Box<[Lane]>,
     pool: VerificationPool,
-    running: Running,
+    running: RunningChecks,
 }
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub enum Flight {
 pub struct FlightGuard {
     hash: u128,
     result: watch::Sender<Option<PasswordResult>>,
-    running: Running,
+    running: RunningChecks,
 }
 
 /// The right to check passwords of a lane. The next request of the lane waits until it is dropped.
@@ -66,7 +66,7 @@ impl PasswordLanes {
         Self {
             lanes: std::iter::repeat_with(lane).take(count).collect(),
             pool: VerificationPool::in_background(count, count),
-            running: Running::default(),
+            running: RunningChecks::default(),
         }
     }
 

@@ -20,10 +20,10 @@ pub const MAX_REMEMBERED: usize = 64 << 10;
 /// Verified credentials, with what each is good for, and the moment `M` at which it expires: a wall time for tokens.
 pub struct Remembered<T, M = Timestamp> {
     secret: [u8; 16],
-    parts: [Mutex<LruCache<u128, Known<T, M>>>; PARTS],
+    parts: [Mutex<LruCache<u128, RememberedCredentials<T, M>>>; PARTS],
 }
 
-struct Known<T, M> {
+struct RememberedCredentials<T, M> {
     value: Arc<T>,
     expires: M,
 }
@@ -54,7 +54,7 @@ impl<T, M: Copy + PartialOrd> Remembered<T, M> {
     /// Remembers the value of a verified credential. Those of other generations are not found any more.
     pub fn keep(&self, credential: &[u8], generation: u64, value: Arc<T>, expires: M) {
         let hash = self.hash(credential, generation);
-        self.part(hash).lock().put(hash, Known { value, expires });
+        self.part(hash).lock().put(hash, RememberedCredentials { value, expires });
     }
 
     /// How many there are.
@@ -75,7 +75,7 @@ impl<T, M: Copy + PartialOrd> Remembered<T, M> {
         hasher.finish128().as_u128()
     }
 
-    fn part(&self, hash: u128) -> &Mutex<LruCache<u128, Known<T, M>>> {
+    fn part(&self, hash: u128) -> &Mutex<LruCache<u128, RememberedCredentials<T, M>>> {
         let low = hash as usize;
         &self.parts[low % PARTS]
     }
@@ -89,7 +89,7 @@ impl Remembered<()> {
         if part.get(&hash).is_some_and(|known| known.expires > now) {
             return false;
         }
-        part.put(hash, Known { value: Arc::new(()), expires });
+        part.put(hash, RememberedCredentials { value: Arc::new(()), expires });
         true
     }
 }

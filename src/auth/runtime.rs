@@ -51,11 +51,11 @@ pub struct AuthRuntime {
     secret: [u8; 16],
     /// The answers of all services.
     answers: Arc<AnswerCache>,
-    known: Mutex<Known>,
+    known: Mutex<KnownStates>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownStates {
     /// How many states were made.
     made: u64,
     auths: Vec<(Arc<str>, AuthState)>,
@@ -124,7 +124,7 @@ impl AuthRuntime {
         self.known.lock().auths.retain(is_used);
     }
 
-    fn state(&self, known: &mut Known, name: &Arc<str>, method: &AuthMethod) -> AuthState {
+    fn state(&self, known: &mut KnownStates, name: &Arc<str>, method: &AuthMethod) -> AuthState {
         let found = known.auths.iter().find(|(other, state)| other == name && state.is_of(method));
         if let Some((_, state)) = found {
             return state.clone();
@@ -157,7 +157,7 @@ impl AuthRuntime {
     }
 }
 
-impl Known {
+impl KnownStates {
     /// The issuer of these settings: one for all auths with its URL, also of a plan before.
     fn issuer(&self, settings: &TokenSettings) -> Option<Arc<Issuer>> {
         let url: &ServiceTarget = settings.issuer()?;

@@ -45,7 +45,7 @@ impl Kind {
 }
 
 /// A rate of the file.
-struct WrittenRate {
+struct FileRate {
     text: String,
     rate: Rate,
     /// Of `/month` and `/year`.
@@ -53,7 +53,7 @@ struct WrittenRate {
     span: SourceSpan,
 }
 
-impl WrittenRate {
+impl FileRate {
     fn of_calendar(&self) -> CalendarRate<'_> {
         CalendarRate { text: &self.text, rate: self.rate, unit: self.unit, span: self.span }
     }
@@ -81,8 +81,8 @@ pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<RatedLimit> {
     let tiers = table.optional("tiers", |value| value.entries()).unwrap_or_default();
     let tiers: Vec<_> = tiers.iter().map(|entry| tier(entry, kind, &parameters, rates.as_deref())).collect();
     let rates = rates?;
-    parameters.calendar.check(rates.iter().map(WrittenRate::of_calendar), table.diagnostics());
-    let rated = |written: &WrittenRate| {
+    parameters.calendar.check(rates.iter().map(FileRate::of_calendar), table.diagnostics());
+    let rated = |written: &FileRate| {
         warn_of_month(kind, written, table.diagnostics());
         let algorithm = parameters.algorithm(kind, written, table.diagnostics())?;
         Some(Rated { algorithm, rate: written.text.clone() })
@@ -97,7 +97,7 @@ fn tier(
     entry: &Entry<'_>,
     kind: Kind,
     inherited: &Parameters,
-    limit: Option<&[WrittenRate]>,
+    limit: Option<&[FileRate]>,
 ) -> Option<(String, Vec<Rated>)> {
     name::check_label(entry.key, entry.key_span, entry.value.diagnostics());
     let mut table = entry.value.table(&quoted(&format!("[limits.*.tiers.{}]", entry.key)))?;
@@ -141,7 +141,7 @@ fn tier(
         entry.value.diagnostics().fault(entry.key_span, message, help);
     }
     let diagnostics = entry.value.diagnostics();
-    let rated = |written: &WrittenRate| {
+    let rated = |written: &FileRate| {
         let algorithm = parameters.algorithm(kind, written, diagnostics)?;
         Some(Rated { rate: written.text.clone(), algorithm })
     };
@@ -149,7 +149,7 @@ fn tier(
 }
 
 /// A period that users write for a month, which it is not.
-fn warn_of_month(kind: Kind, written: &WrittenRate, diagnostics: &Diagnostics<'_>) {
+fn warn_of_month(kind: Kind, written: &FileRate, diagnostics: &Diagnostics<'_>) {
     const DAY: u64 = 86_400_000_000;
     let Micros(period) = written.rate.period();
     let days = period / DAY;
@@ -215,12 +215,7 @@ impl Parameters {
     }
 
     /// The algorithm for a rate. `None` if there are faults.
-    fn algorithm(
-        &self,
-        kind: Kind,
-        written: &WrittenRate,
-        diagnostics: &Diagnostics<'_>,
-    ) -> Option<Algorithm> {
+    fn algorithm(&self, kind: Kind, written: &FileRate, diagnostics: &Diagnostics<'_>) -> Option<Algorithm> {
         let rate = written.rate;
         if kind != Kind::FixedWindow
             && let Some(unit) = written.unit
@@ -259,11 +254,11 @@ fn count_of(rate: Rate) -> Cost {
 }
 
 /// One rate or a list of them; none twice.
-fn rates(value: &ConfigValue<'_>) -> Option<Vec<WrittenRate>> {
+fn rates(value: &ConfigValue<'_>) -> Option<Vec<FileRate>> {
     if !value.is_list() {
         return one_rate(value).map(|rate| vec![rate]);
     }
-    let mut rates: Vec<WrittenRate> = Vec::new();
+    let mut rates: Vec<FileRate> = Vec::new();
     value.some_of(|item| {
         let written = one_rate(&item)?;
         if let Some(other) =
@@ -283,11 +278,11 @@ fn rates(value: &ConfigValue<'_>) -> Option<Vec<WrittenRate>> {
     Some(rates)
 }
 
-fn one_rate(value: &ConfigValue<'_>) -> Option<WrittenRate> {
+fn one_rate(value: &ConfigValue<'_>) -> Option<FileRate> {
     if !value.is_text() {
         return value.mismatch("a rate", "write it in quotes, with its period: `\"10/s\"`");
     }
     let text = value.text()?;
     let (rate, unit) = text.parse("a rate", units::rate)?;
-    Some(WrittenRate { text: text.into_string(), rate, unit, span: value.span() })
+    Some(FileRate { text: text.into_string(), rate, unit, span: value.span() })
 }

@@ -78,7 +78,7 @@ struct Language {
 }
 
 /// What is known of a part.
-struct Part {
+struct PatternPart {
     is_alive: bool,
     /// Nothing of the path was passed before the next part, for certain.
     at_start: bool,
@@ -113,17 +113,17 @@ impl Language {
     }
 
     /// `at_start`: the part stands where a path begins.
-    fn part(self, hir: &Hir, at_start: bool, found: &mut Vec<Dead>) -> Part {
+    fn part(self, hir: &Hir, at_start: bool, found: &mut Vec<Dead>) -> PatternPart {
         match hir.kind() {
-            HirKind::Empty => Part { is_alive: true, at_start },
+            HirKind::Empty => PatternPart { is_alive: true, at_start },
             HirKind::Look(Look::Start | Look::StartLF | Look::StartCRLF) => {
-                Part { is_alive: true, at_start: true }
+                PatternPart { is_alive: true, at_start: true }
             }
             HirKind::Look(Look::End | Look::EndLF | Look::EndCRLF) if at_start => {
                 found.push(Dead::Beginning);
-                Part { is_alive: false, at_start: false }
+                PatternPart { is_alive: false, at_start: false }
             }
-            HirKind::Look(_) => Part { is_alive: true, at_start },
+            HirKind::Look(_) => PatternPart { is_alive: true, at_start },
             HirKind::Literal(literal) => consumed(self.literal(&literal.0, at_start), found),
             HirKind::Class(class) => consumed(class_fault(class, at_start), found),
             HirKind::Capture(capture) => self.part(&capture.sub, at_start, found),
@@ -132,10 +132,10 @@ impl Language {
                 // A part that cannot occur, and need not, is passed over.
                 let is_skipped = repetition.min == 0 && !inner.is_alive;
                 let is_alive = inner.is_alive || repetition.min == 0;
-                Part { is_alive, at_start: at_start && is_skipped }
+                PatternPart { is_alive, at_start: at_start && is_skipped }
             }
             HirKind::Concat(parts) => {
-                let mut last = Part { is_alive: true, at_start };
+                let mut last = PatternPart { is_alive: true, at_start };
                 for part in parts {
                     last = self.part(part, last.at_start, found);
                     if !last.is_alive {
@@ -145,7 +145,7 @@ impl Language {
                 last
             }
             HirKind::Alternation(parts) => {
-                let mut joined = Part { is_alive: false, at_start: true };
+                let mut joined = PatternPart { is_alive: false, at_start: true };
                 for part in parts.iter().map(|part| self.part(part, at_start, found)) {
                     joined.is_alive |= part.is_alive;
                     joined.at_start &= part.at_start || !part.is_alive;
@@ -239,10 +239,10 @@ impl Dead {
 }
 
 /// A part that takes at least one byte.
-fn consumed(fault: Option<Dead>, found: &mut Vec<Dead>) -> Part {
+fn consumed(fault: Option<Dead>, found: &mut Vec<Dead>) -> PatternPart {
     let is_alive = fault.is_none();
     found.extend(fault);
-    Part { is_alive, at_start: false }
+    PatternPart { is_alive, at_start: false }
 }
 
 fn class_fault(class: &Class, at_start: bool) -> Option<Dead> {

@@ -35,21 +35,21 @@ const SECRET_CONTEXT: &str = "tollgate 2026-11-21 names of shared counters";
 pub(super) const TITLE: &str = "`[store]`";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Backend {
+enum StoreBackend {
     Memory,
     Redis,
 }
 
 /// Reads `[store]`, with the `on_error` that limits inherit.
 pub(super) fn read(mut table: ConfigTable<'_>) -> (StoreSettings, OnError) {
-    let choices = [("memory", Backend::Memory), ("redis", Backend::Redis)];
-    let backend = table.or("backend", Backend::Memory, |value| value.choice(&choices));
+    let choices = [("memory", StoreBackend::Memory), ("redis", StoreBackend::Redis)];
+    let backend = table.or("backend", StoreBackend::Memory, |value| value.choice(&choices));
     let max_keys = table.or("max_keys", 1_000_000, |value| usize::try_from(value.count(1, Cost::MAX)?).ok());
     let on_error = table.or("on_error", OnError::Local, |value| on_error(&value));
     // The settings of a shared store are checked with `memory`, too, though unused.
     let shared = shared(&mut table, backend);
     table.finish();
-    let shared = shared.filter(|_| backend == Backend::Redis).map(Arc::new);
+    let shared = shared.filter(|_| backend == StoreBackend::Redis).map(Arc::new);
     (StoreSettings { max_keys, shared }, on_error)
 }
 
@@ -58,7 +58,7 @@ pub(super) fn on_error(value: &ConfigValue<'_>) -> Option<OnError> {
     value.choice(&ON_ERROR)
 }
 
-fn shared(table: &mut ConfigTable<'_>, backend: Backend) -> Option<RedisSettings> {
+fn shared(table: &mut ConfigTable<'_>, backend: StoreBackend) -> Option<RedisSettings> {
     let timeout = table.or("timeout", Duration::from_millis(20), |value| timeout(&value));
     let prefix = table.optional("prefix", |value| prefix(&value)).unwrap_or_else(|| Arc::from("tollgate"));
     let secret = table.optional("secret", |value| secret(&value));
@@ -66,7 +66,7 @@ fn shared(table: &mut ConfigTable<'_>, backend: Backend) -> Option<RedisSettings
     let span = table.span();
     let tls = table.take("tls");
     let Some((value, urls)) = urls(table) else {
-        if backend == Backend::Redis {
+        if backend == StoreBackend::Redis {
             let help = "add, for example, `url = \"redis://127.0.0.1:6379\"`, or `url_env` with the variable that holds it";
             table.diagnostics().fault(span, "`[store]` has the backend `redis`, but no `url`", help);
         }

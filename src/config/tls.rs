@@ -53,10 +53,10 @@ impl Files {
 }
 
 /// The gateway's certificate with its key.
-type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+type GatewayCertificate = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// `Some(None)` if neither is given, `None` if there are faults.
-fn identity(table: &mut ConfigTable<'_>, files: &mut Files) -> Option<Option<Identity>> {
+fn identity(table: &mut ConfigTable<'_>, files: &mut Files) -> Option<Option<GatewayCertificate>> {
     match (table.take("cert"), table.take("key")) {
         (None, None) => Some(None),
         (Some(cert), Some(key)) => {
@@ -78,7 +78,7 @@ fn lone_half<T>(lone: &ConfigValue<'_>, other: &str) -> Option<T> {
 
 fn config(
     roots: Arc<RootCertStore>,
-    identity: Option<Identity>,
+    identity: Option<GatewayCertificate>,
     protocols: &[&[u8]],
     value: &ConfigValue<'_>,
 ) -> Option<ClientConfig> {

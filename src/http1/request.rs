@@ -121,7 +121,7 @@ impl<'h> RequestHead<'h> {
         spans.clear();
         let (line, mut at) = next_line(bytes)?;
         let line = RequestLine::parse(line)?;
-        let mut framing = Framing::default();
+        let mut framing = FramingFields::default();
         loop {
             let (field, length) = next_line(&bytes[at..])?;
             let begins = at;
@@ -203,7 +203,7 @@ fn strip_scheme(target: &str) -> Option<&str> {
 pub(super) fn fault_of_lines(mut lines: &[u8]) -> Option<RequestError> {
     let (line, length) = next_line(lines).ok()?;
     let mut spans = Vec::new();
-    let mut framing = Framing::default();
+    let mut framing = FramingFields::default();
     let mut parsed = RequestLine::parse(line).map(drop);
     lines = &lines[length..];
     while let (Ok(()), Ok((field, length))) = (parsed, next_line(lines)) {
@@ -297,7 +297,7 @@ fn check_method(method: &[u8]) -> Result<(), RequestError> {
 
 /// The framing fields, collected line by line.
 #[derive(Default)]
-struct Framing<'h> {
+struct FramingFields<'h> {
     host: Option<&'h [u8]>,
     content_length: Option<u64>,
     transfer_encoding: Option<&'h [u8]>,
@@ -305,7 +305,7 @@ struct Framing<'h> {
     connection: ConnectionField,
 }
 
-impl<'h> Framing<'h> {
+impl<'h> FramingFields<'h> {
     /// Processes the field at position `at` in the head.
     #[inline(always)]
     fn take(&mut self, line: &'h [u8], at: usize, spans: &mut Vec<FieldSpan>) -> Result<(), RequestError> {

@@ -88,7 +88,7 @@ pub struct ReceivedRequest {
 pub struct Http2Codec {
     socket: Rc<Stream>,
     traffic: Rc<Traffic>,
-    state: RefCell<State>,
+    state: RefCell<ConnectionState>,
     /// The waker of the task that drives the connection.
     driver: RefCell<Option<Waker>>,
     /// The peer has acknowledged the last checking PING.
@@ -97,7 +97,7 @@ pub struct Http2Codec {
 
 /// The state that frames change.
 #[derive(Debug)]
-struct State {
+struct ConnectionState {
     role: Role,
     /// Received bytes that are not a whole frame yet.
     inbound: BytesMut,
@@ -197,7 +197,7 @@ impl Http2Codec {
         }
         traffic.add_received(inbound.len());
         let opened = now();
-        let state = State {
+        let state = ConnectionState {
             role,
             inbound,
             preface: if role == Role::Server { PREFACE.len() } else { 0 },
@@ -413,7 +413,7 @@ impl FrameError {
     }
 }
 
-impl State {
+impl ConnectionState {
     /// Ends the connection for an error. The peer is sent a GOAWAY before the end.
     fn fail(&mut self, code: ErrorCode, what: &'static str) {
         if self.end.is_some() {

@@ -54,7 +54,7 @@ struct Event {
 
 /// A state advanced to a time.
 #[derive(Clone, Copy)]
-struct View<'a> {
+struct LogView<'a> {
     log: &'a State,
     /// The time: now, or the log's own if that is later.
     at: Timestamp,
@@ -85,20 +85,20 @@ impl SlidingLog {
         log.events.back().map_or(Timestamp(0), |event| event.at.plus(self.horizon))
     }
 
-    fn view<'a>(&self, log: &'a State, now: Timestamp) -> View<'a> {
+    fn view<'a>(&self, log: &'a State, now: Timestamp) -> LogView<'a> {
         let at = now.max(log.last);
         if self.expires_at(log) <= at {
-            return View { log, at, expired: log.events.len(), units: 0 };
+            return LogView { log, at, expired: log.events.len(), units: 0 };
         }
         let (mut expired, mut units) = (0, log.units);
         while let Some(event) = log.events.get(expired).filter(|event| event.at.plus(self.horizon) <= at) {
             expired += 1;
             units -= event.units();
         }
-        View { log, at, expired, units }
+        LogView { log, at, expired, units }
     }
 
-    fn verdict(&self, view: View<'_>, now: Timestamp, cost: Cost) -> Verdict {
+    fn verdict(&self, view: LogView<'_>, now: Timestamp, cost: Cost) -> Verdict {
         let (count, cost) = (u64::from(self.rate.count()), u64::from(cost.units()));
         if cost > count {
             return Verdict::Deny(Wait::Never);
@@ -110,7 +110,7 @@ impl SlidingLog {
         Verdict::Deny(Wait::After(self.opens(view, own, cost).since(now)))
     }
 
-    fn report(&self, verdict: Verdict, view: View<'_>, now: Timestamp) -> Decision {
+    fn report(&self, verdict: Verdict, view: LogView<'_>, now: Timestamp) -> Decision {
         let room = u64::from(self.rate.count()).saturating_sub(view.units);
         let (remaining, max) = match self.spacing {
             None => (room, u64::from(self.rate.count())),
@@ -133,7 +133,7 @@ impl SlidingLog {
 
     /// The first time at which `units` are admitted, if an attempt of `own` units is logged now and nothing else
     /// happens.
-    fn opens(&self, view: View<'_>, own: u64, units: u64) -> Timestamp {
+    fn opens(&self, view: LogView<'_>, own: u64, units: u64) -> Timestamp {
         let mut excess = (view.units + own + units).saturating_sub(self.rate.count().into());
         let mut moment = view.at;
         for event in view.log.events.range(view.expired..) {
@@ -271,7 +271,7 @@ impl Limiter for SlidingLog {
         difference: i64,
         now: Timestamp,
     ) -> Box<State> {
-        let View { at, expired, .. } = self.view(&state, now);
+        let LogView { at, expired, .. } = self.view(&state, now);
         let found = state.events.binary_search_by_key(&admitted_at, |event| event.at);
         let Some(index) = found.ok().filter(|index| *index >= expired) else {
             let admitted = changed(0, difference);

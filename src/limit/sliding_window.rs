@@ -30,7 +30,7 @@ pub struct State {
 
 /// A state advanced to a time.
 #[derive(Clone, Copy)]
-pub(super) struct View {
+pub(super) struct WindowView {
     /// The time: now, or the state's own if that is later.
     at: Timestamp,
     /// The beginning of that time's window.
@@ -50,9 +50,9 @@ impl Stored for State {
     }
 }
 
-impl From<View> for State {
+impl From<WindowView> for State {
     #[inline]
-    fn from(view: View) -> Self {
+    fn from(view: WindowView) -> Self {
         Self { last: view.at, current: view.current, previous: view.previous }
     }
 }
@@ -95,7 +95,7 @@ impl SlidingWindow {
     }
 
     #[inline]
-    fn weighted(&self, view: View) -> u64 {
+    fn weighted(&self, view: WindowView) -> u64 {
         let previous = u64::from(view.previous);
         let gone = multiply_divide(previous, view.at.since(view.start).0, self.rate.period().0);
         u64::from(view.current) + previous - gone
@@ -103,7 +103,7 @@ impl SlidingWindow {
 
     /// The first time at which `units` fit, if they do not yet: `units` is at most the window's count.
     #[inline]
-    fn opens(&self, view: View, units: u32) -> Timestamp {
+    fn opens(&self, view: WindowView, units: u32) -> Timestamp {
         let next = view.start.plus(self.rate.period());
         let room = self.rate.count() - units;
         if let Some(room) = room.checked_sub(view.current) {
@@ -185,7 +185,7 @@ impl Limiter for SlidingWindow {
             false => view.previous.into(),
         };
         let current = view.current.saturating_sub(units.units());
-        View { current, previous: u32::try_from(previous).unwrap_or(u32::MAX), ..view }.into()
+        WindowView { current, previous: u32::try_from(previous).unwrap_or(u32::MAX), ..view }.into()
     }
 
     /// Units in use count for this window, where they weigh most for longest, but as few as possible for the window
@@ -232,10 +232,10 @@ impl Limiter for SlidingWindow {
 }
 
 impl Viewed for SlidingWindow {
-    type View = View;
+    type View = WindowView;
 
     #[inline]
-    fn view(&self, state: State, now: Timestamp) -> View {
+    fn view(&self, state: State, now: Timestamp) -> WindowView {
         let at = now.max(state.last);
         let start = Timestamp(at.0 - at.0 % self.rate.period().0);
         let (current, previous) = if state.last >= start {
@@ -245,11 +245,11 @@ impl Viewed for SlidingWindow {
         } else {
             (0, 0)
         };
-        View { at, start, current, previous }
+        WindowView { at, start, current, previous }
     }
 
     #[inline(always)]
-    fn verdict(&self, view: View, now: Timestamp, cost: Cost) -> Verdict {
+    fn verdict(&self, view: WindowView, now: Timestamp, cost: Cost) -> Verdict {
         let count = self.rate.count();
         if cost.units() > count {
             Verdict::Deny(Wait::Never)
@@ -261,7 +261,7 @@ impl Viewed for SlidingWindow {
     }
 
     #[inline(always)]
-    fn report(&self, verdict: Verdict, view: View, now: Timestamp) -> Decision {
+    fn report(&self, verdict: Verdict, view: WindowView, now: Timestamp) -> Decision {
         let remaining =
             self.rate.count().saturating_sub(u32::try_from(self.weighted(view)).unwrap_or(u32::MAX));
         let reset_after = if remaining == self.rate.count() {
@@ -273,8 +273,8 @@ impl Viewed for SlidingWindow {
     }
 
     #[inline(always)]
-    fn charged(&self, view: View, cost: Cost) -> View {
-        View { current: view.current.saturating_add(cost.units()), ..view }
+    fn charged(&self, view: WindowView, cost: Cost) -> WindowView {
+        WindowView { current: view.current.saturating_add(cost.units()), ..view }
     }
 }
 

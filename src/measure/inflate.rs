@@ -35,7 +35,7 @@ pub(super) fn inflate_step(
 /// A decoder of one or several members.
 #[derive(Debug)]
 pub(super) struct GzipDecoder {
-    part: Part,
+    part: BlockPart,
     /// Of the member's head.
     flags: u8,
     inflate: Decompress,
@@ -44,7 +44,7 @@ pub(super) struct GzipDecoder {
 
 /// What is read next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum BlockPart {
     /// The byte at this index of the ten that begin a member.
     Head(u8),
     /// The first byte of the length of the extra field, and the second one behind the first.
@@ -69,18 +69,18 @@ const RESERVED: u8 = 0b1110_0000;
 
 impl GzipDecoder {
     pub(super) fn new() -> Self {
-        Self { part: Part::Head(0), flags: 0, inflate: Decompress::new(false), has_member: false }
+        Self { part: BlockPart::Head(0), flags: 0, inflate: Decompress::new(false), has_member: false }
     }
 
     /// Decodes as much as there is input and room.
     pub(super) fn decode(&mut self, input: &[u8], output: &mut [u8]) -> Result<DecodeStep, Damaged> {
         let mut read = 0;
         loop {
-            if self.part == Part::Data {
+            if self.part == BlockPart::Data {
                 let rest = input.get(read..).unwrap_or_default();
                 let (step, has_ended) = inflate_step(&mut self.inflate, rest, output)?;
                 if has_ended {
-                    self.part = Part::Trailer(8);
+                    self.part = BlockPart::Trailer(8);
                     self.inflate.reset(false);
                 }
                 return Ok(DecodeStep { read: read + step.read, written: step.written });
@@ -92,50 +92,50 @@ impl GzipDecoder {
     }
 
     /// What comes behind a byte of a head or a trailer.
-    fn after(&mut self, byte: u8) -> Result<Part, Damaged> {
+    fn after(&mut self, byte: u8) -> Result<BlockPart, Damaged> {
         Ok(match self.part {
             // Zeros fill up the last block of a tape.
-            Part::Head(0) if byte == 0 && self.has_member => Part::Head(0),
-            Part::Head(at @ 0..=2) => {
+            BlockPart::Head(0) if byte == 0 && self.has_member => BlockPart::Head(0),
+            BlockPart::Head(at @ 0..=2) => {
                 let magic: [u8; 3] = [0x1f, 0x8b, 8];
-                if magic[usize::from(at)] == byte { Part::Head(at + 1) } else { return Err(Damaged) }
+                if magic[usize::from(at)] == byte { BlockPart::Head(at + 1) } else { return Err(Damaged) }
             }
-            Part::Head(3) if byte & RESERVED != 0 => return Err(Damaged),
-            Part::Head(3) => {
+            BlockPart::Head(3) if byte & RESERVED != 0 => return Err(Damaged),
+            BlockPart::Head(3) => {
                 self.flags = byte;
-                Part::Head(4)
+                BlockPart::Head(4)
             }
-            Part::Head(at) if at < 9 => Part::Head(at + 1),
-            Part::Head(_) => self.next(HAS_EXTRA),
-            Part::ExtraLength => Part::ExtraLengthEnd(byte),
-            Part::ExtraLengthEnd(low) => match u16::from_le_bytes([low, byte]) {
+            BlockPart::Head(at) if at < 9 => BlockPart::Head(at + 1),
+            BlockPart::Head(_) => self.next(HAS_EXTRA),
+            BlockPart::ExtraLength => BlockPart::ExtraLengthEnd(byte),
+            BlockPart::ExtraLengthEnd(low) => match u16::from_le_bytes([low, byte]) {
                 0 => self.next(HAS_NAME),
-                length => Part::Extra(length),
+                length => BlockPart::Extra(length),
             },
-            Part::Extra(1) => self.next(HAS_NAME),
-            Part::Extra(left) => Part::Extra(left - 1),
-            Part::Name if byte == 0 => self.next(HAS_COMMENT),
-            Part::Comment if byte == 0 => self.next(HAS_CHECK),
-            Part::Check(2) => Part::Check(1),
-            Part::Check(_) => Part::Data,
-            Part::Trailer(1) => {
+            BlockPart::Extra(1) => self.next(HAS_NAME),
+            BlockPart::Extra(left) => BlockPart::Extra(left - 1),
+            BlockPart::Name if byte == 0 => self.next(HAS_COMMENT),
+            BlockPart::Comment if byte == 0 => self.next(HAS_CHECK),
+            BlockPart::Check(2) => BlockPart::Check(1),
+            BlockPart::Check(_) => BlockPart::Data,
+            BlockPart::Trailer(1) => {
                 self.has_member = true;
-                Part::Head(0)
+                BlockPart::Head(0)
             }
-            Part::Trailer(left) => Part::Trailer(left - 1),
-            part @ (Part::Name | Part::Comment | Part::Data) => part,
+            BlockPart::Trailer(left) => BlockPart::Trailer(left - 1),
+            part @ (BlockPart::Name | BlockPart::Comment | BlockPart::Data) => part,
         })
     }
 
     /// The first part of a head, from this one on, that the flags announce.
-    fn next(&self, first: u8) -> Part {
+    fn next(&self, first: u8) -> BlockPart {
         let parts = [
-            (HAS_EXTRA, Part::ExtraLength),
-            (HAS_NAME, Part::Name),
-            (HAS_COMMENT, Part::Comment),
-            (HAS_CHECK, Part::Check(2)),
+            (HAS_EXTRA, BlockPart::ExtraLength),
+            (HAS_NAME, BlockPart::Name),
+            (HAS_COMMENT, BlockPart::Comment),
+            (HAS_CHECK, BlockPart::Check(2)),
         ];
         let from = parts.iter().skip_while(|(flag, _)| *flag != first);
-        from.into_iter().find(|(flag, _)| self.flags & flag != 0).map_or(Part::Data, |(_, part)| *part)
+        from.into_iter().find(|(flag, _)| self.flags & flag != 0).map_or(BlockPart::Data, |(_, part)| *part)
     }
 }

@@ -17,7 +17,7 @@ use super::{BodySource, Reading};
 pub(super) struct JsonScanner {
     /// A bit for each source that this scanner looks for.
     own: u32,
-    mode: Mode,
+    mode: ScanMode,
     expect: Expect,
     /// The sources on whose way the next value lies.
     next: u32,
@@ -40,7 +40,7 @@ struct Container {
 
 /// What is being read.
 #[derive(Debug)]
-enum Mode {
+enum ScanMode {
     Structure,
     Key(KeyMatch),
     /// A string that is a value.
@@ -115,7 +115,7 @@ impl JsonScanner {
     pub(super) fn new(own: u32, count: usize) -> Self {
         Self {
             own,
-            mode: Mode::Structure,
+            mode: ScanMode::Structure,
             expect: Expect::Text,
             next: own,
             way: SmallVec::new(),
@@ -126,7 +126,7 @@ impl JsonScanner {
 
     /// Begins another text.
     pub(super) fn restart(&mut self) {
-        self.mode = Mode::Structure;
+        self.mode = ScanMode::Structure;
         self.expect = Expect::Document;
         self.next = self.own;
         self.way.clear();
@@ -138,20 +138,20 @@ impl JsonScanner {
     pub(super) fn scan(&mut self, sources: &[BodySource], mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let length = match &mut self.mode {
-                Mode::Structure => self.scan_structure(sources, bytes),
-                Mode::Key(_) => self.scan_key(sources, bytes),
-                Mode::Text { .. } => self.scan_text(bytes),
-                Mode::Beside(beside) => match beside.scan(bytes) {
+                ScanMode::Structure => self.scan_structure(sources, bytes),
+                ScanMode::Key(_) => self.scan_key(sources, bytes),
+                ScanMode::Text { .. } => self.scan_text(bytes),
+                ScanMode::Beside(beside) => match beside.scan(bytes) {
                     Some(length) => {
-                        self.mode = Mode::Structure;
+                        self.mode = ScanMode::Structure;
                         length
                     }
                     None => return,
                 },
-                Mode::Scalar => self.scan_scalar(bytes),
-                Mode::Number(..) => self.scan_number(bytes),
-                Mode::Literal(..) => self.scan_literal(bytes),
-                Mode::Fault => return,
+                ScanMode::Scalar => self.scan_scalar(bytes),
+                ScanMode::Number(..) => self.scan_number(bytes),
+                ScanMode::Literal(..) => self.scan_literal(bytes),
+                ScanMode::Fault => return,
             };
             bytes = bytes.get(length..).unwrap_or_default();
         }
@@ -159,7 +159,7 @@ impl JsonScanner {
 
     /// The text has ended: a number that is a whole document needs no byte behind it.
     pub(super) fn end(&mut self) {
-        if self.way.is_empty() && matches!(self.mode, Mode::Number(..)) {
+        if self.way.is_empty() && matches!(self.mode, ScanMode::Number(..)) {
             self.scan_number(b" ");
         }
     }
@@ -174,7 +174,7 @@ impl JsonScanner {
 
     /// Whether the text is not JSON.
     pub(super) fn is_faulty(&self) -> bool {
-        matches!(self.mode, Mode::Fault)
+        matches!(self.mode, ScanMode::Fault)
     }
 
     /// Reads between values. Returns how many bytes it took.
@@ -188,24 +188,24 @@ impl JsonScanner {
                 (Expect::Colon, b':') => self.expect = Expect::Value,
                 (Expect::Key | Expect::FirstKey, b'"') => {
                     let candidates = self.way.last().map_or(0, |open| open.sources);
-                    self.mode = Mode::Key(KeyMatch::new(candidates));
+                    self.mode = ScanMode::Key(KeyMatch::new(candidates));
                     return at + 1;
                 }
                 (Expect::Comma | Expect::FirstKey, b'}') => self.close(true),
                 (Expect::Comma | Expect::FirstItem, b']') => self.close(false),
                 (Expect::Text, 0xef) => {
                     self.expect = Expect::Document;
-                    self.mode = Mode::Literal(b"\xbb\xbf", 0, Reading::Absent);
+                    self.mode = ScanMode::Literal(b"\xbb\xbf", 0, Reading::Absent);
                 }
                 (Expect::Text | Expect::Document | Expect::Value | Expect::FirstItem, byte) => {
                     self.begin_value(sources, byte);
                 }
-                _ => self.mode = Mode::Fault,
+                _ => self.mode = ScanMode::Fault,
             }
             match self.mode {
-                Mode::Structure => {}
+                ScanMode::Structure => {}
                 // Its first byte is part of the number.
-                Mode::Number(..) => return at,
+                ScanMode::Number(..) => return at,
                 _ => return at + 1,
             }
         }
@@ -224,7 +224,7 @@ impl JsonScanner {
                 self.set(targets, Reading::Unreadable);
                 if onward == 0 {
                     self.end_value();
-                    self.mode = Mode::Beside(Beside::new());
+                    self.mode = ScanMode::Beside(Beside::new());
                 } else {
                     self.open(sources, byte == b'{', onward);
                 }
@@ -232,17 +232,19 @@ impl JsonScanner {
             b'"' => {
                 self.set(targets, Reading::Unreadable);
                 self.end_value();
-                self.mode = Mode::Text { is_escaped: false };
+                self.mode = ScanMode::Text { is_escaped: false };
             }
-            b'-' | b'0'..=b'9' if targets != 0 => self.mode = Mode::Number(NumberReader::default(), targets),
-            b't' if targets != 0 => self.mode = Mode::Literal(b"rue", targets, Reading::Unreadable),
-            b'f' if targets != 0 => self.mode = Mode::Literal(b"alse", targets, Reading::Unreadable),
-            b'n' if targets != 0 => self.mode = Mode::Literal(b"ull", targets, Reading::Absent),
+            b'-' | b'0'..=b'9' if targets != 0 => {
+                self.mode = ScanMode::Number(NumberReader::default(), targets)
+            }
+            b't' if targets != 0 => self.mode = ScanMode::Literal(b"rue", targets, Reading::Unreadable),
+            b'f' if targets != 0 => self.mode = ScanMode::Literal(b"alse", targets, Reading::Unreadable),
+            b'n' if targets != 0 => self.mode = ScanMode::Literal(b"ull", targets, Reading::Absent),
             b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => {
                 self.end_value();
-                self.mode = Mode::Scalar;
+                self.mode = ScanMode::Scalar;
             }
-            _ => self.mode = Mode::Fault,
+            _ => self.mode = ScanMode::Fault,
         }
     }
 
@@ -274,7 +276,7 @@ impl JsonScanner {
     fn close(&mut self, is_object: bool) {
         match self.way.pop() {
             Some(open) if open.is_object == is_object => self.end_value(),
-            _ => self.mode = Mode::Fault,
+            _ => self.mode = ScanMode::Fault,
         }
     }
 
@@ -302,7 +304,7 @@ impl JsonScanner {
     }
 
     fn scan_key(&mut self, sources: &[BodySource], bytes: &[u8]) -> usize {
-        let Mode::Key(key) = &mut self.mode else { return 0 };
+        let ScanMode::Key(key) = &mut self.mode else { return 0 };
         let tokens = TokensAt { sources, depth: self.way.len().saturating_sub(1) };
         match key.scan(bytes, &tokens) {
             KeyRead::Open => bytes.len(),
@@ -311,24 +313,24 @@ impl JsonScanner {
                 // Of a repeated key the last value counts, and what it lacks is absent.
                 self.set(matches, Reading::Absent);
                 self.expect = Expect::Colon;
-                self.mode = Mode::Structure;
+                self.mode = ScanMode::Structure;
                 length
             }
             KeyRead::Fault => {
-                self.mode = Mode::Fault;
+                self.mode = ScanMode::Fault;
                 bytes.len()
             }
         }
     }
 
     fn scan_text(&mut self, bytes: &[u8]) -> usize {
-        let Mode::Text { is_escaped } = &mut self.mode else { return 0 };
+        let ScanMode::Text { is_escaped } = &mut self.mode else { return 0 };
         let mut at = usize::from(std::mem::take(is_escaped));
         while let Some(rest) = bytes.get(at..) {
             let Some(length) = find_quote(rest) else { break };
             at += length + 1;
             if rest[length] == b'"' {
-                self.mode = Mode::Structure;
+                self.mode = ScanMode::Structure;
                 return at;
             }
             // The byte behind the backslash.
@@ -341,18 +343,18 @@ impl JsonScanner {
     fn scan_scalar(&mut self, bytes: &[u8]) -> usize {
         let belongs = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
         bytes.iter().position(|byte| !belongs(byte)).map_or(bytes.len(), |length| {
-            self.mode = Mode::Structure;
+            self.mode = ScanMode::Structure;
             length
         })
     }
 
     fn scan_number(&mut self, bytes: &[u8]) -> usize {
-        let Mode::Number(number, targets) = &mut self.mode else { return 0 };
+        let ScanMode::Number(number, targets) = &mut self.mode else { return 0 };
         let length = number.scan(bytes);
         let Some(&behind) = bytes.get(length) else { return length };
         let is_whole = is_space(behind) || matches!(behind, b',' | b']' | b'}');
         let (reading, targets) = (number.reading().filter(|_| is_whole), *targets);
-        self.mode = if reading.is_some() { Mode::Structure } else { Mode::Fault };
+        self.mode = if reading.is_some() { ScanMode::Structure } else { ScanMode::Fault };
         if let Some(reading) = reading {
             self.set(targets, reading);
             self.end_value();
@@ -361,17 +363,17 @@ impl JsonScanner {
     }
 
     fn scan_literal(&mut self, bytes: &[u8]) -> usize {
-        let Mode::Literal(rest, targets, reading) = &mut self.mode else { return 0 };
+        let ScanMode::Literal(rest, targets, reading) = &mut self.mode else { return 0 };
         let length = rest.len().min(bytes.len());
         let (now, later) = rest.split_at(length);
         if !bytes.starts_with(now) {
-            self.mode = Mode::Fault;
+            self.mode = ScanMode::Fault;
             return bytes.len();
         }
         *rest = later;
         if later.is_empty() {
             let (targets, reading) = (*targets, *reading);
-            self.mode = Mode::Structure;
+            self.mode = ScanMode::Structure;
             // A byte order mark has no targets.
             if targets != 0 {
                 self.set(targets, reading);

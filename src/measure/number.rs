@@ -27,7 +27,7 @@ pub fn number(text: &[u8]) -> Reading {
 /// A number that is read while it arrives. Its value is `0.DIGITS * 10^scale * 10^exponent`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NumberReader {
-    part: Part,
+    part: NumberPart,
     is_negative: bool,
     /// The first significant digits as a number, and how many they are.
     digits: u128,
@@ -41,7 +41,7 @@ pub(super) struct NumberReader {
 
 /// What was read last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Part {
+enum NumberPart {
     #[default]
     Nothing,
     Minus,
@@ -64,29 +64,31 @@ impl NumberReader {
     /// Reads a byte. Returns whether it belongs to the number.
     fn read(&mut self, byte: u8) -> bool {
         let part = match (self.part, byte) {
-            (Part::Nothing, b'-') => Part::Minus,
-            (Part::Nothing | Part::Minus, b'0') => Part::Zero,
-            (Part::Nothing | Part::Minus, b'1'..=b'9') | (Part::Integer, b'0'..=b'9') => Part::Integer,
-            (Part::Zero | Part::Integer, b'.') => Part::Point,
-            (Part::Point | Part::Fraction, b'0'..=b'9') => Part::Fraction,
-            (Part::Zero | Part::Integer | Part::Fraction, b'e' | b'E') => Part::E,
-            (Part::E, b'+' | b'-') => Part::Sign,
-            (Part::E | Part::Sign | Part::Exponent, b'0'..=b'9') => Part::Exponent,
+            (NumberPart::Nothing, b'-') => NumberPart::Minus,
+            (NumberPart::Nothing | NumberPart::Minus, b'0') => NumberPart::Zero,
+            (NumberPart::Nothing | NumberPart::Minus, b'1'..=b'9') | (NumberPart::Integer, b'0'..=b'9') => {
+                NumberPart::Integer
+            }
+            (NumberPart::Zero | NumberPart::Integer, b'.') => NumberPart::Point,
+            (NumberPart::Point | NumberPart::Fraction, b'0'..=b'9') => NumberPart::Fraction,
+            (NumberPart::Zero | NumberPart::Integer | NumberPart::Fraction, b'e' | b'E') => NumberPart::E,
+            (NumberPart::E, b'+' | b'-') => NumberPart::Sign,
+            (NumberPart::E | NumberPart::Sign | NumberPart::Exponent, b'0'..=b'9') => NumberPart::Exponent,
             _ => return false,
         };
         match part {
-            Part::Minus => self.is_negative = true,
-            Part::Integer => {
+            NumberPart::Minus => self.is_negative = true,
+            NumberPart::Integer => {
                 self.scale += 1;
                 self.digit(byte);
             }
-            Part::Fraction if self.count == 0 && byte == b'0' => self.scale -= 1,
-            Part::Fraction => self.digit(byte),
-            Part::Sign => self.exponent_is_negative = byte == b'-',
-            Part::Exponent => {
+            NumberPart::Fraction if self.count == 0 && byte == b'0' => self.scale -= 1,
+            NumberPart::Fraction => self.digit(byte),
+            NumberPart::Sign => self.exponent_is_negative = byte == b'-',
+            NumberPart::Exponent => {
                 self.exponent = (self.exponent * 10 + i64::from(byte - b'0')).min(MAX_EXPONENT / 10);
             }
-            Part::Nothing | Part::Zero | Part::Point | Part::E => {}
+            NumberPart::Nothing | NumberPart::Zero | NumberPart::Point | NumberPart::E => {}
         }
         self.part = part;
         true
@@ -105,7 +107,10 @@ impl NumberReader {
 
     /// The value; `None` if the number ends where none may end.
     pub(super) fn reading(&self) -> Option<Reading> {
-        if !matches!(self.part, Part::Zero | Part::Integer | Part::Fraction | Part::Exponent) {
+        if !matches!(
+            self.part,
+            NumberPart::Zero | NumberPart::Integer | NumberPart::Fraction | NumberPart::Exponent
+        ) {
             return None;
         }
         let units = self.units();

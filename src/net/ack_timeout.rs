@@ -18,11 +18,11 @@ use super::stream::Stream;
 #[derive(Debug)]
 pub struct AckTimeout {
     timeout: Duration,
-    state: Cell<State>,
+    state: Cell<AckState>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum AckState {
     Unset,
     Set,
     /// There is no socket, or the kernel lacks the option.
@@ -32,22 +32,22 @@ enum State {
 impl AckTimeout {
     /// Not set yet.
     pub fn new(timeout: Duration) -> Self {
-        Self { timeout, state: Cell::new(State::Unset) }
+        Self { timeout, state: Cell::new(AckState::Unset) }
     }
 
     /// Sets the option on the socket of `stream`, unless it is set. Returns whether the kernel enforces the time.
     #[cold]
     pub fn enforce(&self, stream: &Stream) -> bool {
-        if self.state.get() == State::Unset {
+        if self.state.get() == AckState::Unset {
             let set = stream.socket().is_some_and(|socket| set(socket, self.timeout).is_ok());
-            self.state.set(if set { State::Set } else { State::Unsupported });
+            self.state.set(if set { AckState::Set } else { AckState::Unsupported });
         }
-        self.state.get() == State::Set
+        self.state.get() == AckState::Set
     }
 
     /// Resets the option, if it was set.
     pub fn lift(&self, stream: &Stream) {
-        if let (State::Set, Some(socket)) = (self.state.replace(State::Unset), stream.socket()) {
+        if let (AckState::Set, Some(socket)) = (self.state.replace(AckState::Unset), stream.socket()) {
             #[expect(
                 clippy::let_underscore_must_use,
                 reason = "zero stands for the kernel's own rule; a socket that is gone needs no option"

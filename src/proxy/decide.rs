@@ -84,7 +84,7 @@ pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction 
         stream: UndecidedRequest::stream_of(reader.source()),
         entry: None,
     };
-    let findings = Findings { last_head, identity: &identity, body: &body, ahead, held: &held };
+    let findings = RequestFindings { last_head, identity: &identity, body: &body, ahead, held: &held };
     // Left where they are written: they are large enough that moving them costs measurably.
     let (mut seen, mut action) = (None, None);
     {
@@ -140,7 +140,7 @@ async fn send_held(writer: &mut ResponseWriter, held: &mut BytesMut) -> bool {
 
 /// What is found out about a request before it is charged.
 #[derive(Clone, Copy)]
-struct Findings<'p, 'r> {
+struct RequestFindings<'p, 'r> {
     /// What was found out about the head before it, if it is equal.
     last_head: &'r Cell<Option<LastHead>>,
     /// What its credential says, once it was verified.
@@ -184,7 +184,7 @@ async fn decide_request<'p, 'r>(
     head: &'r RequestHead<'r>,
     peer: &'r ConnectionPeer,
     reader: &mut RequestReader,
-    findings: &Findings<'p, 'r>,
+    findings: &RequestFindings<'p, 'r>,
     seen: &'r mut Option<SeenRequest<'r>>,
 ) -> RequestAction<'p, 'r> {
     let lookup = locate(ctx, plan, head, peer, findings.last_head, seen);
@@ -257,7 +257,7 @@ async fn learn<'p, 'r>(
     ctx: &mut RequestContext,
     plan: &'p WorkerPlan,
     reader: &mut RequestReader,
-    findings: &Findings<'p, 'r>,
+    findings: &RequestFindings<'p, 'r>,
     decision: &mut RequestDecision<'p, 'r>,
     learned: &mut Learned,
     need: Need,
@@ -344,7 +344,7 @@ async fn read_body<'r>(
     ctx: &mut RequestContext,
     request: &RoutedRequest<'_, 'r>,
     reader: &mut RequestReader,
-    findings: &Findings<'_, 'r>,
+    findings: &RequestFindings<'_, 'r>,
 ) -> Result<&'r ReadBody, RejectReason> {
     let pointers = &request.route.json_pointers;
     match read_content(reader, request.head(), findings.ahead, pointers, findings.held).await {
@@ -370,7 +370,7 @@ fn note(
     plan: &WorkerPlan,
     head: &RequestHead<'_>,
     peer: &ConnectionPeer,
-    findings: &Findings<'_, '_>,
+    findings: &RequestFindings<'_, '_>,
     lookup: &RouteLookup<'_, '_>,
 ) {
     ctx.noted = NotedValues::of(plan, head, lookup);

@@ -68,8 +68,7 @@ pub(crate) async fn forward(
         body_options.turn_to_http2(client_http2);
     }
     answer.bytes.clear();
-    let holds_place = ctx.places.is_some();
-    let source = reader.source().clone();
+    let (holds_place, source) = (ctx.places.is_some(), reader.source().clone());
     let announced = forward_request.announce(ctx, peer, &source);
     let own = OwnConnections::new(own, announced.as_ref(), !client_http2);
     let mut upload = Upload::new(body_options, forward_request.route.max_body_bytes, reader, inbound);

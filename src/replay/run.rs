@@ -39,7 +39,7 @@ struct Recorder<'p> {
 /// Is given each decision of the plan.
 pub type Watch<'w> = dyn FnMut(&LoggedRequest, &ReplayedRequest<'_>) + 'w;
 
-struct Watched<'a, 'p, 'w> {
+struct WatchedRun<'a, 'p, 'w> {
     recorder: &'a mut Recorder<'p>,
     watch: &'a mut Watch<'w>,
 }
@@ -89,7 +89,7 @@ impl<'p> Replay<'p> {
     /// Decides a request, which is not earlier than those before it. `watch` is given each decision.
     pub fn request(&mut self, request: &LoggedRequest, watch: &mut Watch<'_>) {
         let ReplayedPlan { gateway, recorder } = &mut self.candidate;
-        gateway.request(request, &mut Watched { recorder, watch });
+        gateway.request(request, &mut WatchedRun { recorder, watch });
         if let Some(baseline) = &mut self.baseline {
             let ReplayedPlan { gateway, recorder } = &mut **baseline;
             gateway.request(request, recorder);
@@ -100,7 +100,7 @@ impl<'p> Replay<'p> {
     /// The log has ended.
     pub fn finish(&mut self, watch: &mut Watch<'_>) {
         let ReplayedPlan { gateway, recorder } = &mut self.candidate;
-        gateway.finish(&mut Watched { recorder, watch });
+        gateway.finish(&mut WatchedRun { recorder, watch });
         if let Some(baseline) = &mut self.baseline {
             let ReplayedPlan { gateway, recorder } = &mut **baseline;
             gateway.finish(recorder);
@@ -180,7 +180,7 @@ impl PlanComparison {
     }
 }
 
-impl ReplaySink for Watched<'_, '_, '_> {
+impl ReplaySink for WatchedRun<'_, '_, '_> {
     fn expect(&self, request: &LoggedRequest, route: RouteIndex, charges: &RequestCharges<'_>) {
         self.recorder.expect(request, route, charges);
     }

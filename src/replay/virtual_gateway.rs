@@ -43,7 +43,7 @@ pub struct VirtualGateway<'p> {
 }
 
 /// An admitted request.
-struct Forwarded<'p, 'c> {
+struct ForwardedRequest<'p, 'c> {
     number: u64,
     route: RouteIndex,
     charges: &'c RequestCharges<'p>,
@@ -160,8 +160,14 @@ impl<'p> VirtualGateway<'p> {
         let request = decision.request();
         if let RequestVerdict::Admitted(delay, _) = &verdict {
             let (charges, at) = (&request.charges, now.plus(*delay));
-            let forwarded =
-                Forwarded { number, route: request.index, charges, outcome: &outcome, at, places: None };
+            let forwarded = ForwardedRequest {
+                number,
+                route: request.index,
+                charges,
+                outcome: &outcome,
+                at,
+                places: None,
+            };
             self.forward(forwarded, logged);
         }
         let (plan, ids, seen) = (self.plan, self.ids, request.request());
@@ -248,7 +254,7 @@ impl<'p> VirtualGateway<'p> {
         if let RequestVerdict::Admitted(delay, _) = &verdict {
             let at = now.plus(*delay);
             self.forward(
-                Forwarded { number, route, charges: &charges, outcome: &outcome, at, places },
+                ForwardedRequest { number, route, charges: &charges, outcome: &outcome, at, places },
                 &logged,
             );
         }
@@ -297,8 +303,8 @@ impl<'p> VirtualGateway<'p> {
     }
 
     /// An admitted request is forwarded.
-    fn forward(&mut self, request: Forwarded<'p, '_>, logged: &LoggedRequest) {
-        let Forwarded { number, route, charges, outcome, at, places } = request;
+    fn forward(&mut self, request: ForwardedRequest<'p, '_>, logged: &LoggedRequest) {
+        let ForwardedRequest { number, route, charges, outcome, at, places } = request;
         let Service { was_refused, time: service } = self.durations.service(route, logged, at);
         let corrections = match was_refused {
             false => self.corrections(route, charges, outcome, logged, service),

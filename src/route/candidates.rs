@@ -31,14 +31,14 @@ const MIN_TO_INDEX: usize = 8;
 /// Routes by rank; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
-    all: Vec<Candidate>,
+    all: Vec<RouteCandidate>,
     /// Contains the same routes.
     index: Option<Box<Index>>,
 }
 
 /// A route, with its conditions on values.
 #[derive(Clone, Debug)]
-struct Candidate {
+struct RouteCandidate {
     rank: Rank,
     /// All must hold. In an index: those that it does not decide.
     conditions: Vec<Condition>,
@@ -46,14 +46,14 @@ struct Candidate {
 
 #[derive(Debug)]
 struct Index {
-    groups: Vec<Group>,
+    groups: Vec<SourceGroup>,
     /// Routes in no group, by rank.
-    rest: Vec<Candidate>,
+    rest: Vec<RouteCandidate>,
 }
 
 /// Routes with conditions on one source.
 #[derive(Debug)]
-struct Group {
+struct SourceGroup {
     finder: Finder,
     /// For each key of the finder the indices in `lists` that it leads to. Empty: each leads to the list of its index.
     owners: Vec<SmallVec<[usize; 2]>>,
@@ -80,7 +80,7 @@ struct NetworkIndex {
 
 /// The source of the values that a group is found by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Source<'c> {
+enum ValueSource<'c> {
     /// The name, and whether the case of values counts.
     Header(&'c str, bool),
     Query(&'c str),
@@ -105,7 +105,7 @@ enum RequiredKey<'c> {
 impl Candidates {
     /// Adds a route with these conditions. Ranks must be in ascending order, and before [`Self::index`].
     pub(super) fn push(&mut self, rank: Rank, conditions: &[Condition]) {
-        self.all.push(Candidate { rank, conditions: conditions.to_vec() });
+        self.all.push(RouteCandidate { rank, conditions: conditions.to_vec() });
     }
 
     /// All ranks in ascending order.
@@ -132,18 +132,19 @@ impl Candidates {
         if self.all.len() < MIN_TO_INDEX {
             return;
         }
-        let mut keys: HashMap<Source<'_>, HashSet<RequiredKey<'_>>> = HashMap::new();
+        let mut keys: HashMap<ValueSource<'_>, HashSet<RequiredKey<'_>>> = HashMap::new();
         for condition in self.all.iter().flat_map(|candidate| &candidate.conditions) {
-            if let Some((source, requirement)) = Source::of(condition) {
+            if let Some((source, requirement)) = ValueSource::of(condition) {
                 keys.entry(source).or_default().extend(requirement.keys());
             }
         }
-        let mut members: HashMap<Source<'_>, Vec<(&Candidate, usize)>> = HashMap::new();
+        let mut members: HashMap<ValueSource<'_>, Vec<(&RouteCandidate, usize)>> = HashMap::new();
         let mut leading = Vec::with_capacity(self.all.len());
         for candidate in &self.all {
             let conditions = candidate.conditions.iter().enumerate();
-            let sources = conditions.filter_map(|(index, condition)| Some((index, Source::of(condition)?.0)));
-            let count = |source: &Source<'_>| keys.get(source).map_or(0, HashSet::len);
+            let sources =
+                conditions.filter_map(|(index, condition)| Some((index, ValueSource::of(condition)?.0)));
+            let count = |source: &ValueSource<'_>| keys.get(source).map_or(0, HashSet::len);
             let lead = sources.max_by_key(|(_, source)| (count(source), *source));
             if let Some((index, source)) = lead {
                 members.entry(source).or_default().push((candidate, index));
@@ -152,10 +153,10 @@ impl Candidates {
         }
         members.retain(|_, members| members.len() >= MIN_TO_INDEX);
         let is_rest =
-            |source: &Option<Source<'_>>| source.is_none_or(|source| !members.contains_key(&source));
+            |source: &Option<ValueSource<'_>>| source.is_none_or(|source| !members.contains_key(&source));
         let rest = self.all.iter().zip(&leading).filter(|(_, source)| is_rest(source));
         let rest = rest.map(|(candidate, _)| candidate.clone()).collect();
-        let groups: Vec<_> = members.values().filter_map(|members| Group::new(members)).collect();
+        let groups: Vec<_> = members.values().filter_map(|members| SourceGroup::new(members)).collect();
         if !groups.is_empty() {
             self.index = Some(Box::new(Index { groups, rest }));
         }
@@ -179,14 +180,14 @@ impl Index {
     }
 }
 
-impl Group {
+impl SourceGroup {
     /// Of routes by rank, each with the index of its condition on the group's source. `None`: there are none.
-    fn new(members: &[(&Candidate, usize)]) -> Option<Self> {
+    fn new(members: &[(&RouteCandidate, usize)]) -> Option<Self> {
         let (mut lists, mut by_requirement) = (Vec::<Candidates>::new(), HashMap::new());
         let (mut owners, mut by_key) = (Vec::<SmallVec<[usize; 2]>>::new(), HashMap::new());
         let mut keys = Vec::new();
         for &(candidate, index) in members {
-            let Some((_, requirement)) = candidate.conditions.get(index).and_then(Source::of) else {
+            let Some((_, requirement)) = candidate.conditions.get(index).and_then(ValueSource::of) else {
                 continue;
             };
             let list = *by_requirement.entry(requirement).or_insert_with(|| {
@@ -293,7 +294,7 @@ impl NetworkIndex {
     }
 }
 
-impl<'c> Source<'c> {
+impl<'c> ValueSource<'c> {
     /// The source of a condition, and what is required of it. `None`: no index finds it.
     fn of(condition: &'c Condition) -> Option<(Self, Requirement<'c>)> {
         Some(match condition {
@@ -322,12 +323,12 @@ impl<'c> Requirement<'c> {
 }
 
 fn first_of(
-    candidates: &[Candidate],
+    candidates: &[RouteCandidate],
     bound: Rank,
     request: &RouteRequest<'_>,
     accepts: &impl Fn(Rank) -> bool,
 ) -> Option<Rank> {
-    let fits = |candidate: &&Candidate| {
+    let fits = |candidate: &&RouteCandidate| {
         accepts(candidate.rank) && candidate.conditions.iter().all(|condition| condition.holds(request))
     };
     candidates.iter().take_while(|candidate| candidate.rank < bound).find(fits).map(|found| found.rank)

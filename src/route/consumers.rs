@@ -56,11 +56,11 @@ pub struct Consumers {
 
 /// A consumer that a credential named.
 #[derive(Clone, Copy)]
-pub struct Consumer<'t>(Known<'t>);
+pub struct Consumer<'t>(ConsumerProof<'t>);
 
 /// How a consumer is known.
 #[derive(Clone, Copy)]
-enum Known<'t> {
+enum ConsumerProof<'t> {
     /// By a row of a file.
     Row(&'t Consumers, usize),
     /// By a credential that was verified.
@@ -256,12 +256,12 @@ impl Consumers {
 
     /// The consumer with this key.
     pub fn find(&self, key: &[u8]) -> Option<Consumer<'_>> {
-        self.row(self.fingerprint(key)).map(|row| Consumer(Known::Row(self, row)))
+        self.row(self.fingerprint(key)).map(|row| Consumer(ConsumerProof::Row(self, row)))
     }
 
     /// The consumer of a row, in file order from 0.
     pub fn at(&self, row: usize) -> Option<Consumer<'_>> {
-        (row < self.fingerprints.len()).then_some(Consumer(Known::Row(self, row)))
+        (row < self.fingerprints.len()).then_some(Consumer(ConsumerProof::Row(self, row)))
     }
 
     /// The first row of the consumer with this name. It reads all names: not for requests.
@@ -271,7 +271,7 @@ impl Consumers {
 
     /// All rows, in file order.
     pub fn iter(&self) -> impl Iterator<Item = Consumer<'_>> {
-        (0..self.fingerprints.len()).map(|row| Consumer(Known::Row(self, row)))
+        (0..self.fingerprints.len()).map(|row| Consumer(ConsumerProof::Row(self, row)))
     }
 
     /// The number of keys.
@@ -329,22 +329,22 @@ impl Consumers {
 impl<'t> Consumer<'t> {
     /// The consumer that a verified credential names.
     pub fn verified(identity: &'t Identity) -> Self {
-        Self(Known::Verified(identity))
+        Self(ConsumerProof::Verified(identity))
     }
 
     /// Its name; not empty.
     pub fn name(&self) -> &'t str {
         match self.0 {
-            Known::Row(table, row) => table.value(row, table.name),
-            Known::Verified(identity) => &identity.name,
+            ConsumerProof::Row(table, row) => table.value(row, table.name),
+            ConsumerProof::Verified(identity) => &identity.name,
         }
     }
 
     /// Its tier, if it has one.
     pub fn tier(&self) -> Option<&'t str> {
         let tier = match self.0 {
-            Known::Row(table, row) => table.value(row, table.tier?),
-            Known::Verified(identity) => identity.tier.as_deref()?,
+            ConsumerProof::Row(table, row) => table.value(row, table.tier?),
+            ConsumerProof::Verified(identity) => identity.tier.as_deref()?,
         };
         Some(tier).filter(|tier| !tier.is_empty())
     }
@@ -361,21 +361,21 @@ impl<'t> Consumer<'t> {
 
     fn encoded(&self, text: &'t str) -> Cow<'t, str> {
         match self.0 {
-            Known::Row(table, _) if table.is_plain => Cow::Borrowed(text),
+            ConsumerProof::Row(table, _) if table.is_plain => Cow::Borrowed(text),
             _ => encoded(text),
         }
     }
 
     /// Its value in this column of its file; `None` if it is empty or there is no such column.
     pub fn column(&self, column: &str) -> Option<&'t str> {
-        let Known::Row(table, row) = self.0 else { return None };
+        let ConsumerProof::Row(table, row) = self.0 else { return None };
         let at = table.columns.iter().position(|known| known == column)?;
         Some(table.value(row, at)).filter(|value| !value.is_empty())
     }
 
     /// The text of a claim of its token.
     pub fn claim(&self, name: &str) -> Option<&'t str> {
-        let Known::Verified(identity) = self.0 else { return None };
+        let ConsumerProof::Verified(identity) = self.0 else { return None };
         identity.claim(name)
     }
 }

@@ -183,7 +183,7 @@ impl RouteTable {
     /// a wider condition of any other kind makes it less specific, so that it loses. Candidates are bucketed, so that
     /// 10,000 routes take milliseconds.
     pub fn unreachable(&self) -> Vec<(RouteIndex, RouteIndex)> {
-        let mut earlier: HashMap<Bucket<'_>, Vec<usize>> = HashMap::new();
+        let mut earlier: HashMap<SharedProperties<'_>, Vec<usize>> = HashMap::new();
         let mut unreachable = Vec::new();
         for (index, &rank) in self.ranks.iter().enumerate() {
             let route = &self.ranked[rank].conditions;
@@ -259,12 +259,12 @@ impl RouteTable {
 
     /// Finds the routes that differ only in the spelling of their paths.
     fn join_spellings(&mut self) {
-        let mut alike: HashMap<(Bucket<'_>, usize), Vec<Rank>> = HashMap::new();
+        let mut alike: HashMap<(SharedProperties<'_>, usize), Vec<Rank>> = HashMap::new();
         for (rank, route) in self.ranked.iter().enumerate() {
             let values = route.conditions.count_of_values();
-            for bucket in Bucket::all_of(&route.conditions) {
+            for bucket in SharedProperties::all_of(&route.conditions) {
                 // Routes with conditions on other values or slashes may match one request, too.
-                let bucket = Bucket { values: BTreeSet::new(), merge_slashes: true, ..bucket };
+                let bucket = SharedProperties { values: BTreeSet::new(), merge_slashes: true, ..bucket };
                 alike.entry((bucket, values)).or_default().push(rank);
             }
         }
@@ -357,8 +357,9 @@ impl Ranked {
     }
 
     /// The buckets of a route that takes all its requests.
-    fn homes(&self) -> impl Iterator<Item = Bucket<'_>> {
-        Bucket::all_of(&self.conditions).map(|bucket| Bucket { shape: self.spelled.shape(), ..bucket })
+    fn homes(&self) -> impl Iterator<Item = SharedProperties<'_>> {
+        SharedProperties::all_of(&self.conditions)
+            .map(|bucket| SharedProperties { shape: self.spelled.shape(), ..bucket })
     }
 
     fn is_spelled_as(&self, request: &RouteRequest<'_>) -> bool {
@@ -404,7 +405,7 @@ impl Tries {
 
 /// The properties that a route and one that takes all its requests have in common.
 #[derive(PartialEq, Eq, Hash)]
-struct Bucket<'c> {
+struct SharedProperties<'c> {
     /// `None`: any host.
     host: Option<&'c HostPattern>,
     shape: String,
@@ -414,7 +415,7 @@ struct Bucket<'c> {
     values: BTreeSet<String>,
 }
 
-impl<'c> Bucket<'c> {
+impl<'c> SharedProperties<'c> {
     /// One for each of the route's hosts. A route that takes all of another's requests has each of its hosts.
     fn all_of(route: &'c Conditions) -> impl Iterator<Item = Self> {
         let any = route.hosts.is_empty().then_some(None);

@@ -19,12 +19,12 @@ use super::pattern::{PathPattern, Segment};
 #[derive(Debug)]
 pub(super) struct Trie {
     /// The first is the root.
-    nodes: Vec<Node>,
+    nodes: Vec<TrieNode>,
 }
 
 /// The node for the segments so far.
 #[derive(Debug)]
-struct Node {
+struct TrieNode {
     /// The least rank here and below.
     best: Rank,
     /// The child of the only literal, if there is one: comparing is faster than hashing.
@@ -40,7 +40,7 @@ struct Node {
 
 impl Default for Trie {
     fn default() -> Self {
-        Self { nodes: vec![Node::new()] }
+        Self { nodes: vec![TrieNode::new()] }
     }
 }
 
@@ -102,13 +102,13 @@ impl Trie {
             Segment::Parameter(_) => *node.parameter.get_or_insert(new),
         };
         if child == new {
-            self.nodes.push(Node::new());
+            self.nodes.push(TrieNode::new());
         }
         child
     }
 }
 
-impl Node {
+impl TrieNode {
     fn new() -> Self {
         let (here, below) = (Candidates::default(), Candidates::default());
         Self { best: Rank::MAX, only_literal: None, literals: HashMap::new(), parameter: None, here, below }
@@ -124,7 +124,7 @@ impl Node {
 
 /// One lookup.
 struct Walk<'t, F> {
-    nodes: &'t [Node],
+    nodes: &'t [TrieNode],
     first: F,
     /// The lowest rank accepted so far.
     best: Rank,
@@ -145,7 +145,7 @@ impl<F: FnMut(&Candidates, Rank) -> Option<Rank>> Walk<'_, F> {
         self.offer(&node.below);
     }
 
-    fn descend(&mut self, node: &Node, rest: &str) {
+    fn descend(&mut self, node: &TrieNode, rest: &str) {
         let (segment, rest) = match memchr::memchr(b'/', rest.as_bytes()) {
             Some(slash) => (&rest[..slash], Some(&rest[slash + 1..])),
             None => (rest, None),

@@ -31,7 +31,7 @@ pub(super) struct Shutdown {
 }
 
 /// Why the process ends.
-enum Cause {
+enum ShutdownCause {
     /// This signal was received, or the same was requested through the API.
     Signal(&'static str),
     /// Another process has taken the sockets over.
@@ -42,28 +42,28 @@ impl Shutdown {
     /// Waits for the first signal or a successor, then for the requests in flight.
     pub(super) async fn wait(mut self, offer: Offer) -> Result<Ended, ServeError> {
         let cause = tokio::select! {
-            signal = self.signals.stop() => Cause::Signal(signal),
-            Some(()) = self.asked.recv() => Cause::Signal("POST /api/v1/drain"),
-            successor = offer.taken() => Cause::Successor(successor),
+            signal = self.signals.stop() => ShutdownCause::Signal(signal),
+            Some(()) = self.asked.recv() => ShutdownCause::Signal("POST /api/v1/drain"),
+            successor = offer.taken() => ShutdownCause::Successor(successor),
             end = self.workers.next_end() => return Err(ServeError::Worker(end)),
             never = self.upgrade.serve(&offer.addresses, &self.supervisor) => match never {},
         };
         // The offer holds the ports open, and the names that a successor needs.
         drop(offer);
-        let was_stopped = matches!(cause, Cause::Signal(_));
+        let was_stopped = matches!(cause, ShutdownCause::Signal(_));
         self.explain(cause).await;
         self.drain(was_stopped).await
     }
 
     /// Reports the cause to the log and the service manager.
-    async fn explain(&mut self, cause: Cause) {
+    async fn explain(&mut self, cause: ShutdownCause) {
         let timeout = self.shared.plan.load().server.drain_timeout;
         match cause {
-            Cause::Signal(signal) => {
+            ShutdownCause::Signal(signal) => {
                 tracing::info!("{signal}: draining, requests in flight have {timeout:?} to finish");
                 self.supervisor.stopping("draining");
             }
-            Cause::Successor(successor) => {
+            ShutdownCause::Successor(successor) => {
                 let process = successor.process;
                 tracing::info!(
                     "process {process} has taken over: draining, requests in flight have {timeout:?} to finish"

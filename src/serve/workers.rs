@@ -33,11 +33,11 @@ impl ReadySignal {
 #[error("worker {worker} ended: {}", .outcome.describe())]
 pub struct WorkerEnd {
     worker: usize,
-    outcome: Outcome,
+    outcome: WorkerOutcome,
 }
 
 #[derive(Debug)]
-enum Outcome {
+enum WorkerOutcome {
     /// The worker has drained, as it was told to.
     Drained,
     Failed(io::Error),
@@ -56,7 +56,7 @@ impl Workers {
         let (up, ups) = unbounded_channel();
         let left = listeners.len();
         for (worker, listeners) in listeners.into_iter().enumerate() {
-            let report = Report { worker, ends: sender.clone(), outcome: Outcome::Panicked };
+            let report = EndReport { worker, ends: sender.clone(), outcome: WorkerOutcome::Panicked };
             let (work, up) = (work.clone(), ReadySignal(up.clone()));
             Builder::new()
                 .name(format!("worker-{worker}"))
@@ -84,14 +84,14 @@ impl Workers {
         let end = self.ends.recv().await;
         self.left = self.left.saturating_sub(1);
         // Every worker reports once, so the channel is closed only when all have.
-        end.unwrap_or(WorkerEnd { worker: 0, outcome: Outcome::Drained })
+        end.unwrap_or(WorkerEnd { worker: 0, outcome: WorkerOutcome::Drained })
     }
 
     /// Waits until all workers have drained; an error is the first one that ended otherwise.
     pub(super) async fn all_drained(&mut self) -> Result<(), WorkerEnd> {
         while self.left > 0 {
             let end = self.next_end().await;
-            if !matches!(end.outcome, Outcome::Drained) {
+            if !matches!(end.outcome, WorkerOutcome::Drained) {
                 return Err(end);
             }
         }
@@ -99,7 +99,7 @@ impl Workers {
     }
 }
 
-impl Outcome {
+impl WorkerOutcome {
     fn describe(&self) -> String {
         match self {
             Self::Drained => "it was not asked to".to_owned(),
@@ -110,21 +110,21 @@ impl Outcome {
 }
 
 /// Reports a worker's end when it is dropped, also after a panic.
-struct Report {
+struct EndReport {
     worker: usize,
     ends: UnboundedSender<WorkerEnd>,
-    outcome: Outcome,
+    outcome: WorkerOutcome,
 }
 
-impl Report {
+impl EndReport {
     fn send(mut self, result: io::Result<()>) {
-        self.outcome = result.map_or_else(Outcome::Failed, |()| Outcome::Drained);
+        self.outcome = result.map_or_else(WorkerOutcome::Failed, |()| WorkerOutcome::Drained);
     }
 }
 
-impl Drop for Report {
+impl Drop for EndReport {
     fn drop(&mut self) {
-        let outcome = std::mem::replace(&mut self.outcome, Outcome::Panicked);
+        let outcome = std::mem::replace(&mut self.outcome, WorkerOutcome::Panicked);
         // The control thread is gone only when the process ends anyway.
         let _ = self.ends.send(WorkerEnd { worker: self.worker, outcome });
     }

@@ -38,7 +38,7 @@ struct GroupVerification {
     /// The rates of each candidate.
     limits: Vec<Vec<Algorithm>>,
     /// The keys that some candidate might refuse. It admits all others for certain.
-    trials: HashMap<u64, Trial>,
+    trials: HashMap<u64, KeyTrial>,
     /// The group without its crowd.
     without_crowd: Option<Box<GroupVerification>>,
 }
@@ -54,7 +54,7 @@ enum KeyClass {
 }
 
 /// One key under all candidates.
-struct Trial {
+struct KeyTrial {
     class: KeyClass,
     requests: u64,
     /// Of each rate of each candidate.
@@ -63,7 +63,7 @@ struct Trial {
     refused: Vec<u64>,
 }
 
-impl Trial {
+impl KeyTrial {
     fn new(limits: &[Vec<Algorithm>], class: KeyClass) -> Self {
         let states = limits.iter().map(|rates| rates.iter().map(|_| State::default()).collect()).collect();
         Self { class, requests: 0, states, refused: vec![0; limits.len()] }
@@ -105,10 +105,10 @@ impl GroupVerification {
             lowest.iter().any(|rate| !rate.admits(algorithm, peaks.get(rate.window).copied().unwrap_or(0)))
         };
         let ordinary = study.ordinary.iter().filter(|key| may_refuse(&key.peaks));
-        let ordinary = ordinary.map(|key| (key.key, Trial::new(&limits, KeyClass::Ordinary)));
+        let ordinary = ordinary.map(|key| (key.key, KeyTrial::new(&limits, KeyClass::Ordinary)));
         let class = |at: usize| if at < study.targets { KeyClass::Target } else { KeyClass::Outlier };
         let outliers = study.outliers.iter().enumerate();
-        let outliers = outliers.map(|(at, key)| (key.key, Trial::new(&limits, class(at))));
+        let outliers = outliers.map(|(at, key)| (key.key, KeyTrial::new(&limits, class(at))));
         let mut trials = HashMap::new();
         trials.extend(ordinary.chain(outliers));
         Self { study, limits, trials, without_crowd }

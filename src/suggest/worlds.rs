@@ -17,7 +17,7 @@ const START: u64 = 1_700_006_400 * SECOND;
 
 /// The part of a key in the world.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Role {
+enum KeyRole {
     /// Also an office of people: never refused.
     Person,
     /// Asks evenly, in a day for up to 2.5 times as much as the most active person; may be refused.
@@ -27,7 +27,7 @@ enum Role {
 }
 
 struct World {
-    keys: Vec<(Role, Vec<u64>)>,
+    keys: Vec<(KeyRole, Vec<u64>)>,
     span: u64,
 }
 
@@ -36,16 +36,16 @@ impl World {
         let mut rng = Rng::with_seed(seed);
         let span = [24, 24, 24, 6, 48][rng.usize(..5)] * HOUR;
         let people = [20, 50, 150, 400][rng.usize(..4)];
-        let mut keys: Vec<_> = (0..people).map(|_| (Role::Person, person(&mut rng, span))).collect();
+        let mut keys: Vec<_> = (0..people).map(|_| (KeyRole::Person, person(&mut rng, span))).collect();
         let most = keys.iter().map(|(_, times)| exact(times, 24 * HOUR)).max().unwrap_or(1);
         if rng.bool() {
             let members = rng.usize(2..12);
-            keys.push((Role::Person, (0..members).flat_map(|_| person(&mut rng, span)).collect()));
+            keys.push((KeyRole::Person, (0..members).flat_map(|_| person(&mut rng, span)).collect()));
         }
         keys.iter_mut().for_each(|(_, times)| times.sort_unstable());
         for _ in 0..rng.usize(..=people / 50) {
             let count = rng.u64(most / 4..=most * 5 / 2) * span / (24 * HOUR);
-            keys.push((Role::Crawler, even(&mut rng, START, span, count.max(1))));
+            keys.push((KeyRole::Crawler, even(&mut rng, START, span, count.max(1))));
         }
         Self { keys, span }
     }
@@ -54,7 +54,7 @@ impl World {
     fn with_abusers(mut self, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let max: [u64; WINDOW_COUNT] = std::array::from_fn(|window| {
-            let people = self.keys.iter().filter(|(role, _)| *role == Role::Person);
+            let people = self.keys.iter().filter(|(role, _)| *role == KeyRole::Person);
             people.map(|(_, times)| exact(times, WINDOWS[window].span().0)).max().unwrap_or(0)
         });
         let count = 1 + rng.usize(..(self.keys.len() / 20).clamp(1, 6));
@@ -62,7 +62,7 @@ impl World {
             let percent = [300, 320, 500, 1_000][rng.usize(..4)];
             let (window, times) = abuser(&mut rng, &max, percent, self.span);
             assert!(exact(&times, WINDOWS[window].span().0) >= 3 * max[window], "the world is sound");
-            self.keys.push((Role::Abuser, times));
+            self.keys.push((KeyRole::Abuser, times));
         }
         self
     }
@@ -75,7 +75,7 @@ impl World {
 
     /// All requests with the index of their key, in the order of time.
     fn requests(&self) -> Vec<(u64, usize)> {
-        let of = |(at, (_, times)): (usize, &(Role, Vec<u64>))| {
+        let of = |(at, (_, times)): (usize, &(KeyRole, Vec<u64>))| {
             times.iter().map(|time| (*time, at)).collect::<Vec<_>>()
         };
         let mut requests: Vec<_> = self.keys.iter().enumerate().flat_map(of).collect();
@@ -200,9 +200,9 @@ fn fault(world: &World, algorithm: SuggestedAlgorithm, is_verified: bool) -> Opt
     let judged = world.keys.iter().zip(&refused).enumerate();
     let wrong: Vec<_> = judged
         .filter(|(_, ((role, _), refused))| match role {
-            Role::Person => **refused > 0,
-            Role::Crawler => false,
-            Role::Abuser => **refused == 0,
+            KeyRole::Person => **refused > 0,
+            KeyRole::Crawler => false,
+            KeyRole::Abuser => **refused == 0,
         })
         .map(|(at, ((role, times), refused))| {
             let peaks = WINDOWS.map(|window| exact(times, window.span().0));
@@ -277,7 +277,7 @@ fn worlds(usual: u64) -> u64 {
 fn without_abusers_there_is_no_gap_and_no_refusal() {
     for seed in 4_000..4_000 + worlds(6) {
         let mut world = World::new(seed);
-        world.keys.retain(|(role, _)| *role == Role::Person);
+        world.keys.retain(|(role, _)| *role == KeyRole::Person);
         let requests = world.requests();
         for is_verified in [true, false] {
             let proposal = propose(&requests, SuggestedAlgorithm::TokenBucket, is_verified);
@@ -293,7 +293,7 @@ fn without_abusers_there_is_no_gap_and_no_refusal() {
 fn tiny_worlds_get_limits_above_all_that_was_seen() {
     let equal = |keys: u64, each: u64| World {
         keys: (0..keys)
-            .map(|_| (Role::Person, (0..each).map(|at| START + at * 40 * SECOND).collect()))
+            .map(|_| (KeyRole::Person, (0..each).map(|at| START + at * 40 * SECOND).collect()))
             .collect(),
         span: HOUR,
     };

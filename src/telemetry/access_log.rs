@@ -27,7 +27,7 @@ const QUEUE: usize = 8_192;
 /// The workers' end of the queue. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AccessLogger {
-    state: Arc<State>,
+    state: Arc<LogQueueState>,
     queue: SyncSender<Message>,
 }
 
@@ -41,7 +41,7 @@ pub struct AccessLogWriter {
 
 /// State shared by both ends.
 #[derive(Debug, Default)]
-struct State {
+struct LogQueueState {
     /// A change that found the queue full.
     overdue: Mutex<Option<Change>>,
     dropped: AtomicU64,
@@ -149,7 +149,7 @@ impl AccessLogWriter {
     }
 }
 
-impl State {
+impl LogQueueState {
     fn drop_records(&self, count: u64) {
         self.dropped.fetch_add(count, Ordering::Relaxed);
     }

@@ -28,7 +28,7 @@ pub const FOLLOWED: usize = 1_000;
 pub struct TopKeys {
     /// The index of a key in `keys`. Fingerprints are spread evenly, so half of one suffices.
     indices: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,
-    keys: Vec<Key>,
+    keys: Vec<CountedKey>,
     /// The requests of each key, or fewer, and its index: created when a key has to be replaced for the first time.
     order: BinaryHeap<Reverse<(u32, u32)>>,
     total: Tally,
@@ -45,7 +45,7 @@ pub struct Tally {
 
 /// One key. It does not get more than 4 billion requests in the lifetime of a sketch.
 #[derive(Debug, Default)]
-struct Key {
+struct CountedKey {
     count: KeyCount,
     label: String,
 }
@@ -121,7 +121,7 @@ impl TopKeys {
         label: impl FnOnce(&mut String),
     ) {
         let index = if self.keys.len() < FOLLOWED {
-            self.keys.push(Key::default());
+            self.keys.push(CountedKey::default());
             self.keys.len() - 1
         } else {
             self.min_index()

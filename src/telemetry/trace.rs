@@ -25,12 +25,12 @@ const BATCH: usize = 256;
 /// The workers' end of the queue. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Spans {
-    state: Arc<State>,
+    state: Arc<SpanQueueState>,
 }
 
 /// State shared by both ends.
 #[derive(Debug, Default)]
-struct State {
+struct SpanQueueState {
     waiting: Mutex<VecDeque<Box<RequestSpan>>>,
     /// Notified when a batch begins or is full.
     due: Notify,
@@ -94,7 +94,7 @@ impl Spans {
     }
 }
 
-impl State {
+impl SpanQueueState {
     /// Returns the span if there is no room.
     fn put(&self, span: Box<RequestSpan>) -> Result<(), Box<RequestSpan>> {
         let waiting = {

@@ -15,7 +15,7 @@ use super::dns::{HostAddress, ResolvedName};
 use super::http2::{ClientStream, Http2Connection, NoAnswer};
 use super::server_registry::ServerRegistry;
 use super::server_state::ServerState;
-use super::{Failure, ServerName, outlier_log, proxy_protocol};
+use super::{Failure, UpstreamServer, outlier_log, proxy_protocol};
 use crate::clock;
 use crate::http1::response::{HeadEnd, MalformedResponse, ResponseHead};
 use crate::net::TlsClientConfig;
@@ -27,7 +27,7 @@ const READ: usize = 4 << 10;
 /// The health-check and lookup tasks for the servers of the active plan.
 #[derive(Debug, Default)]
 pub struct HealthChecks {
-    running: HashMap<ServerName, UpstreamChecks>,
+    running: HashMap<UpstreamServer, UpstreamChecks>,
     /// The tasks that look names up.
     names: HashMap<Box<str>, (Arc<ResolvedName>, AbortHandle)>,
     /// The task that logs which servers are down.

@@ -202,7 +202,7 @@ impl Http2Pool {
 
     /// Waits until a connection may have room.
     pub(super) async fn wait(&self) {
-        let _waiting = Waiting::begin(&self.state);
+        let _waiting = QueuedRequest::begin(&self.state);
         // Connections that end or that the server widens wake nobody.
         drop(timeout(LOOK_AGAIN, self.state.freed.notified()).await);
     }
@@ -245,16 +245,16 @@ impl Http2Pool {
 }
 
 /// Counts a request that waits for room as long as this lives.
-struct Waiting<'p>(&'p PoolState);
+struct QueuedRequest<'p>(&'p PoolState);
 
-impl<'p> Waiting<'p> {
+impl<'p> QueuedRequest<'p> {
     fn begin(state: &'p PoolState) -> Self {
         state.waiting.set(state.waiting.get() + 1);
         Self(state)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for QueuedRequest<'_> {
     fn drop(&mut self) {
         self.0.waiting.set(self.0.waiting.get() - 1);
     }

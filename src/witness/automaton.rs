@@ -391,12 +391,12 @@ struct Search<'a> {
     wanted: &'a mut [PathAutomaton],
     others: &'a mut [PathAutomaton],
     /// The states reached, in order, each with the one before it and the byte that led here.
-    reached: Vec<(State, Option<(usize, u8)>)>,
-    known: HashSet<State>,
+    reached: Vec<(AutomatonState, Option<(usize, u8)>)>,
+    known: HashSet<AutomatonState>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct State {
+struct AutomatonState {
     shape: Shape,
     /// Of the wanted ones, then of the others.
     runs: Box<[Runs]>,
@@ -406,7 +406,7 @@ impl Search<'_> {
     fn run(&mut self, steps_left: &mut usize) -> Result<PathSearch, TooLarge> {
         let bytes = self.representatives();
         let runs = self.wanted.iter().chain(self.others.iter()).map(PathAutomaton::begin).collect();
-        self.add(State { shape: NormalPaths::BEGIN, runs }, None);
+        self.add(AutomatonState { shape: NormalPaths::BEGIN, runs }, None);
         let (mut at, bound) = (0, steps_left.saturating_sub(MAX_STEPS));
         while let Some((state, _)) = self.reached.get(at) {
             let state = state.clone();
@@ -430,7 +430,7 @@ impl Search<'_> {
     }
 
     /// The state after a byte; `None`: no path wanted goes on so.
-    fn step(&mut self, state: &State, byte: u8) -> Result<Option<State>, TooLarge> {
+    fn step(&mut self, state: &AutomatonState, byte: u8) -> Result<Option<AutomatonState>, TooLarge> {
         let Some((shape, bare)) = self.paths.step(state.shape, byte) else { return Ok(None) };
         let mut runs = Vec::with_capacity(state.runs.len());
         let wanted = self.wanted.len();
@@ -442,10 +442,10 @@ impl Search<'_> {
             }
             runs.push(next);
         }
-        Ok(Some(State { shape, runs: runs.into() }))
+        Ok(Some(AutomatonState { shape, runs: runs.into() }))
     }
 
-    fn is_wanted(&mut self, state: &State) -> Result<bool, TooLarge> {
+    fn is_wanted(&mut self, state: &AutomatonState) -> Result<bool, TooLarge> {
         let (wanted, others) = state.runs.split_at(self.wanted.len());
         for (automaton, runs) in self.wanted.iter_mut().zip(wanted) {
             if !automaton.is_match(*runs, state.shape)? {
@@ -460,7 +460,7 @@ impl Search<'_> {
         Ok(true)
     }
 
-    fn add(&mut self, state: State, from: Option<(usize, u8)>) {
+    fn add(&mut self, state: AutomatonState, from: Option<(usize, u8)>) {
         if self.known.insert(state.clone()) {
             self.reached.push((state, from));
         }

@@ -24,7 +24,7 @@ const TOP: usize = 100;
 const MAX_LISTED: usize = 1_000;
 
 /// A ban of a limit in the plan.
-type Ban<'g> = (&'g Limit, KeyBan);
+type ListedBan<'g> = (&'g Limit, KeyBan);
 
 /// Lists the bans that end first, also those in shadow. Bans of limits that a reload removed are left out, since they
 /// refuse no request.
@@ -39,16 +39,16 @@ pub(super) async fn get(shared: &Shared, query: Query<'_>) -> Result<Value, ApiE
     Ok(json!({ "time": moment(shared.clock.now()), "total": total, "bans": listed }))
 }
 
-fn in_force<'g>(shared: &Shared, plan: &'g Plan) -> Vec<Ban<'g>> {
+fn in_force<'g>(shared: &Shared, plan: &'g Plan) -> Vec<ListedBan<'g>> {
     let now = shared.clock.now();
     let of = |limit: &'g Limit| limit.bans(shared.store.bans(), now).into_iter().map(move |ban| (limit, ban));
-    let mut bans: Vec<Ban<'g>> = plan.limits.iter().flat_map(of).collect();
+    let mut bans: Vec<ListedBan<'g>> = plan.limits.iter().flat_map(of).collect();
     bans.sort_by_key(|(_, one)| (one.ban.until, one.key_hash.0));
     bans
 }
 
 /// By limit, the texts of its banned keys: as named when they were banned, else as workers know them.
-async fn labels(shared: &Shared, bans: &[Ban<'_>]) -> HashMap<(Arc<str>, Fingerprint), String> {
+async fn labels(shared: &Shared, bans: &[ListedBan<'_>]) -> HashMap<(Arc<str>, Fingerprint), String> {
     let mut labels = HashMap::new();
     let mut unnamed: HashMap<Arc<str>, (&Limit, Vec<Fingerprint>)> = HashMap::new();
     for (limit, KeyBan { key_hash, .. }) in bans {
@@ -65,7 +65,7 @@ async fn labels(shared: &Shared, bans: &[Ban<'_>]) -> HashMap<(Arc<str>, Fingerp
 }
 
 fn one(
-    (limit, KeyBan { key_hash, ban, in_shadow }): &Ban<'_>,
+    (limit, KeyBan { key_hash, ban, in_shadow }): &ListedBan<'_>,
     labels: &HashMap<(Arc<str>, Fingerprint), String>,
 ) -> Value {
     let label = labels.get(&(Arc::clone(&limit.name), *key_hash));

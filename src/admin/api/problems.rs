@@ -27,7 +27,7 @@ const REJECTING: (u64, u64) = (50, 10);
 
 /// The severity of a problem; the worst last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Severity {
+enum ProblemSeverity {
     /// Some requests are affected.
     Warn,
     /// An outage.
@@ -37,7 +37,7 @@ enum Severity {
 /// A problem of an upstream.
 #[derive(Debug)]
 struct Problem<'p> {
-    severity: Severity,
+    severity: ProblemSeverity,
     kind: &'static str,
     upstream: &'p str,
     text: String,
@@ -64,7 +64,7 @@ pub(super) fn get(shared: &Shared) -> Value {
         let down = down(shared, upstream);
         let recent = recent.get(name).copied().unwrap_or_default();
         let servers = servers.remove(name).unwrap_or_default();
-        let is_away = down.as_ref().is_some_and(|problem| problem.severity == Severity::Bad);
+        let is_away = down.as_ref().is_some_and(|problem| problem.severity == ProblemSeverity::Bad);
         problems.extend(down);
         problems.extend(drained(shared, upstream));
         problems.extend(errors(upstream, &recent, &servers));
@@ -80,8 +80,8 @@ pub(super) fn get(shared: &Shared) -> Value {
 impl Problem<'_> {
     fn json(&self) -> Value {
         let severity = match self.severity {
-            Severity::Bad => "bad",
-            Severity::Warn => "warn",
+            ProblemSeverity::Bad => "bad",
+            ProblemSeverity::Warn => "warn",
         };
         json!({ "severity": severity, "kind": self.kind, "upstream": self.upstream, "text": self.text })
     }
@@ -109,7 +109,7 @@ fn down<'p>(shared: &Shared, upstream: &'p Upstream) -> Option<Problem<'p>> {
     if down.len() > MAX_SERVERS {
         reasons += ", …";
     }
-    let severity = if down.len() == all { Severity::Bad } else { Severity::Warn };
+    let severity = if down.len() == all { ProblemSeverity::Bad } else { ProblemSeverity::Warn };
     let is_open = server_states.breaker_state().is_some_and(|(is_open, _)| is_open);
     let text = match down.len() {
         _ if is_open => format!("Backend `{name}` is down, its breaker is open: {reasons}"),
@@ -133,13 +133,14 @@ fn drained<'p>(shared: &Shared, upstream: &'p Upstream) -> Option<Problem<'p>> {
     let (severity, text) = match servers.len() {
         0 => return None,
         count if count == all => (
-            Severity::Bad,
+            ProblemSeverity::Bad,
             format!("Backend `{name}` gets no requests, all its servers are drained: {names}{rest}"),
         ),
-        1 => (Severity::Warn, format!("Backend `{name}`: 1 of {all} servers is drained: {names}")),
-        count => {
-            (Severity::Warn, format!("Backend `{name}`: {count} of {all} servers are drained: {names}{rest}"))
-        }
+        1 => (ProblemSeverity::Warn, format!("Backend `{name}`: 1 of {all} servers is drained: {names}")),
+        count => (
+            ProblemSeverity::Warn,
+            format!("Backend `{name}`: {count} of {all} servers are drained: {names}{rest}"),
+        ),
     };
     Some(Problem { severity, kind: "drained", upstream: name, text })
 }
@@ -151,7 +152,7 @@ fn over_budget<'p>(upstream: &'p str, recent: &UpstreamSecond) -> Option<Problem
     let text = format!(
         "Backend `{upstream}`: the retry `budget` is used up, {count} failed {attempts} not retried in {RECENT} s"
     );
-    (count > 0).then_some(Problem { severity: Severity::Warn, kind: "budget", upstream, text })
+    (count > 0).then_some(Problem { severity: ProblemSeverity::Warn, kind: "budget", upstream, text })
 }
 
 /// Requests of which the upstream rejects most.
@@ -160,7 +161,7 @@ fn rejections<'p>(upstream: &'p str, recent: &UpstreamSecond) -> Option<Problem<
     let text = || format!("Backend `{upstream}`: {} end in 4xx", amount(part, whole, "requests"));
     let (percent, least) = REJECTING;
     let rejects = whole >= least && part * 100 >= whole * percent;
-    rejects.then(|| Problem { severity: Severity::Warn, kind: "rejections", upstream, text: text() })
+    rejects.then(|| Problem { severity: ProblemSeverity::Warn, kind: "rejections", upstream, text: text() })
 }
 
 /// 5xx responses.
@@ -233,7 +234,7 @@ fn share<'p>(
     let fails = |(server, (failed, all)): &Culprit| format!("{server} fails {}", amount(*failed, *all, noun));
     let servers = culprits.iter().map(fails).collect::<Vec<_>>().join(", ");
     let is_outage = percent >= OUTAGE_PERCENT;
-    let severity = if is_outage { Severity::Bad } else { Severity::Warn };
+    let severity = if is_outage { ProblemSeverity::Bad } else { ProblemSeverity::Warn };
     let text = match (is_outage, servers.is_empty()) {
         (true, true) => format!("`{upstream}` fails: {} {end}", amount(part, whole, noun)),
         (true, false) => format!("`{upstream}`: {servers} ({short})"),
@@ -255,11 +256,11 @@ mod tests {
         for (part, whole, expected) in [
             (0, 0, None),
             (0, 9, None),
-            (1, 1_000, Some((Severity::Warn, "Backend `shop`: less than 1 % of requests end in 5xx"))),
-            (4, 100, Some((Severity::Warn, "Backend `shop`: 4 % of requests end in 5xx"))),
-            (5, 100, Some((Severity::Bad, "`shop` fails: 5 of 100 requests in 10 s end in 5xx"))),
-            (10, 19, Some((Severity::Bad, "`shop` fails: 10 of 19 requests in 10 s end in 5xx"))),
-            (960, 960, Some((Severity::Bad, "`shop` fails: 96 of 96 requests a second end in 5xx"))),
+            (1, 1_000, Some((ProblemSeverity::Warn, "Backend `shop`: less than 1 % of requests end in 5xx"))),
+            (4, 100, Some((ProblemSeverity::Warn, "Backend `shop`: 4 % of requests end in 5xx"))),
+            (5, 100, Some((ProblemSeverity::Bad, "`shop` fails: 5 of 100 requests in 10 s end in 5xx"))),
+            (10, 19, Some((ProblemSeverity::Bad, "`shop` fails: 10 of 19 requests in 10 s end in 5xx"))),
+            (960, 960, Some((ProblemSeverity::Bad, "`shop` fails: 96 of 96 requests a second end in 5xx"))),
         ] {
             let problem = share("shop", "errors", (part, whole), &[]);
             let told = problem.as_ref().map(|problem| (problem.severity, problem.text.as_str()));

@@ -29,7 +29,7 @@ const FIELD: usize = 64;
 /// The answers of all services of a file.
 pub struct AnswerCache {
     parts: [Mutex<LruCache<u128, Answer>>; PARTS],
-    identities: Mutex<HashMap<u128, Shared>>,
+    identities: Mutex<HashMap<u128, SharedIdentity>>,
     bytes: AtomicUsize,
     /// The part that loses an answer next.
     next: AtomicUsize,
@@ -44,7 +44,7 @@ struct Answer {
 }
 
 /// An identity, with the number of answers that have it.
-struct Shared {
+struct SharedIdentity {
     identity: Arc<Identity>,
     answers: usize,
 }
@@ -110,7 +110,7 @@ impl AnswerCache {
             Entry::Vacant(place) => {
                 self.bytes.fetch_add(bytes_of(identity), Ordering::Relaxed);
                 Some(Arc::clone(
-                    &place.insert(Shared { identity: Arc::clone(identity), answers: 1 }).identity,
+                    &place.insert(SharedIdentity { identity: Arc::clone(identity), answers: 1 }).identity,
                 ))
             }
         }

@@ -30,7 +30,7 @@ enum Demand {
 }
 
 /// One `[[server.tls]]`.
-struct Entry {
+struct CertificateEntry {
     key: Arc<CertifiedKey>,
     /// The DNS names of its certificate.
     names: Vec<String>,
@@ -48,7 +48,7 @@ pub(in crate::config) fn read(value: &ConfigValue<'_>) -> Option<ListenerTls> {
     }
     let provider = Arc::new(crypto::tls::default_provider());
     let mut files = Files::default();
-    let mut entries: Vec<Entry> = Vec::new();
+    let mut entries: Vec<CertificateEntry> = Vec::new();
     let mut sound = true;
     value.some_of(|item| {
         let Some(entry) = entry(&item, &provider, &mut files, entries.is_empty()) else {
@@ -78,7 +78,7 @@ fn entry(
     provider: &CryptoProvider,
     files: &mut Files,
     first: bool,
-) -> Option<Entry> {
+) -> Option<CertificateEntry> {
     let mut table = value.table("`[[server.tls]]`")?;
     let chain = table.require("cert", "\"cert.pem\"", |value| {
         let chain = certificates(&value, files)?;
@@ -89,7 +89,12 @@ fn entry(
     let clients = clients(&mut table, files);
     table.finish().then_some(())?;
     let ((chain, names, expiry), (key, value)) = (chain?, key?);
-    Some(Entry { key: Arc::new(certified(chain, key, provider, &value)?), names, expiry, clients: clients? })
+    Some(CertificateEntry {
+        key: Arc::new(certified(chain, key, provider, &value)?),
+        names,
+        expiry,
+        clients: clients?,
+    })
 }
 
 /// The certificate with its key, which must be its own. `value`: `key`.
@@ -189,7 +194,7 @@ fn clients(table: &mut super::ConfigTable<'_>, files: &mut Files) -> Option<Opti
 }
 
 /// Whether two have the same requirements for clients.
-fn ask_alike(one: &Entry, other: &Entry) -> bool {
+fn ask_alike(one: &CertificateEntry, other: &CertificateEntry) -> bool {
     match (&one.clients, &other.clients) {
         (None, None) => true,
         (Some((roots, demand)), Some((others, other))) => roots.roots == others.roots && demand == other,
@@ -199,7 +204,7 @@ fn ask_alike(one: &Entry, other: &Entry) -> bool {
 
 /// `entries`: at least one, all with the same requirements for clients.
 fn config(
-    mut entries: Vec<Entry>,
+    mut entries: Vec<CertificateEntry>,
     provider: Arc<CryptoProvider>,
     value: &ConfigValue<'_>,
 ) -> Option<ServerConfig> {

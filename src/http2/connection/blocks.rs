@@ -6,7 +6,7 @@ use super::super::frame::{ErrorCode, FrameHeader, flag};
 use super::super::head::{BlockKind, HeadBuilder, HeadError, ReceivedHead};
 use super::receive::depends_on;
 use super::streams::{Closed, StreamState};
-use super::{FrameError, Reset, Role, State};
+use super::{ConnectionState, FrameError, Reset, Role};
 
 /// Bytes of a header block beyond the size of its fields: lengths and indices.
 const BLOCK_OVERHEAD: usize = 16 << 10;
@@ -38,7 +38,7 @@ pub(super) struct Block {
     continuations: u32,
 }
 
-impl State {
+impl ConnectionState {
     pub(super) fn receive_headers(&mut self, header: FrameHeader, payload: &[u8]) -> Result<(), FrameError> {
         let (mut fragment, mut padding) = (payload, 0);
         if header.has(flag::PADDED) {

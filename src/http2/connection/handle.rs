@@ -11,7 +11,7 @@ use super::super::head::{InvalidHead, ReceivedHead, put_request, put_response, p
 use super::super::hpack::encoder::put_table_size;
 use super::streams::StreamState;
 use super::waiting::is_scarce;
-use super::{Http2Codec, Reset, Role, State};
+use super::{ConnectionState, Http2Codec, Reset, Role};
 
 /// A peer with this round trip or a longer one needs a larger window for the same rate.
 const FAR: Duration = Duration::from_millis(2);
@@ -46,7 +46,7 @@ impl StreamHandle {
         &self.connection
     }
 
-    fn with<T>(&self, missing: T, act: impl FnOnce(&mut State, u32) -> T) -> T {
+    fn with<T>(&self, missing: T, act: impl FnOnce(&mut ConnectionState, u32) -> T) -> T {
         let mut state = self.connection.state.borrow_mut();
         if state.streams.get(self.id).is_none() {
             return missing;
@@ -55,7 +55,7 @@ impl StreamHandle {
     }
 
     /// Acts on a stream that can still be sent on, and has the connection send the result.
-    fn send<T>(&self, act: impl FnOnce(&mut State, u32) -> T) -> Result<T, StreamLost> {
+    fn send<T>(&self, act: impl FnOnce(&mut ConnectionState, u32) -> T) -> Result<T, StreamLost> {
         let acted = self.with(Err(StreamLost), |state, id| match state.streams.get(id) {
             Some(stream) if stream.reset.is_none() && !stream.send_ended => Ok(act(state, id)),
             _ => Err(StreamLost),
@@ -375,7 +375,7 @@ pub enum OpenError {
     Unfit,
 }
 
-impl State {
+impl ConnectionState {
     fn put_head<T>(
         &mut self,
         id: u32,

@@ -9,8 +9,8 @@ use super::super::frame::{
 };
 use super::streams::{Closed, StreamState};
 use super::{
-    ConnectionEnd, FrameError, Http2Codec, MAX_OUTBOUND, MAX_REPLIES, PING_ALIVE, PING_GOAWAY, PREFACE, READ,
-    Reset, Role, State,
+    ConnectionEnd, ConnectionState, FrameError, Http2Codec, MAX_OUTBOUND, MAX_REPLIES, PING_ALIVE,
+    PING_GOAWAY, PREFACE, READ, Reset, Role,
 };
 use crate::clock::now;
 
@@ -30,7 +30,7 @@ impl Http2Codec {
     pub(super) fn poll_receive(
         &self,
         context: &mut Context<'_>,
-        state: &mut State,
+        state: &mut ConnectionState,
         budget: &mut usize,
     ) -> bool {
         if state.is_paused() {
@@ -68,7 +68,7 @@ impl Http2Codec {
     }
 }
 
-impl State {
+impl ConnectionState {
     /// Processes all frames received completely.
     fn receive(&mut self, ponged: &std::cell::Cell<bool>) {
         let mut inbound = std::mem::take(&mut self.inbound);

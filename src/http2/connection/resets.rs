@@ -2,13 +2,13 @@
 
 use super::super::frame::{ErrorCode, put_reset};
 use super::streams::Closed;
-use super::{Reset, State};
+use super::{ConnectionState, Reset};
 use crate::clock::now;
 
 /// Maximum number of streams reset within ten seconds for a client's errors (CVE-2025-8671).
 pub(super) const MAX_ERROR_RESETS: u32 = 64;
 
-impl State {
+impl ConnectionState {
     /// Resets a stream for an error of the peer.
     pub(super) fn reset_for_fault(&mut self, id: u32, code: ErrorCode) {
         self.error_resets.count(now());

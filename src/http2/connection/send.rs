@@ -8,7 +8,7 @@ use bytes::{Buf as _, BytesMut};
 use super::super::frame::{MAX_PAYLOAD, put_data};
 use super::streams::UploadQuota;
 use super::waiting::is_scarce;
-use super::{Http2Codec, KEPT_BUFFER, MAX_OUTBOUND, Role, SCARCE_OUTBOUND, State};
+use super::{ConnectionState, Http2Codec, KEPT_BUFFER, MAX_OUTBOUND, Role, SCARCE_OUTBOUND};
 
 /// The least that each of many streams may send before the next one.
 const MIN_SHARE: usize = 2 << 10;
@@ -17,7 +17,7 @@ const CONTROL_FRAMES: usize = 128;
 
 impl Http2Codec {
     /// Sends pending frames. Returns whether the socket has accepted all.
-    pub(super) fn poll_send(&self, context: &mut Context<'_>, state: &mut State) -> bool {
+    pub(super) fn poll_send(&self, context: &mut Context<'_>, state: &mut ConnectionState) -> bool {
         let flushed = match self.poll_flush(context, state) {
             Poll::Pending => {
                 state.block();
@@ -36,7 +36,7 @@ impl Http2Codec {
         flushed
     }
 
-    fn poll_flush(&self, context: &mut Context<'_>, state: &mut State) -> Poll<io::Result<()>> {
+    fn poll_flush(&self, context: &mut Context<'_>, state: &mut ConnectionState) -> Poll<io::Result<()>> {
         while !state.outbound.is_empty() {
             let written = self.socket.poll_write(context, &state.outbound, &[]);
             self.traffic.note_write(&self.socket, &written);
@@ -50,7 +50,7 @@ impl Http2Codec {
     }
 }
 
-impl State {
+impl ConnectionState {
     /// The socket accepts no more bytes for now. Those that wait take no more memory than their number, with room for a
     /// few control frames.
     fn block(&mut self) {

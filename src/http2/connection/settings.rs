@@ -4,7 +4,7 @@ use bytes::BytesMut;
 
 use super::super::flow::DEFAULT_WINDOW;
 use super::super::frame::{ErrorCode, MAX_31_BITS, put_settings, put_settings_ack, setting};
-use super::{FrameError, Role, State};
+use super::{ConnectionState, FrameError, Role};
 
 /// The default size of a peer's dynamic table in bytes (RFC 9113 §6.5.2).
 const HEADER_TABLE: u32 = 4096;
@@ -61,7 +61,7 @@ impl Default for PeerSettings {
     }
 }
 
-impl State {
+impl ConnectionState {
     /// The receive window of a new stream: a client that has not read SETTINGS yet uses the default (RFC 9113 §6.9.2).
     pub(super) fn initial_receive_window(&self) -> u32 {
         if self.role == Role::Server && self.round_trip.is_none() {

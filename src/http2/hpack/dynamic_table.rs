@@ -13,7 +13,7 @@ const MAX_LIMIT: usize = 1 << 30;
 /// Names and values of all entries stand in one buffer, the oldest first. Evicted entries are removed from it when it
 /// is full, so that most insertions move no other entry. An empty table owns no heap memory.
 pub(super) struct DynamicTable {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<TableEntry>,
     /// Texts of evicted entries, then those of the entries.
     texts: Vec<u8>,
     /// Bytes of the entries as HPACK counts them, at most `max_size`.
@@ -26,7 +26,7 @@ pub(super) struct DynamicTable {
 
 /// Where an entry stands in the texts.
 #[derive(Clone, Copy)]
-struct Entry {
+struct TableEntry {
     name: u32,
     value: u32,
     end: u32,
@@ -40,7 +40,7 @@ pub(super) enum TableName<'a> {
     Entry(usize),
 }
 
-impl Entry {
+impl TableEntry {
     fn size(self) -> usize {
         (self.end - self.name) as usize + ENTRY_OVERHEAD
     }
@@ -104,7 +104,7 @@ impl DynamicTable {
         self.texts.extend_from_slice(value);
         self.evict_to(room);
         let [name, value, end] = [start, start + name_length, start + length].map(u32::try_from);
-        let entry = Entry { name: name.ok()?, value: value.ok()?, end: end.ok()? };
+        let entry = TableEntry { name: name.ok()?, value: value.ok()?, end: end.ok()? };
         self.size += entry.size();
         self.entries.push_front(entry);
         Some(())
@@ -153,7 +153,7 @@ impl DynamicTable {
 
     #[cfg(test)]
     pub(super) fn memory(&self) -> usize {
-        self.texts.capacity() + self.entries.capacity() * size_of::<Entry>()
+        self.texts.capacity() + self.entries.capacity() * size_of::<TableEntry>()
     }
 
     #[cfg(test)]

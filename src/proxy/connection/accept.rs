@@ -63,7 +63,7 @@ pub fn run(worker: usize, listeners: Listeners, shared: Arc<Shared>, up: impl Fn
     })
 }
 
-fn adopt(listener: StdListener) -> io::Result<Listener> {
+fn adopt(listener: StdListener) -> io::Result<WorkerListener> {
     listener.set_nonblocking(true)?;
     // A listener from a service manager may lack it.
     SockRef::from(&listener).set_tcp_nodelay(true)?;
@@ -75,10 +75,10 @@ fn adopt(listener: StdListener) -> io::Result<Listener> {
 }
 
 /// A listener whose sockets join the runtime only when they have to wait: see [`Socket`].
-type Listener = AsyncFd<StdListener>;
+type WorkerListener = AsyncFd<StdListener>;
 
 /// The next connection, with its client's address.
-async fn next(listener: &Listener) -> io::Result<(StdStream, SocketAddr)> {
+async fn next(listener: &WorkerListener) -> io::Result<(StdStream, SocketAddr)> {
     listener.async_io(Interest::READABLE, accept_now).await
 }
 
@@ -98,7 +98,7 @@ fn accept_now(listener: &StdListener) -> io::Result<(StdStream, SocketAddr)> {
 }
 
 /// Accepts connections until draining begins; then the listener is closed.
-async fn accept(index: usize, tls: bool, listener: Listener, worker: Rc<Worker>) {
+async fn accept(index: usize, tls: bool, listener: WorkerListener, worker: Rc<Worker>) {
     let mut life = worker.life.clone();
     let reserve = DescriptorReserve::of_process();
     let Shared { connections, scarce_above, .. } = &*worker.shared;
@@ -158,7 +158,7 @@ fn warn_throttled(last: &mut Option<Instant>, what: &str) {
 
 /// Waits until another connection leaves the reserved descriptors free. The connection that has been idle longest is
 /// evicted. Without an idle one, new connections wait in the listener's queue.
-async fn wait_for_descriptors(reserve: DescriptorReserve, listener: &Listener, worker: &Worker) {
+async fn wait_for_descriptors(reserve: DescriptorReserve, listener: &WorkerListener, worker: &Worker) {
     while reserve.is_next(listener) && !worker.is_draining() {
         if worker.make_room() {
             tokio::task::yield_now().await;

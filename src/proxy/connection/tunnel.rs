@@ -41,10 +41,14 @@ pub(crate) async fn run(
         clippy::let_underscore_must_use,
         reason = "either side may break the tunnel off at any time, and both are closed then"
     )]
-    let _: io::Result<()> = poll_fn(|context| {
-        let sent = up.poll(context, client, backend, inbound)?;
+    let _: Result<(), BrokenSide> = poll_fn(|context| {
+        let sent = match up.poll(context, client, backend, inbound) {
+            // What the backend has sent before still goes to the client.
+            Poll::Ready(Err(BrokenSide::Receiver)) => up.drop_received(context, client, inbound),
+            sent => sent?,
+        };
         let received = down.poll(context, backend, client, &mut answer.bytes)?;
-        if sent.is_ready() && received.is_ready() {
+        if received.is_ready() && (sent.is_ready() || up.is_broken) {
             return Poll::Ready(Ok(()));
         }
         let blocked = up.blocked || down.blocked;
@@ -62,11 +66,20 @@ pub(crate) async fn run(
     down.written
 }
 
+/// The side of a direction on which reading or writing has failed.
+#[derive(Debug)]
+enum BrokenSide {
+    Sender,
+    Receiver,
+}
+
 /// One of the two directions of a tunnel.
 #[derive(Debug)]
 struct Direction {
     ended: bool,
     closed: bool,
+    /// The receiving side takes no more.
+    is_broken: bool,
     /// Bytes read and bytes written.
     moved: u64,
     written: u64,
@@ -79,7 +92,28 @@ struct Direction {
 impl Direction {
     fn new(silence: Duration) -> Self {
         let ack_timeout = AckTimeout::new(silence);
-        Self { ended: false, closed: false, moved: 0, written: 0, ack_timeout, blocked: false }
+        Self {
+            ended: false,
+            closed: false,
+            is_broken: false,
+            moved: 0,
+            written: 0,
+            ack_timeout,
+            blocked: false,
+        }
+    }
+
+    /// Reads and drops what is sent to a side that takes no more. Unread bytes would reset the connection at its end, and the
+    /// reset destroys what is on its way back. Ready once the sending side has closed.
+    #[cold]
+    fn drop_received(&mut self, context: &mut Context<'_>, from: &Stream, buffer: &mut BytesMut) -> Poll<()> {
+        self.is_broken = true;
+        loop {
+            buffer.clear();
+            if !matches!(ready!(from.poll_read(context, buffer, PART)), Ok(1..)) {
+                return Poll::Ready(());
+            }
+        }
     }
 
     /// Ready once one side has closed and the close was passed on to the other.
@@ -89,11 +123,12 @@ impl Direction {
         from: &Stream,
         to: &Stream,
         buffer: &mut BytesMut,
-    ) -> Poll<io::Result<()>> {
+    ) -> Poll<Result<(), BrokenSide>> {
+        let to_fails = |_: io::Error| BrokenSide::Receiver;
         self.blocked = false;
         while !self.closed {
             if !buffer.is_empty() {
-                let Poll::Ready(written) = to.poll_write(context, buffer, &[])? else {
+                let Poll::Ready(written) = to.poll_write(context, buffer, &[]).map_err(to_fails)? else {
                     self.blocked = self.ack_timeout.enforce(to);
                     return Poll::Pending;
                 };
@@ -102,7 +137,7 @@ impl Direction {
                 self.written += written as u64;
                 continue;
             }
-            if to.poll_flush(context)?.is_pending() {
+            if to.poll_flush(context).map_err(to_fails)?.is_pending() {
                 self.blocked = self.ack_timeout.enforce(to);
                 return Poll::Pending;
             }
@@ -118,7 +153,7 @@ impl Direction {
                 if buffer.is_empty() {
                     SPARE.set(std::mem::take(buffer));
                 }
-                let read = ready!(read)?;
+                let read = ready!(read).map_err(|_| BrokenSide::Sender)?;
                 self.moved += read as u64;
                 self.ended = read == 0;
             }

@@ -12,7 +12,7 @@ use bytes::{Buf as _, BytesMut};
 use super::undecided::HeldBytes;
 use crate::http1::request::{Body, RequestHead};
 use crate::measure::JsonPointer;
-use crate::proxy::session::request_body::{BegunBody, CONTINUE, Rest};
+use crate::proxy::session::request_body::{BegunBody, CONTINUE, RequestRest};
 use crate::proxy::session::request_reader::{BodyDeadlines, BodyFault, RequestReader, Source};
 use crate::proxy::session::response_writer::SocketWriter;
 use crate::route::content::{MAX_CONTENT, RequestContent, UnreadableBody};
@@ -50,7 +50,7 @@ pub(crate) async fn read_content(
     }
     reader.turn_to_body(BodyDeadlines::Bytes);
     reader.release(ahead.len());
-    let rest = Rest::of(head.body, reader.source());
+    let rest = RequestRest::of(head.body, reader.source());
     let mut reading = BodyReading { rest, data: BytesMut::new(), received: BytesMut::from(ahead) };
     let end = poll_fn(|context| {
         let end = reading.poll_end(context, reader);
@@ -95,7 +95,7 @@ enum BodyEnd {
 /// A body being read.
 struct BodyReading {
     /// The body, with the data that were read.
-    rest: Rest,
+    rest: RequestRest,
     /// Its data so far.
     data: BytesMut,
     /// Bytes received and not decoded.
@@ -132,8 +132,8 @@ impl BodyReading {
     fn decode(&mut self, source: &Source) -> Result<Option<BodyEnd>, BodyFault> {
         let Self { rest, data, received } = self;
         let is_whole = match rest {
-            Rest::Nothing => true,
-            Rest::Length(length) => {
+            RequestRest::Nothing => true,
+            RequestRest::Length(length) => {
                 // The caller has bounded it.
                 let left = usize::try_from(*length).unwrap_or(usize::MAX).saturating_sub(data.len());
                 let here = left.min(received.len());
@@ -141,7 +141,7 @@ impl BodyReading {
                 received.advance(here);
                 here == left
             }
-            Rest::Chunked(decoder) => {
+            RequestRest::Chunked(decoder) => {
                 while !received.is_empty() && !decoder.is_done() && data.len() <= MAX_CONTENT {
                     let (consumed, piece) = decoder.decode(received).map_err(|_| BodyFault::Malformed)?;
                     data.extend_from_slice(piece);
@@ -149,7 +149,7 @@ impl BodyReading {
                 }
                 decoder.is_done()
             }
-            Rest::Frames => {
+            RequestRest::Frames => {
                 data.extend_from_slice(received);
                 received.clear();
                 matches!(source, Source::Http2(stream) if stream.trailers().is_some())

@@ -50,7 +50,7 @@ pub(crate) enum BodyFraming {
 /// A response body being relayed.
 #[derive(Debug)]
 pub(crate) struct Download {
-    rest: Rest,
+    rest: ResponseRest,
     framing: BodyFraming,
     trailers: Trailers,
     /// Body bytes handed to the client's socket, or framed for it.
@@ -76,7 +76,7 @@ pub(crate) struct Download {
 
 /// The part of a body that is still to come.
 #[derive(Debug)]
-enum Rest {
+enum ResponseRest {
     Nothing,
     Length(u64),
     Chunked(ChunkDecoder),
@@ -92,10 +92,10 @@ impl Download {
         read_timeout: Duration,
     ) -> Self {
         let rest = match received {
-            Framing::None | Framing::Length(0) => Rest::Nothing,
-            Framing::Length(length) => Rest::Length(length),
-            Framing::Chunked => Rest::Chunked(ChunkDecoder::of_response()),
-            Framing::UntilClose => Rest::UntilClose,
+            Framing::None | Framing::Length(0) => ResponseRest::Nothing,
+            Framing::Length(length) => ResponseRest::Length(length),
+            Framing::Chunked => ResponseRest::Chunked(ChunkDecoder::of_response()),
+            Framing::UntilClose => ResponseRest::UntilClose,
         };
         Self {
             rest,
@@ -153,10 +153,10 @@ impl Download {
         settlement.body(straight.get(self.observed..).unwrap_or_default());
         self.observed = straight.len();
         let is_whole = match self.rest {
-            Rest::Nothing => true,
-            Rest::Length(left) => left == straight.len() as u64,
-            Rest::UntilClose => self.ending.is_some(),
-            Rest::Chunked(_) => false,
+            ResponseRest::Nothing => true,
+            ResponseRest::Length(left) => left == straight.len() as u64,
+            ResponseRest::UntilClose => self.ending.is_some(),
+            ResponseRest::Chunked(_) => false,
         };
         if is_whole {
             settlement.finish(&self.raw_trailers);
@@ -207,7 +207,7 @@ impl Download {
                 if last {
                     return Poll::Ready(Ok(()));
                 }
-            } else if self.ending.is_some() || matches!(self.rest, Rest::Nothing) {
+            } else if self.ending.is_some() || matches!(self.rest, ResponseRest::Nothing) {
                 let trailers = self.ending.take().unwrap_or_default();
                 return Poll::Ready(stream.end(&trailers).map_err(|StreamLost| RelayError::Client));
             } else {
@@ -229,16 +229,16 @@ impl Download {
     fn ends_behind(&self, straight: usize) -> bool {
         let bare = self.ending.as_ref().is_none_or(Vec::is_empty);
         match self.rest {
-            Rest::Nothing => bare,
-            Rest::Length(left) => left == straight as u64,
-            Rest::UntilClose => bare && self.ending.is_some(),
-            Rest::Chunked(_) => false,
+            ResponseRest::Nothing => bare,
+            ResponseRest::Length(left) => left == straight as u64,
+            ResponseRest::UntilClose => bare && self.ending.is_some(),
+            ResponseRest::Chunked(_) => false,
         }
     }
 
     /// Decodes chunks that are sent on in frames.
     fn unchunk(&mut self, received: &mut BytesMut, settlement: &mut Option<Box<Settlement>>) {
-        let Rest::Chunked(decoder) = &mut self.rest else { return };
+        let ResponseRest::Chunked(decoder) = &mut self.rest else { return };
         while !received.is_empty() && !decoder.is_done() && self.unchunked.len() < PART && !self.malformed {
             match decoder.decode(received) {
                 Ok((consumed, data)) => {
@@ -256,7 +256,7 @@ impl Download {
             if self.keeps_trailers {
                 decoder.raw_trailers().clone_into(&mut self.raw_trailers);
             }
-            self.rest = Rest::Nothing;
+            self.rest = ResponseRest::Nothing;
         }
     }
 
@@ -269,9 +269,9 @@ impl Download {
         max: usize,
     ) -> Poll<Result<(), RelayError>> {
         match exchange.poll_body(context, max) {
-            Poll::Ready(Ok(read)) if read > 0 || matches!(self.rest, Rest::UntilClose) => {
+            Poll::Ready(Ok(read)) if read > 0 || matches!(self.rest, ResponseRest::UntilClose) => {
                 self.silent_since = None;
-                if matches!(self.rest, Rest::UntilClose) {
+                if matches!(self.rest, ResponseRest::UntilClose) {
                     let lines = exchange.trailers();
                     if let (true, Some(lines)) = (self.keeps_trailers, &lines) {
                         self.raw_trailers.extend_from_slice(lines);
@@ -334,7 +334,7 @@ impl Download {
             if self.malformed {
                 return Poll::Ready(Err(RelayError::Backend));
             }
-            if matches!(self.rest, Rest::Nothing) {
+            if matches!(self.rest, ResponseRest::Nothing) {
                 return Poll::Ready(Ok(()));
             }
             if let Some(settlement) = settlement {
@@ -347,8 +347,8 @@ impl Download {
     /// How many of the backend's bytes can be sent to the client unchanged.
     fn straight(&self, received: usize) -> usize {
         match (&self.rest, self.framing) {
-            (Rest::Length(left), _) => usize::try_from(*left).unwrap_or(usize::MAX).min(received),
-            (Rest::UntilClose, BodyFraming::Plain | BodyFraming::Frames) => received,
+            (ResponseRest::Length(left), _) => usize::try_from(*left).unwrap_or(usize::MAX).min(received),
+            (ResponseRest::UntilClose, BodyFraming::Plain | BodyFraming::Frames) => received,
             _ => 0,
         }
     }
@@ -356,10 +356,10 @@ impl Download {
     fn passed(&mut self, bytes: usize) {
         self.sent += bytes as u64;
         self.observed = self.observed.saturating_sub(bytes);
-        if let Rest::Length(left) = &mut self.rest {
+        if let ResponseRest::Length(left) = &mut self.rest {
             *left -= bytes as u64;
             if *left == 0 {
-                self.rest = Rest::Nothing;
+                self.rest = ResponseRest::Nothing;
             }
         }
     }
@@ -372,7 +372,7 @@ impl Download {
         settlement: &mut Option<Box<Settlement>>,
     ) -> Result<(), MalformedChunk> {
         match &mut self.rest {
-            Rest::Chunked(decoder) => {
+            ResponseRest::Chunked(decoder) => {
                 while !inbound.is_empty() && !decoder.is_done() && outbound.len() < PART {
                     let (consumed, data) = decoder.decode(inbound)?;
                     if let Some(settlement) = settlement {
@@ -393,7 +393,7 @@ impl Download {
                     self.end(&trailers, outbound);
                 }
             }
-            Rest::UntilClose if self.framing == BodyFraming::Chunked => {
+            ResponseRest::UntilClose if self.framing == BodyFraming::Chunked => {
                 if let Some(settlement) = settlement {
                     settlement.body(inbound);
                 }
@@ -412,7 +412,7 @@ impl Download {
     }
 
     fn end(&mut self, trailers: &[u8], outbound: &mut BytesMut) {
-        self.rest = Rest::Nothing;
+        self.rest = ResponseRest::Nothing;
         if self.framing == BodyFraming::Chunked {
             encode_end(trailers, outbound);
         }

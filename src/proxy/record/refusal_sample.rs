@@ -54,7 +54,7 @@ impl RequestContext {
         tightest: Option<&BindingLimit<'_>>,
     ) {
         if self.keeps(Some(limit.0)) {
-            let mut kept = self.from_head(routed.head(), routed.request().host);
+            let mut kept = self.sample_head(routed.head(), routed.request().host);
             let label = |key_hash: Fingerprint| {
                 let mut label = String::new();
                 self.write_label(routed, check.limit, &mut label);
@@ -74,7 +74,7 @@ impl RequestContext {
     /// Samples a request refused before any limit was checked, or since none can be.
     pub(crate) fn sample_rejection(&mut self, head: &RequestHead<'_>, host: &str) {
         if matches!(self.refusal_sample, RefusalSample::Undecided) && self.keeps(None) {
-            self.refusal_sample = RefusalSample::Kept(self.from_head(head, host));
+            self.refusal_sample = RefusalSample::Kept(self.sample_head(head, host));
         }
     }
 
@@ -88,7 +88,7 @@ impl RequestContext {
 
     /// The sample's texts, made while the request head is there.
     #[cold]
-    fn from_head(&self, head: &RequestHead<'_>, host: &str) -> Box<refusal_samples::SampledRefusal> {
+    fn sample_head(&self, head: &RequestHead<'_>, host: &str) -> Box<refusal_samples::SampledRefusal> {
         Box::new(refusal_samples::SampledRefusal {
             method: Some(head.method.clone()),
             host: Some(cut(host)),
@@ -118,7 +118,7 @@ impl RequestContext {
         let mut kept = match std::mem::take(&mut self.refusal_sample) {
             RefusalSample::Waived => return,
             RefusalSample::Kept(kept) => *kept,
-            RefusalSample::Undecided if self.keeps(None) => self.from_record(),
+            RefusalSample::Undecided if self.keeps(None) => self.sample_record(),
             RefusalSample::Undecided => return,
         };
         kept.status = self.status;
@@ -130,7 +130,7 @@ impl RequestContext {
     }
 
     /// The sample of a request without its head, made from its access record.
-    fn from_record(&self) -> refusal_samples::SampledRefusal {
+    fn sample_record(&self) -> refusal_samples::SampledRefusal {
         let base = self.base();
         match &self.record {
             // More such requests may follow: they are to have records, with or without an access log.

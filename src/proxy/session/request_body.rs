@@ -47,7 +47,7 @@ pub(crate) struct BegunBody {
     /// Its bytes.
     pub(crate) data: Bytes,
     /// The body, these bytes included.
-    pub(crate) rest: Rest,
+    pub(crate) rest: RequestRest,
 }
 
 impl Default for BodyOptions {
@@ -108,7 +108,7 @@ impl BodyOptions {
 
 /// The part of a body that is still to be forwarded.
 #[derive(Debug)]
-pub(crate) enum Rest {
+pub(crate) enum RequestRest {
     Length(u64),
     Chunked(ChunkDecoder),
     /// Bytes until the HTTP/2 stream ends.
@@ -116,7 +116,7 @@ pub(crate) enum Rest {
     Nothing,
 }
 
-impl Rest {
+impl RequestRest {
     /// A whole body.
     #[inline]
     pub(crate) fn of(body: Body, source: &Source) -> Self {
@@ -153,7 +153,7 @@ pub(crate) struct Upload<'c> {
     inbound: &'c mut BytesMut,
     /// Bytes that were read before the request was decided, without framing. They precede `inbound`. Most bodies have none.
     begun: Option<Bytes>,
-    rest: Rest,
+    rest: RequestRest,
     wire: Wire,
     trailers: Trailers,
     /// Leaves those that the route's rules let pass; `None`: they are not forwarded.
@@ -189,7 +189,7 @@ impl<'c> Upload<'c> {
     ) -> Self {
         let (begun, rest) = match body_options.begun {
             Some(begun) => (Some(begun.data).filter(|data| !data.is_empty()), begun.rest),
-            None => (None, Rest::of(body_options.body, reader.source())),
+            None => (None, RequestRest::of(body_options.body, reader.source())),
         };
         reader.turn_to_body(body_options.pace);
         let interim = if body_options.expects_continue { CONTINUE } else { b"" };
@@ -238,7 +238,7 @@ impl<'c> Upload<'c> {
 
     /// Whether the body was received to its end.
     pub(crate) fn is_done(&self) -> bool {
-        matches!(self.rest, Rest::Nothing)
+        matches!(self.rest, RequestRest::Nothing)
     }
 
     /// The response begins: no `100 Continue` is started any more. One that was begun must be finished, and pending
@@ -308,13 +308,13 @@ impl<'c> Upload<'c> {
         }
         let before = self.inbound.len();
         let consumed = match self.rest {
-            Rest::Nothing => Ok(()),
-            Rest::Length(left) => {
+            RequestRest::Nothing => Ok(()),
+            RequestRest::Length(left) => {
                 self.take_length(left, out);
                 Ok(())
             }
-            Rest::Chunked(_) => self.take_chunks(out),
-            Rest::Frames => self.take_frames(out),
+            RequestRest::Chunked(_) => self.take_chunks(out),
+            RequestRest::Frames => self.take_frames(out),
         };
         let taken_bytes = before - self.inbound.len();
         self.touched |= taken_bytes > 0;
@@ -330,14 +330,14 @@ impl<'c> Upload<'c> {
         self.touched = true;
         self.bytes += part.len() as u64;
         match &mut self.rest {
-            Rest::Length(left) => {
+            RequestRest::Length(left) => {
                 out.extend_from_slice(part);
                 *left = left.saturating_sub(part.len() as u64);
                 if *left == 0 {
-                    self.rest = Rest::Nothing;
+                    self.rest = RequestRest::Nothing;
                 }
             }
-            Rest::Chunked(_) | Rest::Frames | Rest::Nothing => self.wire.put(part, out),
+            RequestRest::Chunked(_) | RequestRest::Frames | RequestRest::Nothing => self.wire.put(part, out),
         }
     }
 
@@ -347,12 +347,12 @@ impl<'c> Upload<'c> {
         self.inbound.advance(here);
         self.bytes += here as u64;
         let left = left - here as u64;
-        self.rest = if left == 0 { Rest::Nothing } else { Rest::Length(left) };
+        self.rest = if left == 0 { RequestRest::Nothing } else { RequestRest::Length(left) };
     }
 
     fn take_chunks(&mut self, out: &mut BytesMut) -> Result<(), BodyFault> {
         let wire = self.wire;
-        let Rest::Chunked(decoder) = &mut self.rest else { return Ok(()) };
+        let RequestRest::Chunked(decoder) = &mut self.rest else { return Ok(()) };
         while !self.inbound.is_empty() && !decoder.is_done() && out.len() < PART {
             let (consumed, data) = decoder.decode(self.inbound).map_err(|_| BodyFault::Malformed)?;
             self.bytes += data.len() as u64;
@@ -374,7 +374,7 @@ impl<'c> Upload<'c> {
             Wire::Http2 => self.ending = trailers,
             Wire::Nowhere => {}
         }
-        self.rest = Rest::Nothing;
+        self.rest = RequestRest::Nothing;
     }
 
     fn take_frames(&mut self, out: &mut BytesMut) -> Result<(), BodyFault> {
@@ -397,7 +397,7 @@ impl<'c> Upload<'c> {
     /// Reads more of the body. Fails if the client is too late or leaves.
     fn poll_more(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BodyFault>> {
         let mut read = ready!(self.reader.poll_body(context, self.inbound));
-        if self.inbound.is_empty() && !matches!(self.rest, Rest::Frames) {
+        if self.inbound.is_empty() && !matches!(self.rest, RequestRest::Frames) {
             // An HTTP/2 stream ended before the length that its head declared.
             read = read.and(Err(BodyFault::Gone));
         }

@@ -119,14 +119,14 @@ pub(crate) struct RequestReader {
     /// The first byte of the awaited head was received.
     begun: bool,
     pace: BodyDeadlines,
-    rate: Rate,
+    rate: BodyRate,
 }
 
 /// The start of the present measurement and the bytes received since. The rate is measured while the body is awaited.
 #[derive(Debug, Default)]
-struct Rate(Option<(Instant, u64)>);
+struct BodyRate(Option<(Instant, u64)>);
 
-impl Rate {
+impl BodyRate {
     /// Adds bytes received.
     fn add(&mut self, received: usize) {
         if let Some((_, bytes)) = &mut self.0 {
@@ -157,7 +157,7 @@ impl RequestReader {
             begun: false,
             silent_since: None,
             pace: BodyDeadlines::Bytes,
-            rate: Rate::default(),
+            rate: BodyRate::default(),
         }
     }
 
@@ -245,7 +245,7 @@ impl RequestReader {
     /// Begins to read a body.
     pub(crate) fn turn_to_body(&mut self, pace: BodyDeadlines) {
         self.silent_since = None;
-        self.rate = Rate::default();
+        self.rate = BodyRate::default();
         self.pace = pace;
     }
 
@@ -304,7 +304,7 @@ impl RequestReader {
                 }
                 // A client that may send nothing is not late.
                 if self.source.is_window_closed() {
-                    (self.silent_since, self.rate) = (Some(now), Rate::default());
+                    (self.silent_since, self.rate) = (Some(now), BodyRate::default());
                     ready!(self.deadline.poll(context, now + silence));
                 }
                 Poll::Ready(Err(BodyFault::Timeout))
@@ -360,10 +360,10 @@ pub(crate) struct DisconnectWatch<'d> {
     begins: Instant,
     deadline: &'d mut Deadline,
     /// `None`: the connection is not watched any more.
-    watch: Option<Watch>,
+    watch: Option<ReadWatch>,
 }
 
-enum Watch {
+enum ReadWatch {
     Peek,
     /// For the end of the sending side, behind bytes sent ahead.
     End(Pin<Box<dyn Future<Output = ()>>>),
@@ -372,7 +372,7 @@ enum Watch {
 impl<'d> DisconnectWatch<'d> {
     /// `holds_place`: the request holds a place of a concurrency limit.
     pub(crate) fn new(source: Source, holds_place: bool, now: Instant, deadline: &'d mut Deadline) -> Self {
-        Self { source, holds_place, begins: now + UNWATCHED, deadline, watch: Some(Watch::Peek) }
+        Self { source, holds_place, begins: now + UNWATCHED, deadline, watch: Some(ReadWatch::Peek) }
     }
 
     /// Ready with the end of `work`, or with `None` if the connection is broken before.
@@ -393,8 +393,8 @@ impl<'d> DisconnectWatch<'d> {
         let stream = match (&mut self.watch, &self.source) {
             (None, _) => return Poll::Pending,
             (Some(_), Source::Http2(stream)) => return stream.poll_reset(context),
-            (Some(Watch::End(end)), Source::Http1(_)) => return end.as_mut().poll(context),
-            (Some(Watch::Peek), Source::Http1(stream)) => stream,
+            (Some(ReadWatch::End(end)), Source::Http1(_)) => return end.as_mut().poll(context),
+            (Some(ReadWatch::Peek), Source::Http1(stream)) => stream,
         };
         if !stream.is_attached() {
             ready!(self.deadline.poll(context, self.begins));
@@ -411,7 +411,7 @@ impl<'d> DisconnectWatch<'d> {
             Peek::Silence | Peek::Bytes => match stream.peek() {
                 Peek::Silence => self.poll(context),
                 Peek::Bytes => {
-                    self.watch = Some(Watch::End(Box::pin(gone(self.source.clone()))));
+                    self.watch = Some(ReadWatch::End(Box::pin(gone(self.source.clone()))));
                     self.poll(context)
                 }
                 Peek::End | Peek::Broken => Poll::Ready(()),
@@ -445,7 +445,7 @@ mod tests {
 
     /// Whether a body of this many bytes a second, sent one part a second, is broken off, and after how many seconds.
     fn broken_off_after(each: usize) -> Option<u64> {
-        let (mut rate, begin) = (Rate::default(), now());
+        let (mut rate, begin) = (BodyRate::default(), now());
         (0..600).find(|second| {
             let crawls = rate.crawls(begin + Duration::from_secs(*second));
             rate.add(each);
@@ -463,7 +463,7 @@ mod tests {
 
     #[test]
     fn a_quick_start_does_not_pay_for_later() {
-        let (mut rate, begin) = (Rate::default(), now());
+        let (mut rate, begin) = (BodyRate::default(), now());
         assert!(!rate.crawls(begin));
         rate.add(1 << 30);
         assert!(!rate.crawls(begin + Duration::from_secs(30)), "the first window was quick");

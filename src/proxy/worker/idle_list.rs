@@ -18,7 +18,7 @@ pub(crate) struct IdleList<T>(RefCell<Links<T>>);
 
 #[derive(Debug)]
 struct Links<T> {
-    entries: Slab<Entry<T>>,
+    entries: Slab<IdleEntry<T>>,
     first: usize,
     last: usize,
     /// Entries compared to find their order.
@@ -27,7 +27,7 @@ struct Links<T> {
 }
 
 #[derive(Debug)]
-struct Entry<T> {
+struct IdleEntry<T> {
     connection: Rc<T>,
     /// Since when the connection is idle. `None`: it is not linked.
     since: Option<Instant>,
@@ -50,7 +50,7 @@ impl<T> Default for IdleList<T> {
 impl<T> IdleList<T> {
     /// Inserts a connection that is not idle. Returns its index.
     pub(crate) fn insert(&self, connection: Rc<T>) -> usize {
-        let entry = Entry { connection, since: None, previous: NONE, next: NONE };
+        let entry = IdleEntry { connection, since: None, previous: NONE, next: NONE };
         self.0.borrow_mut().entries.insert(entry)
     }
 

@@ -16,7 +16,7 @@ pub struct JsonMembers(Vec<(JsonPointer, BodyValue<'static>)>);
 impl JsonMembers {
     /// The values at these pointers.
     pub fn read(body: &[u8], pointers: &[JsonPointer]) -> Self {
-        let tokens: Vec<Vec<Token>> = pointers.iter().map(Token::all_of).collect();
+        let tokens: Vec<Vec<FoldedToken>> = pointers.iter().map(FoldedToken::all_of).collect();
         let mut found: Vec<Collected> = pointers.iter().map(|_| Collected::default()).collect();
         let at = tokens.iter().enumerate().map(|(pointer, tokens)| (pointer, &tokens[..])).collect();
         let is_whole = std::str::from_utf8(body).is_ok_and(|text| {
@@ -40,14 +40,14 @@ impl JsonMembers {
 
 /// A token of a pointer, and the same in lower case.
 #[derive(Debug)]
-struct Token {
+struct FoldedToken {
     exact: String,
     folded: String,
     /// As the index of an array: RFC 6901 §4 allows no leading zero.
     index: Option<usize>,
 }
 
-impl Token {
+impl FoldedToken {
     /// The tokens of a pointer.
     fn all_of(pointer: &JsonPointer) -> Vec<Self> {
         let token = |key| {
@@ -60,7 +60,7 @@ impl Token {
 }
 
 /// Pointers that lead to a value or into it: the index of each, and its further tokens.
-type Leads<'t> = SmallVec<[(usize, &'t [Token]); 4]>;
+type Leads<'t> = SmallVec<[(usize, &'t [FoldedToken]); 4]>;
 
 /// Goes to the values that pointers lead to.
 struct Walk<'t, 'w> {
@@ -89,8 +89,8 @@ impl<'t> Walk<'t, '_> {
     }
 
     /// The pointers that lead into a member.
-    fn below(&self, leads: impl Fn(&Token) -> bool) -> Leads<'t> {
-        let next = |(pointer, tokens): &(usize, &'t [Token])| {
+    fn below(&self, leads: impl Fn(&FoldedToken) -> bool) -> Leads<'t> {
+        let next = |(pointer, tokens): &(usize, &'t [FoldedToken])| {
             let (token, rest) = tokens.split_first()?;
             leads(token).then_some((*pointer, rest))
         };

@@ -45,13 +45,13 @@ pub(super) struct Choice<'c> {
 }
 
 /// A slot that may be evicted.
-struct Candidate<'c> {
+struct EvictionCandidate<'c> {
     slot_ref: SlotRef,
     standing: EvictionRank,
     usage: Option<&'c PolicyUsage>,
 }
 
-type Candidates<'c> = SmallVec<[Candidate<'c>; 48]>;
+type EvictionCandidates<'c> = SmallVec<[EvictionCandidate<'c>; 48]>;
 
 /// How many more sets may be visited for counters of the new key's own policy.
 struct Budget(usize);
@@ -156,7 +156,7 @@ impl LockedSets<'_> {
         &self,
         sets: impl Iterator<Item = usize>,
         policy: &'c EvictionPolicy<'_>,
-    ) -> Candidates<'c> {
+    ) -> EvictionCandidates<'c> {
         let mut cache = PolicyCache::default();
         let slot_refs = sets.flat_map(|set| (0..SLOTS).map(move |slot| SlotRef { set, slot }));
         let company = slot_refs
@@ -164,7 +164,7 @@ impl LockedSets<'_> {
             .filter(|(slot, _)| policy.is_evictable(slot));
         let candidate = |(slot, slot_ref)| {
             let (standing, usage) = policy.rank(&slot, &self.table.logs, &mut cache);
-            Candidate { slot_ref, standing, usage }
+            EvictionCandidate { slot_ref, standing, usage }
         };
         company.map(candidate).collect()
     }
@@ -273,10 +273,11 @@ impl<'c> Choice<'c> {
 
     fn lowest(
         &self,
-        candidates: &[Candidate<'_>],
+        candidates: &[EvictionCandidate<'_>],
         policy: &EvictionPolicy<'_>,
     ) -> Option<(EvictionOrder, SlotRef)> {
-        let rank = |candidate: &Candidate<'_>| self.order(candidate.standing, candidate.usage, policy);
+        let rank =
+            |candidate: &EvictionCandidate<'_>| self.order(candidate.standing, candidate.usage, policy);
         candidates.iter().map(|candidate| (rank(candidate), candidate.slot_ref)).min()
     }
 
@@ -291,7 +292,7 @@ impl<'c> Choice<'c> {
     }
 }
 
-fn usages<'c>(candidates: &[Candidate<'c>]) -> impl Iterator<Item = &'c PolicyUsage> {
+fn usages<'c>(candidates: &[EvictionCandidate<'c>]) -> impl Iterator<Item = &'c PolicyUsage> {
     candidates.iter().filter_map(|candidate| candidate.usage)
 }
 

@@ -31,11 +31,11 @@ pub struct RequestsInFlight {
 const SHARDS: usize = 64;
 
 /// Keys are keyed hashes already, so any hash of them will do.
-type Shard = HashMap<Fingerprint, Key, FixedState>;
+type Shard = HashMap<Fingerprint, LimitedKey, FixedState>;
 
 /// One key of one limit.
 #[derive(Debug, Default)]
-struct Key {
+struct LimitedKey {
     /// The policy's [`SharedKeyInfo::identity`](crate::store::SharedKeyInfo::identity).
     policy: u128,
     held: u32,
@@ -93,7 +93,7 @@ pub struct PlaceUsage {
 const UNDECIDED: Decision = Decision { verdict: Verdict::Allow, remaining: 0, reset_after: Micros(0) };
 
 /// The shards of a request's keys, locked until this is dropped.
-struct Locked<'a>(SmallVec<[(usize, MutexGuard<'a, Shard>); 2]>);
+struct LockedShards<'a>(SmallVec<[(usize, MutexGuard<'a, Shard>); 2]>);
 
 impl Default for RequestsInFlight {
     fn default() -> Self {
@@ -233,12 +233,12 @@ impl RequestsInFlight {
     }
 
     /// Locks the shards of the keys under concurrency limits, each once and in ascending order.
-    fn lock(&self, charges: &[Charge<'_>]) -> Locked<'_> {
+    fn lock(&self, charges: &[Charge<'_>]) -> LockedShards<'_> {
         let mut shards: SmallVec<[usize; 4]> =
             of_concurrency(charges).map(|(_, charge, _)| shard_of(charge.key)).collect();
         shards.sort_unstable();
         shards.dedup();
-        Locked(shards.into_iter().map(|index| (index, self.shards[index].lock())).collect())
+        LockedShards(shards.into_iter().map(|index| (index, self.shards[index].lock())).collect())
     }
 
     fn shard(&self, key: Fingerprint) -> &Mutex<Shard> {
@@ -255,13 +255,13 @@ impl RequestsInFlight {
     }
 }
 
-impl Locked<'_> {
+impl LockedShards<'_> {
     fn shard(&mut self, key: Fingerprint) -> Option<&mut Shard> {
         let wanted = shard_of(key);
         self.0.iter_mut().find(|(index, _)| *index == wanted).map(|(_, shard)| &mut **shard)
     }
 
-    fn find(&self, key: Fingerprint) -> Option<&Key> {
+    fn find(&self, key: Fingerprint) -> Option<&LimitedKey> {
         let wanted = shard_of(key);
         self.0.iter().find(|(index, _)| *index == wanted)?.1.get(&key)
     }
@@ -373,7 +373,7 @@ impl Locked<'_> {
     }
 }
 
-impl Key {
+impl LimitedKey {
     /// A place may be free for the first request that waits.
     fn wake_first(&self) {
         if let Some(first) = self.waiting.front() {
@@ -389,7 +389,7 @@ impl Ticket {
     }
 
     /// Joins the queue by the time of the request's first wait.
-    fn join(&mut self, entry: &mut Key, key: Fingerprint) {
+    fn join(&mut self, entry: &mut LimitedKey, key: Fingerprint) {
         if self.number == u64::MAX {
             self.number = self.in_flight.last_ticket.fetch_add(1, Ordering::Relaxed);
         }

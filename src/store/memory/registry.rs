@@ -41,7 +41,7 @@ pub(super) struct RegisteredPolicy {
 
 /// The entry of an id.
 #[derive(Clone, Debug)]
-enum Entry {
+enum RegistryEntry {
     Of(RegisteredPolicy),
     Ambiguous,
 }
@@ -49,8 +49,8 @@ enum Entry {
 /// Two half-full maps instead of an ordered one: when the newer is full it becomes the older, and the older is dropped.
 #[derive(Debug, Default)]
 struct Generations {
-    newer: BTreeMap<ParamsId, Entry>,
-    older: BTreeMap<ParamsId, Entry>,
+    newer: BTreeMap<ParamsId, RegistryEntry>,
+    older: BTreeMap<ParamsId, RegistryEntry>,
     /// By the policy's identity. A usage without an entry is dropped with the next generation.
     usages: BTreeMap<u128, Arc<PolicyUsage>>,
 }
@@ -73,20 +73,20 @@ impl Registry {
             generations.next();
         }
         let (mut entry, registered) = match generations.find(params) {
-            Some(Entry::Ambiguous) => (Entry::Ambiguous, Registered::Ambiguous(None)),
-            Some(Entry::Of(before)) if before.algorithm != *algorithm => {
-                (Entry::Ambiguous, Registered::Ambiguous(Some(Arc::clone(&before.usage))))
+            Some(RegistryEntry::Ambiguous) => (RegistryEntry::Ambiguous, Registered::Ambiguous(None)),
+            Some(RegistryEntry::Of(before)) if before.algorithm != *algorithm => {
+                (RegistryEntry::Ambiguous, Registered::Ambiguous(Some(Arc::clone(&before.usage))))
             }
             Some(entry) => (entry.clone(), Registered::Unique),
             None => {
                 let usage = Arc::clone(generations.usages.entry(identity).or_default());
                 (
-                    Entry::Of(RegisteredPolicy { algorithm: *algorithm, usage, share: None }),
+                    RegistryEntry::Of(RegisteredPolicy { algorithm: *algorithm, usage, share: None }),
                     Registered::Unique,
                 )
             }
         };
-        if let Entry::Of(policy) = &mut entry {
+        if let RegistryEntry::Of(policy) = &mut entry {
             share.iter().for_each(|share| share.add_usage(&policy.usage));
             policy.share = share;
         }
@@ -109,21 +109,22 @@ impl RegistryReader<'_> {
     /// All parameters of the policies whose entries a share counts, those of before a reload among them.
     pub(super) fn numbers_in(&self, share: &LimitShare) -> HashSet<ParamsId> {
         let entries = self.0.older.iter().chain(&self.0.newer);
-        let is_in = |entry: &Entry| matches!(entry, Entry::Of(policy) if share.counts(&policy.usage));
+        let is_in =
+            |entry: &RegistryEntry| matches!(entry, RegistryEntry::Of(policy) if share.counts(&policy.usage));
         entries.filter(|(_, entry)| is_in(entry)).map(|(params, _)| *params).collect()
     }
 
     /// The policy with the parameters `params`; `None` if it was dropped, was never registered, or is ambiguous.
     pub(super) fn get(&self, params: ParamsId) -> Option<&RegisteredPolicy> {
         match self.0.find(params)? {
-            Entry::Of(policy) => Some(policy),
-            Entry::Ambiguous => None,
+            RegistryEntry::Of(policy) => Some(policy),
+            RegistryEntry::Ambiguous => None,
         }
     }
 }
 
 impl Generations {
-    fn find(&self, params: ParamsId) -> Option<&Entry> {
+    fn find(&self, params: ParamsId) -> Option<&RegistryEntry> {
         self.newer.get(&params).or_else(|| self.older.get(&params))
     }
 

@@ -20,14 +20,14 @@ const MAX: usize = 4;
 const TRIES: u32 = 8;
 
 /// A stored state, and what its algorithm makes of it.
-struct Proposal<'a> {
+struct ProposedState<'a> {
     seen: SlotView<'a>,
     before: Packed,
     after: Packed,
     decision: Decision,
 }
 
-type Proposals<'a> = SmallVec<[Proposal<'a>; MAX]>;
+type Proposals<'a> = SmallVec<[ProposedState<'a>; MAX]>;
 
 /// Decides enforced limits with stored keys and states that keep their size. `None` for any others, or when other
 /// threads keep on writing to the same sets.
@@ -75,16 +75,16 @@ fn slot(charge: &Charge<'_>, state: Packed) -> CounterSlot {
 }
 
 #[inline(always)]
-fn propose<'a>(table: &'a CounterTable, charge: &Charge<'_>, now: Timestamp) -> Option<Proposal<'a>> {
+fn propose<'a>(table: &'a CounterTable, charge: &Charge<'_>, now: Timestamp) -> Option<ProposedState<'a>> {
     let seen = table.look(charge.key, &slot(charge, Packed::default()))?;
     let Content::State(before) = seen.slot.content() else { return None };
     let (after, decision) = charge.algorithm.decide_packed(before, now, charge.cost)?;
     // An unused state takes no slot.
-    (after.used > 0).then_some(Proposal { seen, before, after, decision })
+    (after.used > 0).then_some(ProposedState { seen, before, after, decision })
 }
 
 /// The decision on a charge of a refused request: its numbers are those of the uncharged state.
-fn uncharged(charge: &Charge<'_>, proposal: &Proposal<'_>, now: Timestamp) -> Decision {
+fn uncharged(charge: &Charge<'_>, proposal: &ProposedState<'_>, now: Timestamp) -> Decision {
     if proposal.decision.denies() {
         return proposal.decision;
     }
@@ -97,7 +97,7 @@ fn uncharged(charge: &Charge<'_>, proposal: &Proposal<'_>, now: Timestamp) -> De
 #[inline(always)]
 fn write(charges: &[Charge<'_>], proposals: &Proposals<'_>) -> bool {
     let mut locked: SmallVec<[Locked<'_>; MAX]> = SmallVec::new();
-    for (index, Proposal { seen, .. }) in proposals.iter().enumerate() {
+    for (index, ProposedState { seen, .. }) in proposals.iter().enumerate() {
         match proposals[..index].iter().find(|earlier| earlier.seen.shares_set(seen)) {
             Some(earlier) if earlier.seen.shares_version(seen) => {}
             Some(_) => return false,

@@ -29,8 +29,17 @@ pub(super) async fn decide(
     let decisions = charges.iter().map(fallback::unlimited).collect();
     let (decided_locally, counted_at) = (ChargeSet::default(), charges.iter().map(|_| now).collect());
     let admitted = true;
-    let mut session =
-        Session { script, charges, now, deadline, place, decisions, counted_at, decided_locally, admitted };
+    let mut session = DecisionSession {
+        script,
+        charges,
+        now,
+        deadline,
+        place,
+        decisions,
+        counted_at,
+        decided_locally,
+        admitted,
+    };
     let paid = session.ask_the_enforced().await;
     let unavailable = session.go_on_without();
     if !session.admitted {
@@ -46,7 +55,7 @@ pub(super) async fn decide(
 }
 
 /// The state of one request's decision.
-struct Session<'a> {
+struct DecisionSession<'a> {
     script: &'a ScriptClient,
     charges: &'a [Charge<'a>],
     now: Timestamp,
@@ -63,15 +72,15 @@ struct Session<'a> {
 }
 
 /// Charges on one server, by index.
-struct Part {
+struct ServerCharges {
     slot: HashSlot,
     indices: SmallVec<[usize; 4]>,
 }
 
 /// A part that was charged, and the server's time of the charge.
-type Paid = (Part, Timestamp);
+type Paid = (ServerCharges, Timestamp);
 
-impl Session<'_> {
+impl DecisionSession<'_> {
     /// Decides one part after the other. Once one denies, the rest are only peeked at: the outcome names all limits
     /// that deny.
     async fn ask_the_enforced(&mut self) -> SmallVec<[Paid; 4]> {
@@ -144,7 +153,7 @@ impl Session<'_> {
         }
     }
 
-    async fn ask(&self, part: &Part) -> Result<Reply, CallError> {
+    async fn ask(&self, part: &ServerCharges) -> Result<Reply, CallError> {
         let question = if self.admitted { ScriptOp::Decide } else { ScriptOp::Peek };
         let charges = self.chosen(&part.indices);
         let asked = self.script.ask(part.slot, question, StoreRequest::of(&charges), self.now, self.place);
@@ -173,13 +182,13 @@ impl Session<'_> {
     }
 
     /// The charges of these groups by slot, in their order.
-    fn parts(&self, of: impl Fn(Group) -> bool) -> SmallVec<[Part; 4]> {
-        let mut parts: SmallVec<[Part; 4]> = SmallVec::new();
+    fn parts(&self, of: impl Fn(Group) -> bool) -> SmallVec<[ServerCharges; 4]> {
+        let mut parts: SmallVec<[ServerCharges; 4]> = SmallVec::new();
         for (index, charge) in self.charges.iter().enumerate().filter(|(_, charge)| of(charge.group)) {
             let slot = self.script.slot(charge);
             match parts.iter_mut().find(|part| part.slot == slot) {
                 Some(part) => part.indices.push(index),
-                None => parts.push(Part { slot, indices: SmallVec::from_slice(&[index]) }),
+                None => parts.push(ServerCharges { slot, indices: SmallVec::from_slice(&[index]) }),
             }
         }
         parts

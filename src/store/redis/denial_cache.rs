@@ -29,12 +29,12 @@ const LONGEST: Micros = Micros::SECOND;
 #[derive(Debug, Default)]
 pub struct DenialCache {
     /// Empty until the first entry.
-    sets: Vec<[Refusal; WAYS]>,
+    sets: Vec<[CachedRefusal; WAYS]>,
 }
 
 /// The server's decision on one call.
 #[derive(Clone, Copy, Debug)]
-struct Refusal {
+struct CachedRefusal {
     call: Call,
     asked: Timestamp,
     /// When the reply arrived: waits count from a moment between the call and the reply.
@@ -63,12 +63,12 @@ impl DenialCache {
         replied: Timestamp,
     ) {
         let Some(wait) = certain_for(charges, outcome) else { return };
-        let mut decisions = Refusal::NONE.decisions;
+        let mut decisions = CachedRefusal::NONE.decisions;
         decisions.iter_mut().zip(outcome.decisions.iter()).for_each(|(kept, decided)| *kept = *decided);
         let call = Call::of(charges);
-        let refusal = Refusal { call, asked, replied, until: asked.plus(wait), decisions };
+        let refusal = CachedRefusal { call, asked, replied, until: asked.plus(wait), decisions };
         if self.sets.is_empty() {
-            self.sets = vec![[Refusal::NONE; WAYS]; SETS];
+            self.sets = vec![[CachedRefusal::NONE; WAYS]; SETS];
         }
         let Some(set) = self.sets.get_mut(call.index()) else { return };
         let same = set.iter().position(|known| known.call == call);
@@ -95,7 +95,7 @@ impl DenialCache {
     }
 }
 
-impl Refusal {
+impl CachedRefusal {
     /// An empty entry: it has expired at any time.
     const NONE: Self = Self {
         call: Call(0),

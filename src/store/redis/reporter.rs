@@ -66,7 +66,7 @@ struct Reports {
     /// The places of requests that have ended.
     ended: Vec<HeldPlaces>,
     /// Refusals from the cache, by the key of the ban.
-    refused: HashMap<Fingerprint, RefusalReport>,
+    refused: HashMap<Fingerprint, ReportedRefusals>,
     /// Bans that have begun.
     begun: Vec<(Banned, Micros)>,
     /// Costs that are known now, by age.
@@ -103,7 +103,7 @@ struct Place {
 
 /// Refusals of one key since the last report.
 #[derive(Debug)]
-struct RefusalReport {
+struct ReportedRefusals {
     slot: HashSlot,
     /// The key of the ban.
     key: Box<[u8]>,
@@ -121,7 +121,7 @@ impl CorrectionReport {
     }
 }
 
-impl RefusalReport {
+impl ReportedRefusals {
     /// The present time.
     fn now(&self) -> Timestamp {
         let (at, instant) = self.first;
@@ -220,7 +220,7 @@ impl Reporter {
                     let (slot, key, algorithm) = (script.slot(ban), script.name(ban), *ban.algorithm);
                     let first = (at, now());
                     let report =
-                        RefusalReport { slot, key, algorithm, count: Cost::ONE, banned: *banned, first };
+                        ReportedRefusals { slot, key, algorithm, count: Cost::ONE, banned: *banned, first };
                     reports.refused.insert(ban.key, report);
                 }
             }

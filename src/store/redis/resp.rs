@@ -110,7 +110,7 @@ pub enum MalformedReply {
 ///
 /// The bytes can never become a valid value.
 pub fn read(bytes: &[u8]) -> Result<Option<(RespValue, usize)>, MalformedReply> {
-    let mut cursor = Cursor { bytes, at: 0, elements: 0 };
+    let mut cursor = ReplyCursor { bytes, at: 0, elements: 0 };
     match cursor.value(0) {
         Ok(value) => Ok(Some((value, cursor.at))),
         Err(Stop::More) if bytes.len() < MAX_BYTES => Ok(None),
@@ -132,13 +132,13 @@ impl From<MalformedReply> for Stop {
     }
 }
 
-struct Cursor<'a> {
+struct ReplyCursor<'a> {
     bytes: &'a [u8],
     at: usize,
     elements: usize,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> ReplyCursor<'a> {
     fn value(&mut self, depth: usize) -> Result<RespValue, Stop> {
         self.count()?;
         if depth > MAX_DEPTH {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::line::{self, Record};
 use super::output::{LostRecords, Output, OutputStyle};
-use super::{Change, Message, QUEUE, State, pretty};
+use super::{Change, LogQueueState, Message, QUEUE, pretty};
 use crate::plan::log::AccessLog;
 
 /// How long records are collected before they are written together. Meanwhile the thread does not wait on the queue, so
@@ -14,7 +14,7 @@ use crate::plan::log::AccessLog;
 const GATHER: Duration = Duration::from_millis(10);
 
 /// Writes until the queue's other end is closed, or until the queue is empty once the log is closing.
-pub(super) fn run(queue: &Receiver<Message>, state: &State, form: AccessLog, output: Output) {
+pub(super) fn run(queue: &Receiver<Message>, state: &LogQueueState, form: AccessLog, output: Output) {
     let mut writer = Writer { form, output, reported: false, reported_dropped: 0 };
     let mut batch = Vec::new();
     loop {
@@ -62,7 +62,7 @@ struct Writer {
 
 impl Writer {
     /// Changes format or output. Lines stay whole: each goes to one output.
-    fn adopt(&mut self, Change { form, output }: Change, state: &State) {
+    fn adopt(&mut self, Change { form, output }: Change, state: &LogQueueState) {
         if let Some(form) = form {
             self.form = form;
         }
@@ -74,7 +74,7 @@ impl Writer {
     }
 
     /// Writes and removes all lines of `batch`; lines that cannot be written are dropped and counted.
-    fn write(&mut self, batch: &mut Vec<u8>, state: &State) {
+    fn write(&mut self, batch: &mut Vec<u8>, state: &LogQueueState) {
         if let Err(LostRecords { lines, error }) = self.output.write(batch) {
             state.drop_records(lines);
             self.tell(&format!("the access log cannot be written to {}: {error}", self.output.name()));

@@ -20,7 +20,7 @@ pub(super) type Label<'a> = (&'static str, &'a str);
 
 /// The type of a family.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(super) enum MetricKind {
     /// Only grows.
     Counter,
     /// Goes up and down.
@@ -35,11 +35,11 @@ impl Exposition {
     }
 
     /// Begins a family; its samples follow. `help` has neither a backslash nor a line feed.
-    pub(super) fn family(&mut self, name: &str, kind: Kind, help: &str) {
+    pub(super) fn family(&mut self, name: &str, kind: MetricKind, help: &str) {
         let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
         };
         self.line(format_args!("# HELP {name} {help}"));
         self.line(format_args!("# TYPE {name} {kind}"));
@@ -61,7 +61,7 @@ impl Exposition {
     }
 
     /// A family of one sample without labels.
-    pub(super) fn single(&mut self, name: &str, kind: Kind, help: &str, value: u64) {
+    pub(super) fn single(&mut self, name: &str, kind: MetricKind, help: &str, value: u64) {
         self.family(name, kind, help);
         self.sample(name, &[], value);
     }
@@ -79,7 +79,7 @@ impl Exposition {
             *sums.entry(values).or_default() += count;
         }
         if !sums.is_empty() {
-            self.family(name, Kind::Counter, help);
+            self.family(name, MetricKind::Counter, help);
         }
         for (values, sum) in sums {
             self.sample(name, &std::array::from_fn::<_, N, _>(|place| (labels[place], values[place])), sum);

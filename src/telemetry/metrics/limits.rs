@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::SettlementResult;
-use super::exposition::{Exposition, Kind};
+use super::exposition::{Exposition, MetricKind};
 use super::series::Series;
 use crate::limit::units::Timestamp;
 use crate::plan::{Limit, Plan};
@@ -23,7 +23,7 @@ pub(super) fn limits(page: &mut Exposition, plan: &Plan, store: &Store, now: Tim
     let held = "tollgate_concurrency_held";
     page.family(
         held,
-        Kind::Gauge,
+        MetricKind::Gauge,
         "Places of a concurrency limit held by requests in flight in this process.",
     );
     for limit in concurrency() {
@@ -32,7 +32,7 @@ pub(super) fn limits(page: &mut Exposition, plan: &Plan, store: &Store, now: Tim
     let waiting = "tollgate_concurrency_waiting";
     page.family(
         waiting,
-        Kind::Gauge,
+        MetricKind::Gauge,
         "Requests in this process that wait for a place of a concurrency limit.",
     );
     for limit in concurrency() {
@@ -48,7 +48,7 @@ fn shares(page: &mut Exposition, plan: &Plan, store: &Store) {
         return;
     }
     let keys = "tollgate_limit_keys";
-    page.family(keys, Kind::Gauge, "Counters of a limit with `max_keys` held in this process.");
+    page.family(keys, MetricKind::Gauge, "Counters of a limit with `max_keys` held in this process.");
     for (limit, _) in &listed {
         let held = store.keys_of_limit(limit.identity()).unwrap_or_default();
         page.sample(keys, &[("limit", &limit.name)], held);
@@ -56,7 +56,7 @@ fn shares(page: &mut Exposition, plan: &Plan, store: &Store) {
     let bound = "tollgate_limit_max_keys";
     page.family(
         bound,
-        Kind::Gauge,
+        MetricKind::Gauge,
         "The setting `max_keys` of a limit: the maximum of its counters in this process.",
     );
     for (limit, max_keys) in &listed {
@@ -73,27 +73,27 @@ fn bans(page: &mut Exposition, plan: &Plan, store: &Store, now: Timestamp) {
         return;
     }
     let active = "tollgate_bans";
-    page.family(active, Kind::Gauge, "Keys of a limit that are banned now.");
+    page.family(active, MetricKind::Gauge, "Keys of a limit that are banned now.");
     for limit in listed() {
         page.sample(active, &[("limit", &limit.name)], count(limit).0);
     }
     let idle = "tollgate_shadow_bans";
     page.family(
         idle,
-        Kind::Gauge,
+        MetricKind::Gauge,
         "Keys that a limit in shadow would have banned now: they are not refused.",
     );
     for limit in listed() {
         page.sample(idle, &[("limit", &limit.name)], count(limit).1);
     }
     let begun = "tollgate_bans_begun_total";
-    page.family(begun, Kind::Counter, "Automatic bans that a limit began in this process.");
+    page.family(begun, MetricKind::Counter, "Automatic bans that a limit began in this process.");
     for limit in listed() {
         let of_both = bans.begun(limit.identity()) + bans.begun(limit.shadow_identity());
         page.sample(begun, &[("limit", &limit.name)], of_both);
     }
     let evicted = "Automatic bans dropped before their end because there were too many.";
-    page.single("tollgate_bans_evicted_total", Kind::Counter, evicted, bans.evictions());
+    page.single("tollgate_bans_evicted_total", MetricKind::Counter, evicted, bans.evictions());
 }
 
 /// A limit's counts over all workers.
@@ -119,19 +119,19 @@ pub(super) fn settlements(page: &mut Exposition, workers: &[Arc<Series>]) {
         }
     }
     let reserved = "tollgate_reserved_units_total";
-    page.family(reserved, Kind::Counter, "Units reserved by requests that were settled afterwards.");
+    page.family(reserved, MetricKind::Counter, "Units reserved by requests that were settled afterwards.");
     for (limit, total) in &totals {
         page.sample(reserved, &[("limit", limit)], total.reserved);
     }
     let settled = "tollgate_settled_units_total";
     let help = "Units charged beyond the reservation, or given back, once the cost of a request was known.";
-    page.family(settled, Kind::Counter, help);
+    page.family(settled, MetricKind::Counter, help);
     for (limit, total) in &totals {
         page.sample(settled, &[("limit", limit), ("direction", "charged")], total.charged);
         page.sample(settled, &[("limit", limit), ("direction", "refunded")], total.refunded);
     }
     let results = "tollgate_settlements_total";
-    page.family(results, Kind::Counter, "Requests whose cost was settled, by how it was found.");
+    page.family(results, MetricKind::Counter, "Requests whose cost was settled, by how it was found.");
     for (limit, total) in &totals {
         for (count, result) in total.results.iter().zip(SettlementResult::ALL) {
             page.sample(results, &[("limit", limit), ("result", result.as_str())], *count);

@@ -7,7 +7,7 @@ use std::fs;
 
 use rustix::process::{Resource, getrlimit};
 
-use super::exposition::{Exposition, Kind};
+use super::exposition::{Exposition, MetricKind};
 
 /// The process's series.
 pub(super) fn process(page: &mut Exposition) {
@@ -15,22 +15,22 @@ pub(super) fn process(page: &mut Exposition) {
     let ticks = rustix::param::clock_ticks_per_second();
     if let Some(used) = cpu_ticks(&stat) {
         let name = "process_cpu_seconds_total";
-        page.family(name, Kind::Counter, "Total user and system CPU time spent in seconds.");
+        page.family(name, MetricKind::Counter, "Total user and system CPU time spent in seconds.");
         page.sample(name, &[], Seconds::of(used, ticks));
     }
     if let (Some(since_boot), Some(boot)) = (start_ticks(&stat), boot_seconds()) {
         let name = "process_start_time_seconds";
-        page.family(name, Kind::Gauge, "Start time of the process since the Unix epoch in seconds.");
+        page.family(name, MetricKind::Gauge, "Start time of the process since the Unix epoch in seconds.");
         page.sample(name, &[], Seconds::of(since_boot, ticks).after(boot));
     }
     if let Some(bytes) = resident_bytes() {
-        page.single("process_resident_memory_bytes", Kind::Gauge, "Memory in use, in bytes.", bytes);
+        page.single("process_resident_memory_bytes", MetricKind::Gauge, "Memory in use, in bytes.", bytes);
     }
     if let Some(open) = open_descriptors() {
-        page.single("process_open_fds", Kind::Gauge, "File descriptors open now.", open);
+        page.single("process_open_fds", MetricKind::Gauge, "File descriptors open now.", open);
     }
     if let Some(max) = getrlimit(Resource::Nofile).current {
-        page.single("process_max_fds", Kind::Gauge, "File descriptors that may be open.", max);
+        page.single("process_max_fds", MetricKind::Gauge, "File descriptors that may be open.", max);
     }
 }
 

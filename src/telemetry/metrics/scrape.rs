@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::counters::RouteCounters;
-use super::exposition::{Exposition, Kind};
+use super::exposition::{Exposition, MetricKind};
 use super::series::Series;
 use super::{AuthResult, ConnectionRejectReason, DecisionLabel, Metrics, ProcessCounts, RequestOutcome};
 use super::{limits, process, store, upstreams};
@@ -59,15 +59,20 @@ impl Metrics {
         limits::limits(&mut page, plan, store, now);
         self.configuration(&mut page, plan);
         let dropped = "Access records dropped because the queue was full or the output failed.";
-        page.single("tollgate_access_log_dropped_total", Kind::Counter, dropped, counts.access_log_dropped);
+        page.single(
+            "tollgate_access_log_dropped_total",
+            MetricKind::Counter,
+            dropped,
+            counts.access_log_dropped,
+        );
         let held = "Bytes held by requests that are not decided yet.";
-        page.single("tollgate_buffered_bytes", Kind::Gauge, held, counts.buffered_bytes);
+        page.single("tollgate_buffered_bytes", MetricKind::Gauge, held, counts.buffered_bytes);
         let evicted = "Undecided requests refused because all together held more than `max_buffered`.";
-        page.single("tollgate_buffer_evictions_total", Kind::Counter, evicted, counts.buffer_evictions);
+        page.single("tollgate_buffer_evictions_total", MetricKind::Counter, evicted, counts.buffer_evictions);
         let steps = "Steps of the wall clock by more than a second.";
         page.single(
             "tollgate_clock_steps_total",
-            Kind::Counter,
+            MetricKind::Counter,
             steps,
             self.clock_steps.load(Ordering::Relaxed),
         );
@@ -81,20 +86,20 @@ impl Metrics {
     /// The active configuration, and whether the file's is active.
     fn configuration(&self, page: &mut Exposition, plan: &Plan) {
         let reloads = "tollgate_config_reloads_total";
-        page.family(reloads, Kind::Counter, "Reloads of the configuration.");
+        page.family(reloads, MetricKind::Counter, "Reloads of the configuration.");
         page.sample(reloads, &[("result", "success")], self.reloads_succeeded.load(Ordering::Relaxed));
         page.sample(reloads, &[("result", "failure")], self.reloads_failed.load(Ordering::Relaxed));
         let last = "Whether the last reload succeeded.";
         let good = !self.last_reload_failed.load(Ordering::Relaxed);
-        page.single("tollgate_config_last_reload_successful", Kind::Gauge, last, u64::from(good));
+        page.single("tollgate_config_last_reload_successful", MetricKind::Gauge, last, u64::from(good));
         if let Some(tls) = &plan.server.tls {
             let expiry =
                 "When the first of the certificates that clients are shown expires, in seconds since 1970.";
             let seconds = tls.first_expiry.seconds();
-            page.single("tollgate_certificate_expiry_timestamp_seconds", Kind::Gauge, expiry, seconds);
+            page.single("tollgate_certificate_expiry_timestamp_seconds", MetricKind::Gauge, expiry, seconds);
         }
         let build = "tollgate_build_info";
-        page.family(build, Kind::Gauge, "Always 1; the label is the version.");
+        page.family(build, MetricKind::Gauge, "Always 1; the label is the version.");
         page.sample(build, &[("version", env!("CARGO_PKG_VERSION"))], 1);
     }
 }
@@ -114,14 +119,18 @@ fn answers(page: &mut Exposition, workers: &[Arc<Series>]) {
         }
     }
     let requests = "tollgate_requests_total";
-    page.family(requests, Kind::Counter, "Requests answered, by route and status code.");
+    page.family(requests, MetricKind::Counter, "Requests answered, by route and status code.");
     for (route, total) in &totals {
         for (code, count) in &total.codes {
             page.sample(requests, &[("route", route), ("code", &code.to_string())], count);
         }
     }
     let duration = "tollgate_request_duration_seconds";
-    page.family(duration, Kind::Histogram, "Time from the head of the request to the end of the response.");
+    page.family(
+        duration,
+        MetricKind::Histogram,
+        "Time from the head of the request to the end of the response.",
+    );
     for (route, total) in &totals {
         page.histogram(duration, Some(("route", route)), &total.duration);
     }
@@ -136,7 +145,11 @@ fn in_flight(page: &mut Exposition, workers: &[Arc<Series>]) {
         *totals.entry(&route.answers.name).or_default() += in_flight;
     }
     let name = "tollgate_requests_in_flight";
-    page.family(name, Kind::Gauge, "Requests that matched the route, and whose response has not ended.");
+    page.family(
+        name,
+        MetricKind::Gauge,
+        "Requests that matched the route, and whose response has not ended.",
+    );
     for (route, total) in &totals {
         page.sample(name, &[("route", route)], total);
     }
@@ -144,11 +157,11 @@ fn in_flight(page: &mut Exposition, workers: &[Arc<Series>]) {
 
 fn bodies(page: &mut Exposition, totals: &BTreeMap<&str, AnswersTotal>) {
     let (received, sent) = ("tollgate_request_body_bytes_total", "tollgate_response_body_bytes_total");
-    page.family(received, Kind::Counter, "Request body bytes received.");
+    page.family(received, MetricKind::Counter, "Request body bytes received.");
     for (route, total) in totals {
         page.sample(received, &[("route", route)], total.received);
     }
-    page.family(sent, Kind::Counter, "Response body bytes sent.");
+    page.family(sent, MetricKind::Counter, "Response body bytes sent.");
     for (route, total) in totals {
         page.sample(sent, &[("route", route)], total.sent);
     }
@@ -169,7 +182,7 @@ fn decisions(page: &mut Exposition, workers: &[Arc<Series>]) {
     let name = "tollgate_decisions_total";
     let help =
         "Decisions of each limit on the requests of a route; refusals of no limit, with an empty `limit`.";
-    page.family(name, Kind::Counter, help);
+    page.family(name, MetricKind::Counter, help);
     for ((route, limit), total) in &totals {
         for (count, label) in total.iter().zip(DecisionLabel::ALL) {
             let labels = [("route", *route), ("limit", *limit), ("decision", label.as_str())];
@@ -214,7 +227,7 @@ fn tier_decisions(page: &mut Exposition, workers: &[Arc<Series>]) {
     }
     let name = "tollgate_tier_decisions_total";
     let help = "Decisions of each limit with tiers, by the consumer's tier; empty: none that the limit has.";
-    page.family(name, Kind::Counter, help);
+    page.family(name, MetricKind::Counter, help);
     for ((limit, tier), total) in &totals {
         for (count, label) in total.iter().zip(DecisionLabel::ALL) {
             page.sample(name, &[("limit", *limit), ("tier", *tier), ("decision", label.as_str())], count);
@@ -233,7 +246,7 @@ fn auths(page: &mut Exposition, workers: &[Arc<Series>]) {
         }
     }
     let name = "tollgate_auth_total";
-    page.family(name, Kind::Counter, "Results of checking the credentials of requests.");
+    page.family(name, MetricKind::Counter, "Results of checking the credentials of requests.");
     for (auth, total) in &totals {
         for (count, result) in total.iter().zip(AuthResult::ALL) {
             page.sample(name, &[("auth", *auth), ("result", result.as_str())], count);
@@ -244,11 +257,11 @@ fn auths(page: &mut Exposition, workers: &[Arc<Series>]) {
 /// The counts of exported and dropped spans.
 fn traces(page: &mut Exposition, counts: &SpanCounts) {
     let exports = "tollgate_trace_exports_total";
-    page.family(exports, Kind::Counter, "Batches of spans exported to the collector, by result.");
+    page.family(exports, MetricKind::Counter, "Batches of spans exported to the collector, by result.");
     page.sample(exports, &[("result", "success")], counts.succeeded());
     page.sample(exports, &[("result", "failure")], counts.failed());
     let dropped = "Spans dropped because the queue was full or an export failed.";
-    page.single("tollgate_trace_spans_dropped_total", Kind::Counter, dropped, counts.dropped());
+    page.single("tollgate_trace_spans_dropped_total", MetricKind::Counter, dropped, counts.dropped());
 }
 
 /// Client connections by listener.
@@ -262,15 +275,15 @@ fn connections(page: &mut Exposition, workers: &[Arc<Series>], server: &Server) 
         }
     }
     let open = "tollgate_connections";
-    page.family(open, Kind::Gauge, "Client connections open now.");
+    page.family(open, MetricKind::Gauge, "Client connections open now.");
     for (listener, (count, _)) in &totals {
         page.sample(open, &[("listener", listener)], count);
     }
     let help =
         "The setting `max_connections`: the maximum of open client connections, all listeners together.";
-    page.single("tollgate_max_connections", Kind::Gauge, help, server.max_connections as u64);
+    page.single("tollgate_max_connections", MetricKind::Gauge, help, server.max_connections as u64);
     let accepted = "tollgate_connections_accepted_total";
-    page.family(accepted, Kind::Counter, "Client connections accepted.");
+    page.family(accepted, MetricKind::Counter, "Client connections accepted.");
     for (listener, (_, count)) in &totals {
         page.sample(accepted, &[("listener", listener)], count);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::StatusClass;
 use super::counters::ServerCounters;
-use super::exposition::{Exposition, Kind};
+use super::exposition::{Exposition, MetricKind};
 use super::series::{Named, Series};
 use crate::clock;
 use crate::counter::{HistogramTotal, RequestTime};
@@ -22,7 +22,11 @@ pub(super) fn upstreams(page: &mut Exposition, workers: &[Arc<Series>]) {
         }
     }
     let name = "tollgate_upstream_duration_seconds";
-    page.family(name, Kind::Histogram, "Time from the request sent to the upstream to its response head.");
+    page.family(
+        name,
+        MetricKind::Histogram,
+        "Time from the request sent to the upstream to its response head.",
+    );
     for (upstream, total) in &totals {
         page.histogram(name, Some(("upstream", upstream)), total);
     }
@@ -40,7 +44,11 @@ fn responses(page: &mut Exposition, workers: &[Arc<Series>]) {
         }
     }
     let name = "tollgate_upstream_responses_total";
-    page.family(name, Kind::Counter, "Final responses of a server, by the first digit of their status.");
+    page.family(
+        name,
+        MetricKind::Counter,
+        "Final responses of a server, by the first digit of their status.",
+    );
     for ((upstream, server), total) in &totals {
         for (count, class) in total.iter().zip(StatusClass::ALL) {
             let labels = [("upstream", *upstream), ("server", *server), ("class", class.as_str())];
@@ -93,14 +101,14 @@ pub(super) fn servers(page: &mut Exposition, plan: &Plan, registry: &ServerRegis
             })
         })
     };
-    page.family(up, Kind::Gauge, "0 while the server is down: unhealthy, ejected, or failed too often in a row and not answered since.");
+    page.family(up, MetricKind::Gauge, "0 while the server is down: unhealthy, ejected, or failed too often in a row and not answered since.");
     for upstream in plan.upstreams.iter().filter(|upstream| upstream.backend == Backend::Echo) {
         page.sample(up, &[("upstream", &upstream.name), ("server", "builtin:echo")], 1);
     }
     for (labels, server_states, index, down_after) in servers() {
         page.sample(up, &labels, u8::from(server_states.down(index, now, down_after).is_none()));
     }
-    page.family(ejections, Kind::Counter, "Ejections of the server after consecutive failures.");
+    page.family(ejections, MetricKind::Counter, "Ejections of the server after consecutive failures.");
     for (labels, server_states, index, _) in servers() {
         let ejected = server_states.get(index).map_or(0, |server| server.ejections());
         page.sample(ejections, &labels, ejected);
@@ -116,13 +124,13 @@ pub(super) fn servers(page: &mut Exposition, plan: &Plan, registry: &ServerRegis
     let (open, openings) = ("tollgate_upstream_breaker_open", "tollgate_upstream_breaker_openings_total");
     page.family(
         open,
-        Kind::Gauge,
+        MetricKind::Gauge,
         "1 while the circuit breaker of the upstream is open, or tries one request.",
     );
     for (labels, (is_open, _)) in breakers() {
         page.sample(open, &labels, u8::from(is_open));
     }
-    page.family(openings, Kind::Counter, "How often the circuit breaker of the upstream has opened.");
+    page.family(openings, MetricKind::Counter, "How often the circuit breaker of the upstream has opened.");
     for (labels, (_, count)) in breakers() {
         page.sample(openings, &labels, count);
     }
@@ -138,13 +146,13 @@ pub(super) fn usage(page: &mut Exposition, plan: &Plan, registry: &ServerRegistr
     let (connections, pending) = ("tollgate_upstream_connections", "tollgate_upstream_pending");
     page.family(
         connections,
-        Kind::Gauge,
+        MetricKind::Gauge,
         "Connections to an upstream that has max_connections, used or not.",
     );
     for (upstream, usage) in &used {
         page.sample(connections, &[("upstream", upstream)], usage.connections);
     }
-    page.family(pending, Kind::Gauge, "Requests waiting for a connection to the upstream.");
+    page.family(pending, MetricKind::Gauge, "Requests waiting for a connection to the upstream.");
     for (upstream, usage) in &used {
         page.sample(pending, &[("upstream", upstream)], usage.pending);
     }

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::encoding::encode;
 use super::post::{CollectorConnection, ExportError};
-use super::{BATCH, Batch, Spans, State};
+use super::{BATCH, Batch, SpanQueueState, Spans};
 use crate::plan::Trace;
 
 /// The maximum time that a span waits for others.
@@ -51,7 +51,7 @@ impl Exporter {
 }
 
 struct Run {
-    state: Arc<State>,
+    state: Arc<SpanQueueState>,
     /// `None` once the process ends.
     closed: Option<oneshot::Receiver<()>>,
     /// The collector of the last export, and the connection to it.

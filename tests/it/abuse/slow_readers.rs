@@ -1,6 +1,9 @@
 //! Clients that read slowly but steadily get everything; those that stop are cut. A client that sends on behind its answer
 //! still gets the answer.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -165,12 +168,65 @@ fn a_steady_reader_of_a_tunnel_gets_everything() {
 
 #[test]
 fn a_client_that_sends_on_into_a_tunnel_that_has_ended_reads_all_of_it() {
-    const LAST: usize = 1_000_000;
+    const LAST: usize = 300_000;
     let backend = switching(LAST);
     let gateway = Gateway::start(&everything_to(&backend, ""));
     let mut client = tunnel(&gateway);
-    std::thread::sleep(Duration::from_millis(300));
+    // What the client sends resets the backend's connection, and takes with it what is still in the backend's socket.
+    eventually("all bytes to be acknowledged", || (unacknowledged(backend.addr().port()) == 0).then_some(()));
     sends_while_it_reads(&mut client, LAST);
+}
+
+/// Bytes that the sockets of this port have sent and nobody has acknowledged.
+fn unacknowledged(port: u16) -> usize {
+    let local = format!(":{port:04X}");
+    let sockets = std::fs::read_to_string("/proc/net/tcp").expect("the sockets of this system");
+    let fields = sockets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let ours = fields.filter(|fields| fields.get(1).is_some_and(|address| address.ends_with(&local)));
+    // `tx_queue:rx_queue`, in hexadecimal digits.
+    let queue = |fields: Vec<&str>| usize::from_str_radix(fields.get(4)?.split(':').next()?, 16).ok();
+    ours.filter_map(queue).sum()
+}
+
+/// The backend sends until nothing more fits, and is reset by what the client sends. What the gateway's system had by then
+/// goes to the client.
+#[test]
+fn a_client_reads_all_that_a_backend_has_sent_before_it_takes_no_more() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let (sent, total) = mpsc::channel();
+    let (close, may_close) = mpsc::channel::<()>();
+    let backend = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("the gateway connects");
+        stream.set_write_timeout(Some(Duration::from_millis(500))).expect("a socket option");
+        assert!(stream.read(&mut [0; 4 << 10]).expect("a head") > 0);
+        stream
+            .write_all(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n")
+            .expect("sent");
+        let mut total = 0;
+        while let Ok(count) = stream.write(&[b'x'; 16 << 10]) {
+            total += count;
+        }
+        sent.send(total).expect("the test waits");
+        may_close.recv().expect("the test goes on");
+    });
+    let gateway = Gateway::start(&format!(
+        "[upstreams]\napi = \"http://{address}\"\n[[routes]]\npath = \"/*\"\nupstream = \"api\"\n"
+    ));
+    let mut client = tunnel(&gateway);
+    let received = total.recv().expect("it has sent all that fits") - unacknowledged(address.port());
+    client.write([b'x'; 8 << 10]);
+    close.send(()).expect("the backend waits");
+    backend.join().expect("no panic");
+    client.write([b'x'; 8 << 10]);
+    let mut read = 0;
+    loop {
+        match client.read_some(64 << 10).len() {
+            0 => break,
+            count => read += count,
+        }
+    }
+    assert!(read >= received, "cut after {read} bytes of {received}");
 }
 
 /// Reads this number of bytes in about 5 s, and never stops sending.

@@ -271,14 +271,19 @@ fn with_one_worker_each_of_100000_decisions_is_the_same() {
 }
 
 /// Two workers read the clock apart from each other: requests of the same microseconds may be decided in another order. On
-/// an idle machine that is one in a thousand; a worker may lose its processor between the reading and the decision.
+/// an idle machine that is one in a thousand. On a busy one, a worker loses its processor between the reading and the
+/// decision: all decisions of the other worker meanwhile come first, and the sums stay.
 /// And a cost is settled some microseconds before its request has ended, which is the time that the log has.
 #[test]
-fn with_two_workers_at_most_one_decision_in_a_hundred_differs() {
-    let (replayed, _) = record(2, FEWER_BATCHES, true);
+fn with_two_workers_a_decision_may_differ_and_the_sums_do_not() {
+    let (replayed, log) = record(2, FEWER_BATCHES, true);
     let decisions = &replayed["log_decisions"];
     let different = decisions["different"].as_u64().unwrap();
     let all = u64::from(CONNECTIONS * FEWER_BATCHES * BATCH);
-    assert!(different <= all / 100, "{decisions:#}");
+    assert!(different <= all / 10, "{decisions:#}");
     assert_eq!(decisions["same"].as_u64().unwrap() + different, all);
+    let refused =
+        ["limited", "banned"].map(|word| log.matches(&format!("\"decision\":\"{word}\"")).count() as u64);
+    let apart = replayed["refused"].as_u64().unwrap().abs_diff(refused.iter().sum());
+    assert!(apart <= all / 100, "{apart} of {all}: {decisions:#}");
 }

@@ -383,7 +383,7 @@ fn lies_in_tests(file: &Path) -> bool {
 }
 
 /// Leaves out items under `#[cfg(test)]`, each up to the line that closes it, as rustfmt sets it.
-fn without_tests(code: &str) -> String {
+pub(super) fn without_tests(code: &str) -> String {
     let (mut kept, mut lines) = (String::new(), code.lines());
     while let Some(line) = lines.next() {
         let indent = &line[..line.len() - line.trim_start().len()];

@@ -60,6 +60,7 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
     ("proxy/forward/response_body.rs", "poll_http1", "write_timeout", "proxy/session/response_writer.rs"),
     ("proxy/forward/response_body.rs", "poll_more", "read_timeout", "proxy/forward/response_body.rs"),
     ("proxy/connection/tunnel.rs", "poll", "silence", "proxy/connection/tunnel.rs"),
+    ("proxy/connection/tunnel.rs", "drop_received", "silence", "proxy/connection/tunnel.rs"),
     ("proxy/connection/linger.rs", "linger_for", "SILENCE", "proxy/connection/linger.rs"),
     // The client's side, HTTP/2.
     ("proxy/connection/http2.rs", "poll", "PING_EVERY", "proxy/connection/http2.rs"),

@@ -28,7 +28,7 @@ const NO_KEYS: &str = "the keys of the issuer were never fetched";
 /// The explanation says why by itself.
 const BY_SERVICE: &str = "";
 
-type Verified = Result<Arc<Identity>, VerificationFault>;
+type CheckedCredential = Result<Arc<Identity>, VerificationFault>;
 
 /// Verifies the credential of an explained request.
 pub(super) async fn verify(
@@ -71,7 +71,7 @@ async fn check(
     password: PasswordCheck,
     network: IpAddr,
     failures: &Failures<'_>,
-) -> Result<Result<Verified, &'static str>, ApiError> {
+) -> Result<Result<CheckedCredential, &'static str>, ApiError> {
     let passwords = &failures.shared.passwords;
     let guard = match passwords.join(password.hash()).await {
         Flight::Leader(guard) => guard,
@@ -113,8 +113,8 @@ impl Failures<'_> {
     /// Charges a credential that is wrong.
     async fn charged(
         &self,
-        verified: Result<Verified, &'static str>,
-    ) -> Result<Result<Verified, &'static str>, ApiError> {
+        verified: Result<CheckedCredential, &'static str>,
+    ) -> Result<Result<CheckedCredential, &'static str>, ApiError> {
         if let Ok(Err(_)) = verified {
             self.charge().await?;
         }

@@ -19,10 +19,10 @@ pub(super) struct ReplySlot(usize);
 
 /// The pending calls of one connection, by slot.
 #[derive(Debug, Default)]
-pub(super) struct PendingReplies(Slab<Caller>);
+pub(super) struct PendingReplies(Slab<PendingCaller>);
 
 #[derive(Debug)]
-enum Caller {
+enum PendingCaller {
     Waits(Option<Waker>),
     Told(TimedReply),
     /// The call was cancelled before its reply.
@@ -32,14 +32,14 @@ enum Caller {
 impl PendingReplies {
     /// A slot for a new call.
     pub(super) fn enter(&mut self) -> ReplySlot {
-        ReplySlot(self.0.insert(Caller::Waits(None)))
+        ReplySlot(self.0.insert(PendingCaller::Waits(None)))
     }
 
     /// Passes the reply to the call in this slot. Must be called once.
     pub(super) fn fulfil(&mut self, slot: ReplySlot, reply: TimedReply) {
         match self.0.get_mut(slot.0) {
-            Some(caller @ Caller::Waits(_)) => {
-                if let Caller::Waits(Some(waker)) = mem::replace(caller, Caller::Told(reply)) {
+            Some(caller @ PendingCaller::Waits(_)) => {
+                if let PendingCaller::Waits(Some(waker)) = mem::replace(caller, PendingCaller::Told(reply)) {
                     waker.wake();
                 }
             }
@@ -50,14 +50,14 @@ impl PendingReplies {
     /// The reply to the call, once.
     pub(super) fn poll(&mut self, slot: ReplySlot, context: &mut Context<'_>) -> Poll<TimedReply> {
         match self.0.get_mut(slot.0) {
-            Some(Caller::Waits(Some(waker))) => waker.clone_from(context.waker()),
-            Some(Caller::Waits(waker)) => *waker = Some(context.waker().clone()),
-            Some(Caller::Told(_)) => {
-                if let Some(Caller::Told(reply)) = self.0.try_remove(slot.0) {
+            Some(PendingCaller::Waits(Some(waker))) => waker.clone_from(context.waker()),
+            Some(PendingCaller::Waits(waker)) => *waker = Some(context.waker().clone()),
+            Some(PendingCaller::Told(_)) => {
+                if let Some(PendingCaller::Told(reply)) = self.0.try_remove(slot.0) {
                     return Poll::Ready(reply);
                 }
             }
-            Some(Caller::Gone) | None => {}
+            Some(PendingCaller::Gone) | None => {}
         }
         Poll::Pending
     }
@@ -65,9 +65,9 @@ impl PendingReplies {
     /// Cancels the call without a reply.
     pub(super) fn forget(&mut self, slot: ReplySlot) {
         match self.0.get_mut(slot.0) {
-            Some(caller @ Caller::Waits(_)) => *caller = Caller::Gone,
-            Some(Caller::Told(_)) => drop(self.0.try_remove(slot.0)),
-            Some(Caller::Gone) | None => {}
+            Some(caller @ PendingCaller::Waits(_)) => *caller = PendingCaller::Gone,
+            Some(PendingCaller::Told(_)) => drop(self.0.try_remove(slot.0)),
+            Some(PendingCaller::Gone) | None => {}
         }
     }
 }
