@@ -118,7 +118,7 @@ impl<S: Scale> FineHistogram<S> {
 /// them by at most (b - a) / (b + a) of the duration: by 4.8 %.
 #[derive(Debug)]
 pub struct FineBounds {
-    /// Ascending; those behind `count` are unused.
+    /// Ascending; those after `count` are unused.
     bounds: [u64; MAX_FINE_BOUNDS],
     count: usize,
     /// By the number of binary digits of a duration: the first bucket that it may be in. The next number has the last one.

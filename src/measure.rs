@@ -7,7 +7,7 @@
 //! What counts:
 //! - Of several values (a repeated key, a later document, a later event), the last one counts.
 //! - `null` is not a value. A string, a boolean, an object, an array and a negative number are [`Reading::Unreadable`].
-//! - A value is complete when the byte behind it has arrived; an event is complete at its blank line. Only a number that
+//! - A value is complete when the byte after it has arrived; an event is complete at its blank line. Only a number that
 //!   is the whole document ends with the body.
 //! - Of a value that no pointer leads to, only strings and brackets are read, so a fault in its grammar stays unseen.
 //! - Of a body that breaks off or is damaged, the complete values before that place count.

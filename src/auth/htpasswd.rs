@@ -148,7 +148,7 @@ impl Users {
         if name.trim() != name {
             return Err(LineFault::Blank);
         }
-        // Some tools write a comment behind a second `:`.
+        // Some tools write a comment after a second `:`.
         let hash = PasswordHash::parse(rest.split(':').next().unwrap_or_default())?;
         if self.hashes.len() >= MAX_USERS {
             return Err(LineFault::TooMany);

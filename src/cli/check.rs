@@ -63,7 +63,7 @@ pub(super) fn run(file: &Path, options: CheckOptions) -> ExitCode {
     }
 }
 
-/// Writes these lines to standard error, each behind `word`.
+/// Writes these lines to standard error, each after `word`.
 fn list(word: &str, lines: &[String]) {
     let mut stderr = io::stderr().lock();
     for line in lines {

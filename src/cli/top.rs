@@ -174,7 +174,7 @@ fn interact(reader: GatewayReader, address: &str) -> io::Result<Option<ReadError
     }
 }
 
-/// The next event and all that wait behind it; none after a second.
+/// The next event and all that wait after it; none after a second.
 fn next_events(received: &Receiver<TopEvent>) -> Vec<TopEvent> {
     let first = match received.recv_timeout(PERIOD) {
         Ok(event) => Some(event),

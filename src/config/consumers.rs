@@ -1,7 +1,7 @@
 //! The file of consumers: CSV (RFC 4180) with a header line, comment lines that begin with `#`, and `${NAME}` for the
 //! environment variable NAME in any value. It holds secrets: no message shows a line of it.
 //!
-//! Its rows are read strictly: behind a misplaced quote, the next rows would be part of one value.
+//! Its rows are read strictly: after a misplaced quote, the next rows would be part of one value.
 
 use std::hash::BuildHasher as _;
 
@@ -96,7 +96,7 @@ impl CsvFile<'_, '_> {
         let digests = has_variables || KeyForm::may_have_digests(bytes);
         let (name, tier) = (after_key(columns.name), columns.tier.map(after_key));
         let mut consumers = Consumers::new(names.collect(), name, tier, digests, secret);
-        // A row has a comma or a line feed behind each value, a key and a name.
+        // A row has a comma or a line feed after each value, a key and a name.
         let count = memchr_iter(b'\n', bytes).count().min(bytes.len() / (columns.count + 2)).min(MAX_KEYS);
         consumers.reserve(count, bytes.len());
         let mut rows = Rows::new(count);
@@ -406,7 +406,7 @@ impl<'t> CsvRows<'t> {
     }
 }
 
-/// The row behind the line feed of the row before, empty lines and comment lines.
+/// The row after the line feed of the row before, empty lines and comment lines.
 fn behind_comments(mut read: &str) -> &str {
     loop {
         read = read.trim_start_matches(['\r', '\n']);
@@ -440,7 +440,7 @@ fn is_well_quoted(mut row: &[u8]) -> bool {
     }
 }
 
-/// The text behind the closing quote; `None` if there is none.
+/// The text after the closing quote; `None` if there is none.
 fn behind_quotes(mut quoted: &[u8]) -> Option<&[u8]> {
     loop {
         let rest = quoted.get(memchr(b'"', quoted)? + 1..)?;

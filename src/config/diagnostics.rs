@@ -25,7 +25,7 @@ pub(super) struct Diagnostics<'a> {
     files: RefCell<Vec<NamedFile>>,
     /// The number of unknown values.
     unknown: Cell<usize>,
-    /// The keys with an unknown value, each behind the title of its table.
+    /// The keys with an unknown value, each after the title of its table.
     uncertain: RefCell<HashSet<String>>,
     /// Whether it is unknown which files are included.
     is_incomplete: Cell<bool>,

@@ -277,7 +277,7 @@ fn hexadecimal(digit: u8) -> Option<u8> {
     u8::try_from(char::from(digit).to_digit(16)?).ok()
 }
 
-/// With `/` behind each `^` that stands for the beginning.
+/// With `/` after each `^` that stands for the beginning.
 fn with_slashes(expression: &str) -> String {
     let mut out = String::with_capacity(expression.len() + 1);
     let (mut is_escaped, mut in_class) = (false, false);
@@ -304,7 +304,7 @@ fn before_query(expression: &str) -> Option<String> {
     is_whole.then(|| format!("{before}$"))
 }
 
-/// The name of the parameter behind `\?`.
+/// The name of the parameter after `\?`.
 fn query_name(expression: &str) -> Option<&str> {
     let (_, query) = expression.split_once("\\?")?;
     let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');

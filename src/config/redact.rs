@@ -68,7 +68,7 @@ fn secret_value(line: &str) -> Option<usize> {
     values.find(is_of_secret).map(|(_, value)| line.len() - value.trim_start().len())
 }
 
-/// The number of lists that are open behind a text, where so many are before it. Brackets in strings do not count.
+/// The number of lists that are open after a text, where so many are before it. Brackets in strings do not count.
 fn brackets(text: &str, open: usize) -> usize {
     let (mut open, mut quote, mut is_escaped) = (open, None, false);
     for c in text.chars() {

@@ -116,7 +116,7 @@ fn login(text: &str) -> Result<Login, SyntaxError> {
         |_| SyntaxError::new("the user or password in the URL of the store is not UTF-8", "look at its `%`");
     let (user, password) = (decode(user).map_err(no_text)?, decode(password).map_err(no_text)?);
     if password.is_empty() {
-        let help = "write it behind the `:`, or leave out all up to the `@`";
+        let help = "write it after the `:`, or leave out all up to the `@`";
         return Err(SyntaxError::new("the URL of the store has an empty password", help));
     }
     Ok(Login { user: Some(user).filter(|user| !user.is_empty()), password })

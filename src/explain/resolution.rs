@@ -84,7 +84,7 @@ pub(super) fn resolved<'p, 'r>(
     credential: Option<KnownCredential<'p>>,
     seen: &'r mut Option<SeenRequest<'r>>,
 ) -> Resolution<'p, 'r> {
-    // With TLS, so that the route behind a redirect is explained too.
+    // With TLS, so that the route after a redirect is explained too.
     let peer = Peer { address: request.peer, secure: true, subject: None };
     let RouteLookup { client, host, route, outcome } = locate(plan, sources.loop_mark, head, peer, seen);
     let outcome = outcome.map(|located| drive(plan, located, sources, credential));

@@ -1,5 +1,5 @@
 //! What a message's own lists say: `connection` (RFC 9110 §7.6.1) names options of its connection and fields of this
-//! hop, `trailer` (§6.6.2) names fields behind the body.
+//! hop, `trailer` (§6.6.2) names fields after the body.
 
 use std::cmp::Ordering;
 

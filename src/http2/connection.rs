@@ -254,7 +254,7 @@ impl Http2Codec {
     pub fn poll(self: &Rc<Self>, context: &mut Context<'_>) -> Poll<Option<ReceivedRequest>> {
         self.register(context);
         let mut budget = READ * 4;
-        // A request is returned once the socket is read empty: a frame behind it may reset it.
+        // A request is returned once the socket is read empty: a frame after it may reset it.
         let mut may_hold_more = false;
         loop {
             let mut state = self.state.borrow_mut();

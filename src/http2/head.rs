@@ -293,9 +293,9 @@ fn fields(lines: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8]), InvalidHe
         if rest.is_empty() || rest == b"\r\n" {
             return None;
         }
-        let field = first_line(rest).and_then(|(line, behind)| {
+        let field = first_line(rest).and_then(|(line, after)| {
             let colon = memchr::memchr(b':', line).filter(|colon| *colon > 0).ok_or(InvalidHead)?;
-            rest = behind;
+            rest = after;
             Ok((&line[..colon], line[colon + 1..].trim_ascii()))
         });
         // Nothing is read after an error.

@@ -22,13 +22,13 @@ pub(super) fn read<'l>(line: &'l [u8], fields: &mut LineFields<'l>) -> Result<()
     fields.status = status(word(&mut rest));
     // Apache writes `-` for no bytes.
     fields.bytes_out = Some(number(word(&mut rest)).unwrap_or(0));
-    if let Some((referer, behind)) = quoted(blanks(rest)) {
+    if let Some((referer, after)) = quoted(blanks(rest)) {
         fields.referer = Some(referer);
-        rest = behind;
+        rest = after;
     }
-    if let Some((agent, behind)) = quoted(blanks(rest)) {
+    if let Some((agent, after)) = quoted(blanks(rest)) {
         fields.user_agent = Some(agent);
-        rest = behind;
+        rest = after;
     }
     if let Some(milliseconds) = rest.strip_suffix(b"ms") {
         let digits = milliseconds.rsplit(|byte| *byte == b' ').next();
@@ -37,9 +37,9 @@ pub(super) fn read<'l>(line: &'l [u8], fields: &mut LineFields<'l>) -> Result<()
     Ok(())
 }
 
-/// The text before the time, the time, and the text behind it.
+/// The text before the time, the time, and the text after it.
 fn split_time(line: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    // The bracket of the time is behind a blank; an address of IPv6 may have one, too.
+    // The bracket of the time is after a blank; an address of IPv6 may have one, too.
     let mut brackets = memchr::memchr_iter(b'[', line);
     let open = brackets.find_map(|at| at.checked_sub(1).filter(|blank| line.get(*blank) == Some(&b' ')))?;
     let (before, rest) = line.split_at(open);
@@ -77,7 +77,7 @@ fn is_list(text: &[u8]) -> bool {
     text.contains(&b',')
 }
 
-/// Takes the next word from the text, and those behind it for as long as a word ends with a comma.
+/// Takes the next word from the text, and those after it for as long as a word ends with a comma.
 fn hops<'l>(rest: &mut &'l [u8]) -> &'l [u8] {
     let text = blanks(rest);
     while word(rest).raw().ends_with(b",") {}
@@ -92,8 +92,8 @@ fn without_default_port(host: &[u8]) -> &[u8] {
 fn word<'l>(rest: &mut &'l [u8]) -> LoggedText<'l> {
     let text = blanks(rest);
     let length = memchr::memchr(b' ', text).unwrap_or(text.len());
-    let (word, behind) = text.split_at(length);
-    *rest = behind;
+    let (word, after) = text.split_at(length);
+    *rest = after;
     LoggedText::plain(word)
 }
 
@@ -104,7 +104,7 @@ const fn blanks(mut text: &[u8]) -> &[u8] {
     text
 }
 
-/// The text in quotes, and what is behind it.
+/// The text in quotes, and what is after it.
 fn quoted(text: &[u8]) -> Option<(LoggedText<'_>, &[u8])> {
     let text = text.strip_prefix(b"\"")?;
     let (mut at, mut has_escapes) = (0, false);

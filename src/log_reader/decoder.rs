@@ -154,7 +154,7 @@ impl LineDecoder {
     fn read(&mut self, line: &[u8], key: LineKey, format: LineFormat) -> Result<(), ProblemKind> {
         let mut fields = LineFields::default();
         let mut result = format.read(line, self.map.as_ref(), &mut fields);
-        // A line that breaks off behind its time, or one whose time two formats spell alike.
+        // A line that breaks off after its time, or one whose time two formats spell alike.
         if result.is_err()
             && self.format.is_none()
             && let Some(other) = LineFormat::detect(line)

@@ -211,7 +211,7 @@ fn path(text: &str) -> Option<JsonPath> {
     let mut rest = text.strip_prefix('$')?;
     let mut keys = Vec::new();
     while !rest.is_empty() {
-        let (key, behind) = match rest.strip_prefix("[\"") {
+        let (key, after) = match rest.strip_prefix("[\"") {
             Some(quoted) => quoted.split_once("\"]")?,
             None => {
                 let key = rest.strip_prefix('.')?;
@@ -222,7 +222,7 @@ fn path(text: &str) -> Option<JsonPath> {
             return None;
         }
         keys.push(key.as_bytes().into());
-        rest = behind;
+        rest = after;
     }
     let mut keys = keys.into_iter();
     Some(JsonPath { first: keys.next()?, others: keys.collect() })

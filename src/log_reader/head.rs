@@ -110,9 +110,9 @@ fn write_target(head: &mut Vec<u8>, target: LoggedText<'_>) -> Result<Option<Vec
     match written {
         [b'/', ..] | b"*" => Ok(None),
         _ => {
-            let behind = without_scheme(written).ok_or(ProblemKind::NoRequest)?;
-            let length = behind.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(behind.len());
-            let (authority, path) = behind.split_at_checked(length).ok_or(ProblemKind::NoRequest)?;
+            let after = without_scheme(written).ok_or(ProblemKind::NoRequest)?;
+            let length = after.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(after.len());
+            let (authority, path) = after.split_at_checked(length).ok_or(ProblemKind::NoRequest)?;
             let (authority, path) = (authority.to_vec(), path.to_vec());
             head.truncate(start);
             if path.first() != Some(&b'/') {

@@ -104,6 +104,6 @@ impl OpenLog {
             let latest = self.latest.latest().unwrap_or_default();
             return Some(Timestamp(latest.0.saturating_sub(reorder.0)));
         }
-        Some(self.least.behind(self.lines.as_ref().map_or(0, LineSplitter::line)))
+        Some(self.least.after(self.lines.as_ref().map_or(0, LineSplitter::line)))
     }
 }

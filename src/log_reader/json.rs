@@ -43,18 +43,18 @@ pub(super) fn members<'l>(
     mut each: impl FnMut(&'l [u8], JsonValue<'l>) -> ControlFlow<()>,
 ) -> Option<()> {
     let mut rest = blanks(blanks(object).strip_prefix(b"{")?);
-    if let [b'}', behind @ ..] = rest {
-        return blanks(behind).is_empty().then_some(());
+    if let [b'}', after @ ..] = rest {
+        return blanks(after).is_empty().then_some(());
     }
     loop {
-        let (key, behind) = string(rest.strip_prefix(b"\"")?)?;
-        let (value, behind) = value(blanks(blanks(behind).strip_prefix(b":")?))?;
+        let (key, after) = string(rest.strip_prefix(b"\"")?)?;
+        let (value, after) = value(blanks(blanks(after).strip_prefix(b":")?))?;
         if each(key.raw(), value).is_break() {
             return Some(());
         }
-        match blanks(behind) {
-            [b',', behind @ ..] => rest = blanks(behind),
-            [b'}', behind @ ..] => return blanks(behind).is_empty().then_some(()),
+        match blanks(after) {
+            [b',', after @ ..] => rest = blanks(after),
+            [b'}', after @ ..] => return blanks(after).is_empty().then_some(()),
             _ => return None,
         }
     }
@@ -86,7 +86,7 @@ fn value(bytes: &[u8]) -> Option<(JsonValue<'_>, &[u8])> {
     }
 }
 
-/// The string that begins behind a quote, and what is behind its end.
+/// The string that begins after a quote, and what is after its end.
 #[inline(always)]
 fn string(bytes: &[u8]) -> Option<(LoggedText<'_>, &[u8])> {
     let (mut at, mut has_escapes) = (0, false);
@@ -126,7 +126,7 @@ const fn zero_bytes(word: u64) -> u64 {
     word.wrapping_sub(repeated(1)) & !word & repeated(0x80)
 }
 
-/// The object or array that the bytes begin with, and what is behind it.
+/// The object or array that the bytes begin with, and what is after it.
 fn nested(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (mut depth, mut at) = (0_usize, 0);
     loop {

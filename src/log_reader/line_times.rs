@@ -5,7 +5,7 @@ use crate::limit::units::{Micros, Timestamp};
 /// Lines of a block. A line waits at least until its block has been read.
 const BLOCK: u64 = 256;
 
-/// The least time in each block of lines; after [`Self::finish`], in it and all blocks behind it.
+/// The least time in each block of lines; after [`Self::finish`], in it and all blocks after it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LeastTimes {
     blocks: Vec<Timestamp>,
@@ -34,8 +34,8 @@ impl LeastTimes {
         }
     }
 
-    /// The least time of all lines behind this one; the largest of all if none of them has a time.
-    pub(super) fn behind(&self, line: u64) -> Timestamp {
+    /// The least time of all lines after this one; the largest of all if none of them has a time.
+    pub(super) fn after(&self, line: u64) -> Timestamp {
         self.blocks.get(index_of(line + 1)).copied().unwrap_or(NONE)
     }
 }
@@ -47,7 +47,7 @@ fn index_of(line: u64) -> usize {
 
 /// A line that is this much earlier than one before it: requests take a while, but mostly less.
 const BACK: Micros = Micros(3_600 * 1_000_000);
-/// A line that is this much later than all before it counts only if the line behind it confirms it.
+/// A line that is this much later than all before it counts only if the line after it confirms it.
 const AHEAD: Micros = Micros(86_400 * 1_000_000);
 
 /// The latest time of a file, without lines that are alone in the future.
@@ -115,11 +115,11 @@ mod tests {
             least.note(line, Timestamp(time));
         }
         least.finish();
-        assert_eq!(least.behind(0), Timestamp(40));
-        assert_eq!(least.behind(255), Timestamp(40));
-        assert_eq!(least.behind(256), Timestamp(45));
-        assert_eq!(least.behind(512), Timestamp(55));
-        assert_eq!(least.behind(768), NONE);
+        assert_eq!(least.after(0), Timestamp(40));
+        assert_eq!(least.after(255), Timestamp(40));
+        assert_eq!(least.after(256), Timestamp(45));
+        assert_eq!(least.after(512), Timestamp(55));
+        assert_eq!(least.after(768), NONE);
     }
 
     fn steps(seconds: &[u64]) -> (Vec<TimeStep>, Option<u64>) {

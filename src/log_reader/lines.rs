@@ -95,7 +95,7 @@ impl LineSplitter {
         LineEvent::Line(range)
     }
 
-    /// Reads more behind the bytes of a line that is not complete.
+    /// Reads more after the bytes of a line that is not complete.
     fn fill(&mut self) -> LineEvent {
         if self.is_skipping {
             self.start = self.end;

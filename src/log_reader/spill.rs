@@ -35,7 +35,7 @@ pub(super) struct SpilledRuns {
 /// What is left of a run.
 #[derive(Debug)]
 struct Run {
-    /// Where the bytes behind the buffer begin in the file, and where the run ends.
+    /// Where the bytes after the buffer begin in the file, and where the run ends.
     at: u64,
     end: u64,
     buffer: Vec<u8>,

@@ -63,7 +63,7 @@ impl<'l> LoggedText<'l> {
     }
 }
 
-/// Appends what the escape stands for, of which `escape` begins behind the backslash. Returns the bytes behind it.
+/// Appends what the escape stands for, of which `escape` begins after the backslash. Returns the bytes after it.
 fn decode<'l>(escape: &'l [u8], output: &mut Vec<u8>) -> &'l [u8] {
     let Some((&kind, rest)) = escape.split_first() else {
         output.push(b'\\');
@@ -104,19 +104,19 @@ fn unicode<'l>(digits: &'l [u8], output: &mut Vec<u8>) -> &'l [u8] {
         return digits;
     };
     let pair = || {
-        let (low, behind) = hex(rest.strip_prefix(b"\\u")?, 4)?;
+        let (low, after) = hex(rest.strip_prefix(b"\\u")?, 4)?;
         let is_pair = (0xd800..0xdc00).contains(&first) && (0xdc00..0xe000).contains(&low);
         let code = 0x1_0000 + (first.wrapping_sub(0xd800) << 10) + low.wrapping_sub(0xdc00);
-        is_pair.then(|| (char::from_u32(code), behind))
+        is_pair.then(|| (char::from_u32(code), after))
     };
-    let (character, behind) = match char::from_u32(first) {
+    let (character, after) = match char::from_u32(first) {
         Some(character) => (Some(character), rest),
         None => pair().unwrap_or((None, rest)),
     };
     let mut bytes = [0; 4];
     let character = character.unwrap_or(char::REPLACEMENT_CHARACTER);
     output.extend_from_slice(character.encode_utf8(&mut bytes).as_bytes());
-    behind
+    after
 }
 
 /// The value of at most 4 hexadecimal digits.

@@ -120,9 +120,9 @@ pub(super) fn go_span(text: &[u8]) -> Option<Micros> {
     let (mut rest, mut sum) = (text, 0_u64);
     while !rest.is_empty() {
         let digits = rest.iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'.').count();
-        let (number, behind) = rest.split_at_checked(digits)?;
-        let letters = behind.iter().take_while(|byte| !byte.is_ascii_digit()).count();
-        let (unit, behind) = behind.split_at_checked(letters)?;
+        let (number, after) = rest.split_at_checked(digits)?;
+        let letters = after.iter().take_while(|byte| !byte.is_ascii_digit()).count();
+        let (unit, after) = after.split_at_checked(letters)?;
         let (exponent, factor) = match unit {
             b"ns" => (-3, 1),
             b"us" | b"\xc2\xb5s" | b"\xce\xbcs" => (0, 1),
@@ -133,7 +133,7 @@ pub(super) fn go_span(text: &[u8]) -> Option<Micros> {
             _ => return None,
         };
         sum = sum.checked_add(decimal(number, exponent)?.checked_mul(factor)?)?;
-        rest = behind;
+        rest = after;
     }
     (sum < EXACT).then_some(Micros(sum))
 }

@@ -1,7 +1,7 @@
 //! Deflate data (RFC 1951), with or without the frame of zlib, and gzip (RFC 1952): members, each with a head and a
 //! trailer around deflate data.
 //!
-//! Trailers are skipped: a value has been read before the checksum behind it arrives.
+//! Trailers are skipped: a value has been read before the checksum after it arrives.
 
 use flate2::{Decompress, FlushDecompress, Status};
 
@@ -47,7 +47,7 @@ pub(super) struct GzipDecoder {
 enum BlockPart {
     /// The byte at this index of the ten that begin a member.
     Head(u8),
-    /// The first byte of the length of the extra field, and the second one behind the first.
+    /// The first byte of the length of the extra field, and the second one after the first.
     ExtraLength,
     ExtraLengthEnd(u8),
     /// The number of bytes of the extra field that are still to come.
@@ -57,7 +57,7 @@ enum BlockPart {
     /// The number of bytes of the head's checksum that are still to come.
     Check(u8),
     Data,
-    /// The number of bytes behind the data that are still to come.
+    /// The number of bytes after the data that are still to come.
     Trailer(u8),
 }
 
@@ -91,7 +91,7 @@ impl GzipDecoder {
         }
     }
 
-    /// What comes behind a byte of a head or a trailer.
+    /// What comes after a byte of a head or a trailer.
     fn after(&mut self, byte: u8) -> Result<BlockPart, Damaged> {
         Ok(match self.part {
             // Zeros fill up the last block of a tape.

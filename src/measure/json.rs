@@ -157,7 +157,7 @@ impl JsonScanner {
         }
     }
 
-    /// The text has ended: a number that is a whole document needs no byte behind it.
+    /// The text has ended: a number that is a whole document needs no byte after it.
     pub(super) fn end(&mut self) {
         if self.way.is_empty() && matches!(self.mode, ScanMode::Number(..)) {
             self.scan_number(b" ");
@@ -333,7 +333,7 @@ impl JsonScanner {
                 self.mode = ScanMode::Structure;
                 return at;
             }
-            // The byte behind the backslash.
+            // The byte after the backslash.
             at += 1;
         }
         *is_escaped = at > bytes.len();
@@ -351,8 +351,8 @@ impl JsonScanner {
     fn scan_number(&mut self, bytes: &[u8]) -> usize {
         let ScanMode::Number(number, targets) = &mut self.mode else { return 0 };
         let length = number.scan(bytes);
-        let Some(&behind) = bytes.get(length) else { return length };
-        let is_whole = is_space(behind) || matches!(behind, b',' | b']' | b'}');
+        let Some(&after) = bytes.get(length) else { return length };
+        let is_whole = is_space(after) || matches!(after, b',' | b']' | b'}');
         let (reading, targets) = (number.reading().filter(|_| is_whole), *targets);
         self.mode = if reading.is_some() { ScanMode::Structure } else { ScanMode::Fault };
         if let Some(reading) = reading {

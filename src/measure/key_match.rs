@@ -25,7 +25,7 @@ enum Escape {
     },
 }
 
-/// How a key goes on behind some bytes.
+/// How a key goes on after some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyRead {
     /// Beyond these bytes.
@@ -80,7 +80,7 @@ impl KeyMatch {
         KeyRead::Open
     }
 
-    /// Reads a byte behind `\`. Returns whether it may stand there.
+    /// Reads a byte after `\`. Returns whether it may stand there.
     fn read_escape(&mut self, byte: u8, tokens: &impl Tokens) -> bool {
         if let Escape::Hex { digits, value } = self.escape {
             let digit = char::from(byte).to_digit(16).and_then(|digit| u16::try_from(digit).ok());

@@ -32,7 +32,7 @@ pub(super) struct NumberReader {
     /// The first significant digits as a number, and how many they are.
     digits: u128,
     count: i64,
-    /// Whether a digit behind these is not zero.
+    /// Whether a digit after these is not zero.
     has_more: bool,
     scale: i64,
     exponent: i64,

@@ -10,7 +10,7 @@ use super::json::JsonScanner;
 use super::sse::SseScanner;
 use super::{BodySource, Reading, TerminalEvents};
 
-/// Maximum number of sources of one body; those behind are unreadable.
+/// Maximum number of sources of one body; those after are unreadable.
 pub const MAX_SOURCES: usize = 32;
 /// Decoded bytes for each coded byte; beyond, the body is a bomb and its values are unreadable.
 pub const MAX_RATIO: u64 = 200;
@@ -172,20 +172,20 @@ impl Texts {
         mut bytes: &[u8],
         left: &mut u64,
     ) -> Result<(), Stop> {
-        let Some((stage, behind)) = stages.split_first_mut() else { return self.scan(sources, bytes) };
+        let Some((stage, after)) = stages.split_first_mut() else { return self.scan(sources, bytes) };
         loop {
             let step = stage.decoder.decode(bytes, &mut stage.output)?;
             bytes = bytes.get(step.read..).unwrap_or_default();
             *left = left.checked_sub(step.written as u64).ok_or(Stop::Unreadable)?;
             let output = stage.output.get(..step.written).unwrap_or_default();
             if !output.is_empty() {
-                self.decode(sources, behind, output, left)?;
+                self.decode(sources, after, output, left)?;
             }
             let has_room = step.written < stage.output.len();
             if bytes.is_empty() && has_room {
                 return Ok(());
             }
-            // Bytes behind the end.
+            // Bytes after the end.
             if step.read == 0 && step.written == 0 {
                 return Err(Stop::Damaged);
             }

@@ -63,7 +63,7 @@ impl SseScanner {
         }
     }
 
-    /// Ends the scan behind the first of these events.
+    /// Ends the scan after the first of these events.
     pub(super) fn end_at(&mut self, events: TerminalEvents) {
         self.ends = events;
     }
@@ -105,7 +105,7 @@ impl SseScanner {
                 }
                 Line::Data | Line::Event | Line::Other => {
                     let end = memchr::memchr2(b'\r', b'\n', bytes).unwrap_or(bytes.len());
-                    let (line, behind) = bytes.split_at(end);
+                    let (line, after) = bytes.split_at(end);
                     match self.line {
                         Line::Data => {
                             self.data.read(&self.ends, line);
@@ -114,7 +114,7 @@ impl SseScanner {
                         Line::Event => self.name.read(&self.ends, line),
                         _ => {}
                     }
-                    behind
+                    after
                 }
             };
         }
@@ -156,7 +156,7 @@ impl SseScanner {
                 self.name = EventMatch::begin();
                 rest
             }
-            // One space behind the colon is not part of the value.
+            // One space after the colon is not part of the value.
             Line::Colon => {
                 self.line = Line::Data;
                 if byte == b' ' { rest } else { bytes }

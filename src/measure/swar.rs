@@ -32,8 +32,8 @@ pub(super) fn find_quote(bytes: &[u8]) -> Option<usize> {
             return Some(index * 8 + usize::try_from(found.trailing_zeros() / 8).unwrap_or(0));
         }
     }
-    let behind = first.len() * 8;
-    memchr::memchr2(b'"', b'\\', bytes.get(behind..)?).map(|at| behind + at)
+    let after = first.len() * 8;
+    memchr::memchr2(b'"', b'\\', bytes.get(after..)?).map(|at| after + at)
 }
 
 /// A container of which some bytes were read.

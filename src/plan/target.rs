@@ -50,7 +50,7 @@ fn path_start(text: &str) -> usize {
 }
 
 impl TargetTemplate {
-    /// Parses a target. Names in braces are those of `path`; `{*}` is the rest behind a prefix.
+    /// Parses a target. Names in braces are those of `path`; `{*}` is the rest after a prefix.
     ///
     /// # Errors
     ///

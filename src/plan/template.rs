@@ -59,7 +59,7 @@ pub struct TemplateValues<'a> {
     pub tier: &'a str,
 }
 
-/// A body of at most this many bytes is copied behind the head of its response.
+/// A body of at most this many bytes is copied after the head of its response.
 const MAX_COPIED: usize = 16 << 10;
 
 /// A text with at least one word.

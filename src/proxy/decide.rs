@@ -147,7 +147,7 @@ struct RequestFindings<'p, 'r> {
     identity: &'p OnceCell<Arc<Identity>>,
     /// Its body, once it was read.
     body: &'r OnceCell<Box<ReadBody>>,
-    /// The bytes received behind its head.
+    /// The bytes received after its head.
     ahead: &'r [u8],
     /// What it holds meanwhile.
     held: &'r HeldBytes,

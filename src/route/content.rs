@@ -169,7 +169,7 @@ impl Collected {
     }
 }
 
-/// Fields are split at `&`. Some backends split at `;` too, so that the fields behind one count as well.
+/// Fields are split at `&`. Some backends split at `;` too, so that the fields after one count as well.
 fn field<'b>(body: &'b [u8], name: &str) -> BodyValue<'b> {
     let wanted = php_name(name.as_bytes());
     let mut found = Collected::default();

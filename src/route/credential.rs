@@ -18,7 +18,7 @@ pub enum CredentialSource {
     Header(HeaderName),
     /// `authorization` with the scheme `Bearer` (RFC 6750 §2.1).
     Bearer,
-    /// `authorization` with the scheme `Basic` (RFC 7617): the text behind it.
+    /// `authorization` with the scheme `Basic` (RFC 7617): the text after it.
     Basic,
     /// The whole request: a service decides about it.
     Request,
@@ -191,7 +191,7 @@ pub fn without_cookies<'s>(
     cookie::without(value, |name| names.clone().any(|hidden| hidden == name))
 }
 
-/// What stands behind the scheme of `authorization`, perhaps empty; `None` for another scheme.
+/// What stands after the scheme of `authorization`, perhaps empty; `None` for another scheme.
 fn of_scheme<'v>(expected: &[u8], value: &'v [u8]) -> Option<&'v [u8]> {
     let end = value.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(value.len());
     let (scheme, credential) = value.split_at(end);

@@ -112,7 +112,7 @@ impl<A: Copy + Ord + Into<u128>> Ranges<A> {
         let shift = (u128::BITS - span.leading_zeros()).saturating_sub(disjoint.len().max(1).ilog2());
         let mut heads: Vec<u32> = Vec::new();
         for (at, &(start, _)) in (0..).zip(&disjoint) {
-            // Each part up to that of this range begins behind the ranges before.
+            // Each part up to that of this range begins after the ranges before.
             let parts = usize::try_from(offset(start) >> shift).map_or(usize::MAX, |part| part + 1);
             heads.resize(parts.max(heads.len()), at);
         }
@@ -130,8 +130,8 @@ impl<A: Copy + Ord + Into<u128>> Ranges<A> {
         let last = self.heads.len() - 2; // one part at least, and the end
         let part = usize::try_from(offset >> self.shift).map_or(last, |part| part.min(last));
         let (from, to) = (self.heads[part] as usize, self.heads[part + 1] as usize);
-        let behind = from + self.ranges[from..to].partition_point(|&(start, _)| start <= address);
-        behind.checked_sub(1).is_some_and(|at| address <= self.ranges[at].1)
+        let after = from + self.ranges[from..to].partition_point(|&(start, _)| start <= address);
+        after.checked_sub(1).is_some_and(|at| address <= self.ranges[at].1)
     }
 }
 

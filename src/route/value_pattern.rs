@@ -133,7 +133,7 @@ impl fmt::Display for ValuePattern {
             Self::Present => f.write_str("*"),
             Self::Absent => f.write_str("false"),
             Self::Regex(regex) => regex.fmt(f),
-            // A star behind a backslash would be the character.
+            // A star after a backslash would be the character.
             Self::Prefix(text) if text.ends_with(b"\\") => write!(f, "~^{}", in_regex(text)),
             Self::Contains(text) if text.ends_with(b"\\") => write!(f, "~{}", in_regex(text)),
             Self::Exact(text) => f.write_str(&escaped(text)),

@@ -166,11 +166,11 @@ impl RefusalSamples {
         };
         let named = kept.iter().find(|kept| Some(kept.seq) == seq);
         let before = named.or(kept.first()).map_or(0, |kept| kept.skipped);
-        let behind = named.map_or(0, |kept| kept.seq);
+        let after = named.map_or(0, |kept| kept.seq);
         RefusalPage {
             seq: newest,
             skipped: self.skipped().saturating_sub(before),
-            refusals: kept.into_iter().filter(|kept| kept.seq > behind).collect(),
+            refusals: kept.into_iter().filter(|kept| kept.seq > after).collect(),
         }
     }
 

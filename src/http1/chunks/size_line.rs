@@ -31,15 +31,15 @@ pub(super) struct SizeLine {
 enum Position {
     /// Among the digits; their number so far.
     Digits(u8),
-    /// Among blanks behind the size.
+    /// Among blanks after the size.
     AfterSize,
     /// Where the name of an extension begins, or blanks before it.
     NameStart,
     /// In the name.
     Name,
-    /// Among blanks behind the name.
+    /// Among blanks after the name.
     AfterName,
-    /// Behind `=`, or blanks behind that.
+    /// After `=`, or blanks after that.
     ValueStart,
     /// In a value that is a token.
     Token,
@@ -49,7 +49,7 @@ enum Position {
     QuotedPair,
     /// Behind the closing quote.
     QuoteEnd,
-    /// Among blanks behind a value: only another extension may follow.
+    /// Among blanks after a value: only another extension may follow.
     AfterValue,
 }
 

@@ -2,10 +2,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a decoder makes of a body that comes in these pieces: its data, trailers, and the bytes behind it; or how much
+/// What a decoder makes of a body that comes in these pieces: its data, trailers, and the bytes after it; or how much
 /// data came before the error.
 fn decode(mut decoder: ChunkDecoder, pieces: &[&[u8]]) -> Result<(Vec<u8>, Vec<u8>, usize), Vec<u8>> {
-    let (mut data, mut behind) = (Vec::new(), 0);
+    let (mut data, mut after) = (Vec::new(), 0);
     for piece in pieces {
         let mut rest = *piece;
         while !rest.is_empty() && !decoder.is_done() {
@@ -13,9 +13,9 @@ fn decode(mut decoder: ChunkDecoder, pieces: &[&[u8]]) -> Result<(Vec<u8>, Vec<u
             data.extend_from_slice(part);
             rest = &rest[consumed..];
         }
-        behind += rest.len();
+        after += rest.len();
     }
-    if decoder.is_done() { Ok((data, decoder.trailers(&Trailers::All), behind)) } else { Err(data) }
+    if decoder.is_done() { Ok((data, decoder.trailers(&Trailers::All), after)) } else { Err(data) }
 }
 
 fn whole(body: &[u8]) -> Result<(Vec<u8>, Vec<u8>, usize), Vec<u8>> {

@@ -224,7 +224,7 @@ impl ConnectionState {
         if stream.receive_ended {
             return Err(FrameError::Connection(
                 ErrorCode::STREAM_CLOSED,
-                "HEADERS behind the end of a stream",
+                "HEADERS after the end of a stream",
             ));
         }
         let whole = ended && stream.expected.is_none_or(|left| left == 0);

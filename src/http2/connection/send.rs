@@ -124,7 +124,7 @@ impl ConnectionState {
             stream.share = usize::MAX;
         }
         let window = stream.window(quota);
-        // A stream without a share of its own waits behind those that wait already.
+        // A stream without a share of its own waits after those that wait already.
         let in_turn = stream.share != usize::MAX || self.room_waiters.is_empty();
         let room = if in_turn { free.min(window).min(stream.share) } else { 0 };
         if room == 0 {
@@ -156,9 +156,9 @@ impl ConnectionState {
         let ends = last && sent == data.len();
         let mut rest = &data[..sent];
         while rest.len() > MAX_PAYLOAD {
-            let (part, behind) = rest.split_at(MAX_PAYLOAD);
+            let (part, after) = rest.split_at(MAX_PAYLOAD);
             put_data(id, part, false, &mut self.outbound);
-            rest = behind;
+            rest = after;
         }
         if !rest.is_empty() || ends {
             put_data(id, rest, ends, &mut self.outbound);

@@ -185,7 +185,7 @@ fn a_request_goes_with_its_host_as_authority() {
     );
 }
 
-/// Else what stands behind the line would be left out, and the head look whole.
+/// Else what stands after the line would be left out, and the head look whole.
 #[test]
 fn a_line_that_is_no_field_is_an_error() {
     for line in ["x: 1\n", "x 1\r\n", ": 1\r\n", "\r\n"] {

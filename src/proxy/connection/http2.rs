@@ -147,7 +147,7 @@ struct SentPing {
 }
 
 impl SentPing {
-    /// Whether the PING may wait behind `unread` bytes that the client has perhaps not read.
+    /// Whether the PING may wait after `unread` bytes that the client has perhaps not read.
     fn may_be_hidden(&self, unread: u64, now: Instant) -> bool {
         unread > MAY_HIDE_PING && now < self.at + SLOW_PONG
     }

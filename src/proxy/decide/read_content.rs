@@ -26,7 +26,7 @@ pub(crate) struct ReadPart {
     pub(crate) received: BytesMut,
 }
 
-/// Reads the body of a request. `ahead`: the bytes received behind its head. `pointers`: see [`RequestContent::new`]. A body with an unreadable type or a declared
+/// Reads the body of a request. `ahead`: the bytes received after its head. `pointers`: see [`RequestContent::new`]. A body with an unreadable type or a declared
 /// length beyond the maximum is not read.
 pub(crate) async fn read_content(
     reader: &mut RequestReader,

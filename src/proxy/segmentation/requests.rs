@@ -142,16 +142,16 @@ fn statuses(answered: &[u8]) -> Vec<u16> {
 }
 
 async fn send(rig: &Rig, kind: Kind, segments: &[&[u8]], behaviour: Behaviour) -> Outcome {
-    let behind: &[u8] = match kind {
+    let after: &[u8] = match kind {
         Kind::Good => NEXT,
         Kind::Bad => SMUGGLED,
         Kind::Part => b"",
     };
     // Bytes after the message are sent with the last segment, as by a client that pipelines.
     let Some((last, before)) = segments.split_last() else {
-        return rig.run(&[behind], true, behaviour).await;
+        return rig.run(&[after], true, behaviour).await;
     };
-    let last = [last, behind].concat();
+    let last = [last, after].concat();
     let all: Vec<&[u8]> = before.iter().copied().chain([&last[..]]).collect();
     rig.run(&all, kind == Kind::Part, behaviour).await
 }

@@ -365,7 +365,7 @@ pub(crate) struct DisconnectWatch<'d> {
 
 enum ReadWatch {
     Peek,
-    /// For the end of the sending side, behind bytes sent ahead.
+    /// For the end of the sending side, after bytes sent ahead.
     End(Pin<Box<dyn Future<Output = ()>>>),
 }
 

@@ -29,11 +29,11 @@ impl ResponseOptions {
 pub(crate) struct LocalBody {
     /// Its length, wherever it is.
     pub(crate) length: usize,
-    /// A large body, which is not written behind the head.
+    /// A large body, which is not written after the head.
     pub(crate) large: Option<Bytes>,
 }
 
-/// Writes a body behind its head, unless it is large or the request is a HEAD.
+/// Writes a body after its head, unless it is large or the request is a HEAD.
 pub(crate) fn put_body(
     options: ResponseOptions,
     body: &[u8],

@@ -165,7 +165,7 @@ impl RequestsInFlight {
         of_concurrency(charges).any(|(_, charge, _)| locked.is_waited_for(charge.key, ticket.number))
     }
 
-    /// The outcome of a request that has to wait behind others, with these decisions on its charges alone.
+    /// The outcome of a request that has to wait after others, with these decisions on its charges alone.
     pub fn behind_others(&self, charges: &[Charge<'_>], decisions: Decisions, ticket: &Ticket) -> Outcome {
         let mut decisions: SmallVec<[Decision; 4]> = SmallVec::from_slice(&decisions);
         let locked = self.lock(charges);

@@ -34,7 +34,7 @@ pub(super) fn process(page: &mut Exposition) {
     }
 }
 
-/// Seconds with two digits behind the point: a tick is a hundredth.
+/// Seconds with two digits after the point: a tick is a hundredth.
 struct Seconds {
     whole: u64,
     hundredths: u64,
