@@ -12,35 +12,27 @@ mod receive;
 mod resets;
 mod send;
 mod settings;
+mod state;
 mod streams;
 #[cfg(test)]
 mod tests;
 mod waiting;
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::time::Instant;
 
-use super::flow::{DEFAULT_WINDOW, ReceiveWindow, SendWindow};
+use super::flow::DEFAULT_WINDOW;
 use super::frame::{ErrorCode, MAX_31_BITS, put_ping, put_window_update};
 use super::head::{HeadError, ReceivedHead};
-use super::hpack::decoder::Decoder;
-use super::overhead::Overhead;
-use super::reset_rate::ResetRate;
 use super::traffic::Traffic;
 use crate::clock::now;
 use crate::net::Stream;
-use blocks::Block;
-use receive::Payload;
-use settings::PeerSettings;
-use streams::StreamMap;
-use waiting::Waiting;
+use state::ConnectionState;
 
 pub use handle::{OpenError, StreamHandle, StreamLost};
 pub use settings::LocalSettings;
@@ -58,8 +50,6 @@ const SCARCE_OUTBOUND: usize = 8 << 10;
 const MAX_REPLIES: usize = 16 << 10;
 /// A buffer of this size is kept while streams are open.
 const KEPT_BUFFER: usize = 8 << 10;
-/// The size of HPACK's dynamic table in bytes (RFC 7541 §4.2): the default.
-const HEADER_TABLE: usize = 4 << 10;
 /// The payload of the gateway's PING that checks the peer.
 const PING_ALIVE: [u8; 8] = *b"tollgate";
 /// The payload of the PING that follows the first GOAWAY.
@@ -95,74 +85,6 @@ pub struct Http2Codec {
     ponged: Cell<bool>,
 }
 
-/// The state that frames change.
-#[derive(Debug)]
-struct ConnectionState {
-    role: Role,
-    /// Received bytes that are not a whole frame yet.
-    inbound: BytesMut,
-    /// Bytes of the client's preface not skipped yet.
-    preface: usize,
-    /// The peer's first frame was received: SETTINGS.
-    greeted: bool,
-    /// The DATA frame with a payload being received.
-    payload: Option<Payload>,
-    /// The header block that is open.
-    block: Option<Block>,
-    decoder: Decoder,
-    max_header_list: usize,
-    receive_window: ReceiveWindow,
-    /// Frames not sent yet.
-    outbound: BytesMut,
-    /// The socket has not accepted all of `outbound` yet: no more bytes of bodies are added.
-    blocked: bool,
-    /// The maximum of these that are replies to control frames, in bytes.
-    replies: usize,
-    /// The peer wants a smaller dynamic table: the next header block has to announce it.
-    table_update: bool,
-    send_window: SendWindow,
-    /// The largest that it was, in bytes.
-    max_send_window: usize,
-    peer: PeerSettings,
-    /// The receive window of a new stream, and of one with a body being read.
-    stream_windows: (u32, u32),
-    /// The bytes by which streams' windows have grown, and their maximum: so the connection's window has room for all
-    /// streams, even if none is read.
-    grown: u32,
-    max_grown: u32,
-    /// Bytes of bodies received and not read.
-    held: usize,
-    waiting: Waiting,
-    streams: StreamMap,
-    /// Requests not returned yet: the stream, and its head.
-    requests: VecDeque<(u32, Result<ReceivedHead, HeadError>)>,
-    /// The peer has sent HEADERS or DATA since the last checking PING. Servers of gRPC end connections with more PINGs.
-    may_ping: bool,
-    /// The client's overhead frames.
-    overhead: Overhead,
-    opened: Instant,
-    /// How long the peer took to acknowledge SETTINGS, once it has.
-    round_trip: Option<Duration>,
-    /// Streams reset for the peer's errors.
-    error_resets: ResetRate,
-    /// Streams that the client reset in the same read that opened them: see [`Http2Codec::take_unserved_resets`].
-    unserved_resets: u32,
-    /// Received header blocks that are bombs.
-    bombs: u32,
-    /// The last stream of the GOAWAY sent.
-    goaway_sent: Option<u32>,
-    /// The last stream of the GOAWAY received.
-    goaway_received: Option<u32>,
-    /// Streams that wait for room to send.
-    room_waiters: Vec<u32>,
-    /// The number of rounds of sharing room.
-    round: u64,
-    /// Tasks that wait to open a stream.
-    open_waiters: Vec<Waker>,
-    /// No more frames are read.
-    end: Option<ConnectionEnd>,
-}
-
 impl Http2Codec {
     /// A client's connection. `inbound` was read from it already and begins with the preface.
     pub fn server(
@@ -196,45 +118,7 @@ impl Http2Codec {
             put_window_update(0, more, &mut outbound);
         }
         traffic.add_received(inbound.len());
-        let opened = now();
-        let state = ConnectionState {
-            role,
-            inbound,
-            preface: if role == Role::Server { PREFACE.len() } else { 0 },
-            greeted: false,
-            payload: None,
-            block: None,
-            decoder: Decoder::new(HEADER_TABLE),
-            max_header_list: settings.max_header_list,
-            receive_window: ReceiveWindow::new(settings.connection_window),
-            outbound,
-            blocked: false,
-            replies: 0,
-            table_update: false,
-            send_window: SendWindow::new(DEFAULT_WINDOW),
-            max_send_window: DEFAULT_WINDOW as usize,
-            peer: PeerSettings::default(),
-            stream_windows: (settings.stream_window, settings.max_stream_window),
-            grown: 0,
-            max_grown: settings.max_grown(),
-            held: 0,
-            waiting: Waiting::default(),
-            streams: StreamMap::new(settings.max_streams),
-            requests: VecDeque::new(),
-            may_ping: true,
-            overhead: Overhead::default(),
-            opened,
-            round_trip: None,
-            error_resets: ResetRate::new(opened),
-            unserved_resets: 0,
-            bombs: 0,
-            goaway_sent: None,
-            goaway_received: None,
-            room_waiters: Vec::new(),
-            round: 0,
-            open_waiters: Vec::new(),
-            end: None,
-        };
+        let state = ConnectionState::new(role, (inbound, outbound), settings);
         Rc::new(Self {
             socket,
             traffic,
@@ -303,7 +187,7 @@ impl Http2Codec {
     /// Sends a PING: see [`Self::has_ponged`].
     pub fn ping(&self) {
         self.ponged.set(false);
-        put_ping(false, PING_ALIVE, &mut self.state.borrow_mut().outbound);
+        put_ping(false, PING_ALIVE, &mut self.state.borrow_mut().outbound.bytes);
         self.wake();
     }
 
@@ -325,9 +209,9 @@ impl Http2Codec {
     /// read that are served: the GOAWAY with the last stream follows once the peer has acknowledged a PING.
     pub fn shut_down(&self) {
         let mut state = self.state.borrow_mut();
-        if state.goaway_sent.is_none() {
+        if state.goaway.sent.is_none() {
             state.put_goaway(MAX_31_BITS, ErrorCode::NO_ERROR);
-            put_ping(false, PING_GOAWAY, &mut state.outbound);
+            put_ping(false, PING_GOAWAY, &mut state.outbound.bytes);
         }
         drop(state);
         self.wake();
@@ -360,7 +244,7 @@ impl Http2Codec {
 
     /// The streams since the last call that the client reset in the same read that opened them. They were not served.
     pub fn take_unserved_resets(&self) -> u32 {
-        std::mem::take(&mut self.state.borrow_mut().unserved_resets)
+        std::mem::take(&mut self.state.borrow_mut().abuse.unserved_resets)
     }
 
     /// Whether the client has sent more overhead frames than any honest client does, or has had too many streams reset
@@ -368,8 +252,8 @@ impl Http2Codec {
     pub fn is_flood(&self) -> bool {
         let state = self.state.borrow();
         let age = || (now() - state.opened).as_secs();
-        state.overhead.is_flood(self.traffic.sent(), age)
-            || state.error_resets.exceeds(resets::MAX_ERROR_RESETS)
+        state.abuse.overhead.is_flood(self.traffic.sent(), age)
+            || state.abuse.error_resets.exceeds(resets::MAX_ERROR_RESETS)
     }
 }
 
@@ -410,49 +294,5 @@ impl FrameError {
     /// PROTOCOL_ERROR of the connection.
     fn protocol(what: &'static str) -> Self {
         Self::Connection(ErrorCode::PROTOCOL_ERROR, what)
-    }
-}
-
-impl ConnectionState {
-    /// Ends the connection for an error. The peer is sent a GOAWAY before the end.
-    fn fail(&mut self, code: ErrorCode, what: &'static str) {
-        if self.end.is_some() {
-            return;
-        }
-        let last = self.streams.newest_of_peer();
-        self.put_goaway(last, code);
-        if what.is_empty() {
-            self.end = Some(ConnectionEnd::Aborted);
-        } else {
-            self.end = Some(ConnectionEnd::Fault(what));
-            self.streams.lose_above(0, Reset::Fault);
-        }
-        self.lose_streams();
-    }
-
-    /// The socket can no longer be used.
-    fn lose(&mut self) {
-        self.end.get_or_insert(ConnectionEnd::Lost);
-        self.outbound.clear();
-        self.lose_streams();
-    }
-
-    fn lose_streams(&mut self) {
-        self.end.get_or_insert(ConnectionEnd::Lost);
-        self.requests.clear();
-        self.streams.lose_all();
-        self.open_waiters.drain(..).for_each(std::task::Waker::wake);
-    }
-
-    /// Whether nothing is left to do. `flushed`: the socket has accepted all bytes.
-    fn is_over(&self, flushed: bool) -> bool {
-        match self.end {
-            Some(_) => flushed,
-            // The peer's streams are all known once it has read the GOAWAY.
-            None => {
-                let announced = self.goaway_sent.is_some_and(|last| last <= self.streams.newest_of_peer());
-                announced && flushed && self.streams.is_empty() && self.requests.is_empty()
-            }
-        }
     }
 }

@@ -64,7 +64,7 @@ impl ConnectionState {
             self.receive_block(header.stream, fragment, end_stream)?;
         } else {
             let bytes = BytesMut::from(fragment);
-            self.block =
+            self.inbound.block =
                 Some(Block { stream: header.stream, end_stream, on_itself, bytes, continuations: 0 });
             return Ok(());
         }
@@ -77,8 +77,8 @@ impl ConnectionState {
         payload: &[u8],
     ) -> Result<(), FrameError> {
         let excess = if self.role == Role::Client { MAX_EXCESS } else { 1 };
-        let max = self.max_header_list.saturating_mul(excess).saturating_add(BLOCK_OVERHEAD);
-        let Some(block) = &mut self.block else { return Ok(()) };
+        let max = self.inbound.max_header_list.saturating_mul(excess).saturating_add(BLOCK_OVERHEAD);
+        let Some(block) = &mut self.inbound.block else { return Ok(()) };
         block.continuations += 1;
         if block.bytes.len() + payload.len() > max || block.continuations > MAX_CONTINUATIONS {
             let calm = ErrorCode::ENHANCE_YOUR_CALM;
@@ -86,7 +86,7 @@ impl ConnectionState {
         }
         block.bytes.extend_from_slice(payload);
         if header.has(flag::END_HEADERS)
-            && let Some(block) = self.block.take()
+            && let Some(block) = self.inbound.block.take()
         {
             self.receive_block(block.stream, &block.bytes, block.end_stream)?;
             if block.on_itself {
@@ -107,17 +107,17 @@ impl ConnectionState {
             (false, false) => BlockKind::Request,
         };
         let max = match (trailers, of_client) {
-            (false, _) => self.max_header_list,
+            (false, _) => self.inbound.max_header_list,
             (true, true) => MAX_RESPONSE_TRAILERS,
             (true, false) => MAX_REQUEST_TRAILERS,
         };
         let mut head = HeadBuilder::new(kind, max);
-        self.decoder.decode(block, |name, value| head.field(name, value)).map_err(|_| {
+        self.inbound.decoder.decode(block, |name, value| head.field(name, value)).map_err(|_| {
             FrameError::Connection(ErrorCode::COMPRESSION_ERROR, "a header block is malformed")
         })?;
         if head.size() > BOMB * max {
-            self.bombs += 1;
-            if self.bombs >= MAX_BOMBS {
+            self.abuse.bombs += 1;
+            if self.abuse.bombs >= MAX_BOMBS {
                 let calm = ErrorCode::ENHANCE_YOUR_CALM;
                 return Err(FrameError::Connection(calm, "header blocks that decompress to too much"));
             }
@@ -153,7 +153,7 @@ impl ConnectionState {
         ended: bool,
     ) -> Result<(), FrameError> {
         self.streams.set_newest(id);
-        if self.streams.is_full() || self.goaway_sent.is_some_and(|last| id > last) {
+        if self.streams.is_full() || self.goaway.sent.is_some_and(|last| id > last) {
             self.reset_stream(id, ErrorCode::REFUSED_STREAM, Reset::Fault);
             return Ok(());
         }

@@ -84,7 +84,7 @@ impl StreamHandle {
                     into.extend_from_slice(&stream.received);
                 }
                 stream.empty_received();
-                state.held -= received;
+                state.receiving.held -= received;
                 return Poll::Ready(Ok(received));
             }
             match stream {
@@ -104,7 +104,7 @@ impl StreamHandle {
             return;
         }
         let announced = self.with(false, |state, id| {
-            let before = state.outbound.len();
+            let before = state.outbound.bytes.len();
             state.release_connection(bytes);
             if let Some(stream) = state.streams.get_mut(id) {
                 stream.unreleased = stream.unreleased.saturating_sub(bytes);
@@ -112,22 +112,22 @@ impl StreamHandle {
             let share = shared_window(state.streams.active());
             if let Some(stream) = state.streams.get_mut(id).filter(|stream| stream.is_receiving()) {
                 let max = match state.round_trip >= Some(FAR) {
-                    true => state.stream_windows.1,
-                    false => state.stream_windows.1 / 2,
+                    true => state.receiving.stream_windows.1,
+                    false => state.receiving.stream_windows.1 / 2,
                 };
                 let max = max.min(share);
                 let wanted = max.saturating_sub(stream.receive_window.size());
-                let more = wanted.min(state.max_grown - state.grown);
+                let more = wanted.min(state.receiving.max_grown - state.receiving.grown);
                 if more > 0 && !is_scarce() {
                     stream.receive_window.grow(more);
                     stream.grown += more;
-                    state.grown += more;
+                    state.receiving.grown += more;
                 }
                 if let Some(increment) = stream.receive_window.release(bytes) {
-                    put_window_update(id, increment, &mut state.outbound);
+                    put_window_update(id, increment, &mut state.outbound.bytes);
                 }
             }
-            state.outbound.len() > before
+            state.outbound.bytes.len() > before
         });
         if announced {
             self.connection.wake();
@@ -149,7 +149,7 @@ impl StreamHandle {
     pub fn is_window_closed(&self) -> bool {
         self.with(false, |state, id| {
             let is_closed = |stream: &StreamState| stream.receive_window.is_closed();
-            state.receive_window.is_closed() || state.streams.get(id).is_some_and(is_closed)
+            state.receiving.window.is_closed() || state.streams.get(id).is_some_and(is_closed)
         })
     }
 
@@ -162,7 +162,7 @@ impl StreamHandle {
             stream.received = BytesMut::new();
             stream.unreleased += received;
             stream.wait_to_read(context);
-            state.held -= received;
+            state.receiving.held -= received;
             (!stream.is_receiving(), received)
         });
         self.release(discarded.1);
@@ -341,19 +341,19 @@ impl Http2Codec {
     /// The number of concurrent requests that the peer accepts; `None` until it has announced it.
     pub fn max_requests(&self) -> Option<usize> {
         let state = self.state.borrow();
-        state.greeted.then_some(state.peer.max_streams)
+        state.inbound.greeted.then_some(state.peer.max_streams)
     }
 
     /// The number of requests that the peer's GOAWAY says it has processed, or may have.
     pub fn requests_served(&self) -> usize {
-        let last = self.state.borrow().goaway_received;
+        let last = self.state.borrow().goaway.received;
         last.map_or(usize::MAX, |last| usize::try_from(last.div_ceil(2)).unwrap_or(usize::MAX))
     }
 
     /// Whether the peer accepts hardly any more bytes of bodies at present.
     pub fn is_choked(&self) -> bool {
         let state = self.state.borrow();
-        state.send_window.available() <= state.max_send_window / 16
+        state.sending.window.available() <= state.sending.max_window / 16
     }
 
     /// Whether the connection accepts another request, now or later.
@@ -382,13 +382,13 @@ impl ConnectionState {
         ended: bool,
         put: impl FnOnce(&mut BytesMut) -> Result<T, InvalidHead>,
     ) -> Result<T, InvalidHead> {
-        if self.outbound.capacity() == 0 {
-            self.outbound.reserve(FIRST_BUFFER);
+        if self.outbound.bytes.capacity() == 0 {
+            self.outbound.bytes.reserve(FIRST_BUFFER);
         }
-        let start = self.outbound.len();
+        let start = self.outbound.bytes.len();
         let mut result = Err(InvalidHead);
-        let table_update = std::mem::take(&mut self.table_update);
-        put_headers(id, ended, &mut self.outbound, |out| {
+        let table_update = std::mem::take(&mut self.outbound.table_update);
+        put_headers(id, ended, &mut self.outbound.bytes, |out| {
             if table_update {
                 // The encoder uses no dynamic table, whatever size the peer allows (RFC 7541 §4.2).
                 put_table_size(0, out);
@@ -396,8 +396,8 @@ impl ConnectionState {
             result = put(out);
         });
         if result.is_err() {
-            self.outbound.truncate(start);
-            self.table_update = table_update;
+            self.outbound.bytes.truncate(start);
+            self.outbound.table_update = table_update;
         } else if ended {
             self.end_sending(id);
         }

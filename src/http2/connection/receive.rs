@@ -37,14 +37,14 @@ impl Http2Codec {
             return false;
         }
         // Bytes read before the switch to HTTP/2 are in the buffer already.
-        let before = if state.preface > 0 { state.inbound.len() } else { 0 };
-        let read = match self.socket.poll_read(context, &mut state.inbound, READ) {
+        let before = if state.inbound.preface > 0 { state.inbound.bytes.len() } else { 0 };
+        let read = match self.socket.poll_read(context, &mut state.inbound.bytes, READ) {
             Poll::Ready(Ok(read)) if read > 0 => read,
             Poll::Pending if before > 0 => 0,
             Poll::Pending => {
-                if state.inbound.is_empty() {
+                if state.inbound.bytes.is_empty() {
                     // A waiting connection holds no buffer.
-                    state.inbound = BytesMut::new();
+                    state.inbound.bytes = BytesMut::new();
                 }
                 return false;
             }
@@ -71,7 +71,7 @@ impl Http2Codec {
 impl ConnectionState {
     /// Processes all frames received completely.
     fn receive(&mut self, ponged: &std::cell::Cell<bool>) {
-        let mut inbound = std::mem::take(&mut self.inbound);
+        let mut inbound = std::mem::take(&mut self.inbound.bytes);
         while self.end.is_none() {
             match self.take_frame(&mut inbound, ponged) {
                 Ok(true) => {}
@@ -80,7 +80,7 @@ impl ConnectionState {
                 Err(FrameError::Stream(id, code)) => self.reset_for_fault(id, code),
             }
         }
-        self.inbound = inbound;
+        self.inbound.bytes = inbound;
     }
 
     /// Processes the next frame, or the received part of a DATA frame. Returns whether more may follow.
@@ -89,10 +89,10 @@ impl ConnectionState {
         inbound: &mut BytesMut,
         ponged: &std::cell::Cell<bool>,
     ) -> Result<bool, FrameError> {
-        if self.preface > 0 {
+        if self.inbound.preface > 0 {
             return self.skip_preface(inbound);
         }
-        if self.payload.is_some() {
+        if self.inbound.payload.is_some() {
             return self.take_payload(inbound);
         }
         let Some(header) = FrameHeader::read(inbound) else { return Ok(false) };
@@ -102,7 +102,7 @@ impl ConnectionState {
         }
         let end = HEADER_LENGTH + header.length;
         let Some(payload) = inbound.get(HEADER_LENGTH..end) else { return Ok(false) };
-        self.overhead.count(&header);
+        self.abuse.overhead.count(&header);
         self.may_ping |= header.kind == kind::HEADERS;
         let handled = match header.kind {
             kind::HEADERS => self.receive_headers(header, payload),
@@ -122,14 +122,14 @@ impl ConnectionState {
     }
 
     fn skip_preface(&mut self, inbound: &mut BytesMut) -> Result<bool, FrameError> {
-        let start = PREFACE.len() - self.preface;
-        let here = self.preface.min(inbound.len());
+        let start = PREFACE.len() - self.inbound.preface;
+        let here = self.inbound.preface.min(inbound.len());
         if inbound[..here] != PREFACE[start..start + here] {
             return Err(FrameError::protocol("no preface"));
         }
         inbound.advance(here);
-        self.preface -= here;
-        Ok(self.preface == 0)
+        self.inbound.preface -= here;
+        Ok(self.inbound.preface == 0)
     }
 
     /// Whether this frame is allowed now.
@@ -137,10 +137,10 @@ impl ConnectionState {
         if header.length > MAX_PAYLOAD {
             return Err(FrameError::Connection(ErrorCode::FRAME_SIZE_ERROR, "too large a frame"));
         }
-        if !self.greeted && (header.kind != kind::SETTINGS || header.has(flag::ACK)) {
+        if !self.inbound.greeted && (header.kind != kind::SETTINGS || header.has(flag::ACK)) {
             return Err(FrameError::protocol("SETTINGS did not come first"));
         }
-        match &self.block {
+        match &self.inbound.block {
             Some(block) if header.kind != kind::CONTINUATION || header.stream != block.stream => {
                 Err(FrameError::protocol("a header block was not ended"))
             }
@@ -151,8 +151,9 @@ impl ConnectionState {
 
     /// Whether a header block is open, or a frame of one was not received completely.
     fn has_open_block(&self) -> bool {
-        let begun = || FrameHeader::read(&self.inbound).is_some_and(|header| header.kind == kind::HEADERS);
-        self.block.is_some() || self.payload.is_none() && self.preface == 0 && begun()
+        let begun =
+            || FrameHeader::read(&self.inbound.bytes).is_some_and(|header| header.kind == kind::HEADERS);
+        self.inbound.block.is_some() || self.inbound.payload.is_none() && self.inbound.preface == 0 && begun()
     }
 
     /// Begins a DATA frame. Its payload is passed on as it is received.
@@ -170,13 +171,13 @@ impl ConnectionState {
         inbound.advance(consumed);
         self.may_ping = true;
         // Padding is not content.
-        self.overhead.count(&FrameHeader { length: data, ..header });
+        self.abuse.overhead.count(&FrameHeader { length: data, ..header });
         if header.stream == 0 || self.is_idle(header.stream) {
             return Err(FrameError::protocol("DATA of no stream"));
         }
         let end_stream = header.has(flag::END_STREAM);
-        self.payload = Some(Payload { stream: header.stream, data, padding, end_stream });
-        self.receive_window.receive(header.length).map_err(|_| {
+        self.inbound.payload = Some(Payload { stream: header.stream, data, padding, end_stream });
+        self.receiving.window.receive(header.length).map_err(|_| {
             FrameError::Connection(ErrorCode::FLOW_CONTROL_ERROR, "more DATA than the window has")
         })?;
         // Bytes that are no body are released at once.
@@ -216,7 +217,7 @@ impl ConnectionState {
         if header.length > data
             && let Some(increment) = stream.receive_window.release(header.length - data)
         {
-            put_window_update(id, increment, &mut self.outbound);
+            put_window_update(id, increment, &mut self.outbound.bytes);
         }
         if let Some(expected) = &mut stream.expected {
             *expected =
@@ -230,7 +231,7 @@ impl ConnectionState {
 
     /// Processes the received part of a DATA frame's payload.
     fn take_payload(&mut self, inbound: &mut BytesMut) -> Result<bool, FrameError> {
-        let Some(mut payload) = self.payload else { return Ok(true) };
+        let Some(mut payload) = self.inbound.payload else { return Ok(true) };
         let here = payload.data.min(inbound.len());
         payload.data -= here;
         let over = payload.data == 0;
@@ -239,7 +240,7 @@ impl ConnectionState {
         match open {
             Some(stream) => {
                 stream.receive(&inbound[..here]);
-                self.held += here;
+                self.receiving.held += here;
             }
             None => self.release_connection(here),
         }
@@ -257,7 +258,7 @@ impl ConnectionState {
             inbound.advance(here);
         }
         let done = over && payload.padding == 0;
-        self.payload = (!done).then_some(payload);
+        self.inbound.payload = (!done).then_some(payload);
         Ok(done)
     }
 
@@ -295,7 +296,7 @@ impl ConnectionState {
             return Err(FrameError::protocol("RST_STREAM of no stream"));
         }
         if self.forget_request(header.stream) {
-            self.unserved_resets += 1;
+            self.abuse.unserved_resets += 1;
         }
         self.streams.change(header.stream, |stream| {
             if stream.reset.is_none() {
@@ -314,7 +315,7 @@ impl ConnectionState {
         }
         if !header.has(flag::ACK) {
             self.receive_settings(payload)?;
-            self.greeted = true;
+            self.inbound.greeted = true;
         } else if !payload.is_empty() {
             return Err(FrameError::Connection(ErrorCode::FRAME_SIZE_ERROR, "SETTINGS of a wrong size"));
         } else if self.round_trip.is_none() {
@@ -339,7 +340,7 @@ impl ConnectionState {
             _ if !header.has(flag::ACK) => self.reply(|out| put_ping(true, payload, out)),
             PING_ALIVE => ponged.set(true),
             // The peer has read the GOAWAY: streams opened from now on are not served.
-            PING_GOAWAY if self.goaway_sent.is_some() => {
+            PING_GOAWAY if self.goaway.sent.is_some() => {
                 self.put_goaway(self.streams.newest_of_peer(), ErrorCode::NO_ERROR);
             }
             _ => {}
@@ -355,7 +356,7 @@ impl ConnectionState {
         let &[a, b, c, d] =
             last.ok_or(FrameError::Connection(ErrorCode::FRAME_SIZE_ERROR, "GOAWAY of a wrong size"))?;
         let last = u32::from_be_bytes([a & 0x7f, b, c, d]);
-        self.goaway_received = Some(self.goaway_received.map_or(last, |before| before.min(last)));
+        self.goaway.received = Some(self.goaway.received.map_or(last, |before| before.min(last)));
         if self.role == Role::Client {
             self.streams.lose_above(last, Reset::GoneAway);
             self.wake_to_open();
@@ -371,8 +372,8 @@ impl ConnectionState {
                 return Err(FrameError::protocol("WINDOW_UPDATE of nothing"));
             }
             let overflow = FrameError::Connection(ErrorCode::FLOW_CONTROL_ERROR, "too large a window");
-            self.send_window.change(increment).map_err(|_| overflow)?;
-            self.max_send_window = self.max_send_window.max(self.send_window.available());
+            self.sending.window.change(increment).map_err(|_| overflow)?;
+            self.sending.max_window = self.sending.max_window.max(self.sending.window.available());
             self.share_room();
             // A stream that has used its half may send more.
             let waits = |stream: &&mut StreamState| stream.wants_room && !stream.queued;
@@ -402,39 +403,39 @@ impl ConnectionState {
     /// Whether a header block is open, or the beginning of a frame was received and not its rest. The payload of DATA is
     /// passed on as it is received.
     pub(super) fn awaits_rest(&self) -> bool {
-        self.block.is_some() || self.payload.is_none() && !self.inbound.is_empty()
+        self.inbound.block.is_some() || self.inbound.payload.is_none() && !self.inbound.bytes.is_empty()
     }
 
     /// No control frames or response heads are read from a peer that does not read the replies.
     pub(super) fn is_paused(&self) -> bool {
-        self.replies > MAX_REPLIES || self.role == Role::Server && self.has_much_outbound()
+        self.outbound.replies > MAX_REPLIES || self.role == Role::Server && self.has_much_outbound()
     }
 
     /// Whether more bytes wait for the socket than allowed for bodies and replies to control frames.
     pub(super) fn has_much_outbound(&self) -> bool {
-        self.outbound.len() > MAX_OUTBOUND + MAX_REPLIES
+        self.outbound.bytes.len() > MAX_OUTBOUND + MAX_REPLIES
     }
 
     /// Replies to a control frame.
     pub(super) fn reply(&mut self, put: impl FnOnce(&mut BytesMut)) {
-        let before = self.outbound.len();
-        put(&mut self.outbound);
-        self.replies += self.outbound.len() - before;
+        let before = self.outbound.bytes.len();
+        put(&mut self.outbound.bytes);
+        self.outbound.replies += self.outbound.bytes.len() - before;
     }
 
     /// Opens the connection's window by `bytes`.
     pub(super) fn release_connection(&mut self, bytes: usize) {
-        if let Some(increment) = self.receive_window.release(bytes) {
-            put_window_update(0, increment, &mut self.outbound);
+        if let Some(increment) = self.receiving.window.release(bytes) {
+            put_window_update(0, increment, &mut self.outbound.bytes);
         }
     }
 
     /// Appends GOAWAY.
     pub(super) fn put_goaway(&mut self, last: u32, code: ErrorCode) {
         // It never rises (RFC 9113 §6.8): streams above an earlier one were refused.
-        let last = self.goaway_sent.map_or(last, |before| before.min(last));
-        self.goaway_sent = Some(last);
-        put_goaway(last, code, &mut self.outbound);
+        let last = self.goaway.sent.map_or(last, |before| before.min(last));
+        self.goaway.sent = Some(last);
+        put_goaway(last, code, &mut self.outbound.bytes);
     }
 
     /// A stream has ended or the peer accepts more: wakes the tasks that wait to open a stream, and the last upload, which
@@ -453,7 +454,7 @@ impl ConnectionState {
     pub(super) fn may_open(&self) -> Result<bool, ConnectionEnd> {
         match self.end {
             Some(end) => Err(end),
-            None if self.goaway_received.is_some() || self.streams.is_exhausted() => {
+            None if self.goaway.received.is_some() || self.streams.is_exhausted() => {
                 Err(ConnectionEnd::Aborted)
             }
             None if self.has_much_outbound() => Ok(false),

@@ -11,7 +11,7 @@ pub(super) const MAX_ERROR_RESETS: u32 = 64;
 impl ConnectionState {
     /// Resets a stream for an error of the peer.
     pub(super) fn reset_for_fault(&mut self, id: u32, code: ErrorCode) {
-        self.error_resets.count(now());
+        self.abuse.error_resets.count(now());
         self.reset_stream(id, code, Reset::Fault);
         // A response with a fault that is known is not passed on.
         self.streams.change(id, |stream| stream.heads.clear());
@@ -43,12 +43,12 @@ impl ConnectionState {
     pub(super) fn remove_stream(&mut self, id: u32) {
         let Some(stream) = self.streams.get(id) else { return };
         if stream.queued {
-            self.room_waiters.retain(|&waiter| waiter != id);
+            self.sending.waiters.retain(|&waiter| waiter != id);
         }
         // Its task may have read bytes and not released them.
         let (unread, unreleased) = (stream.received.len(), stream.unreleased);
-        self.grown -= stream.grown;
-        self.held -= unread;
+        self.receiving.grown -= stream.grown;
+        self.receiving.held -= unread;
         self.release_connection(unread + unreleased);
         self.streams.remove(id);
     }

@@ -32,17 +32,17 @@ impl Http2Codec {
                 true
             }
         };
-        state.waiting.set(state.outbound.len() + state.held);
+        state.receiving.waiting.set(state.outbound.bytes.len() + state.receiving.held);
         flushed
     }
 
     fn poll_flush(&self, context: &mut Context<'_>, state: &mut ConnectionState) -> Poll<io::Result<()>> {
-        while !state.outbound.is_empty() {
-            let written = self.socket.poll_write(context, &state.outbound, &[]);
+        while !state.outbound.bytes.is_empty() {
+            let written = self.socket.poll_write(context, &state.outbound.bytes, &[]);
             self.traffic.note_write(&self.socket, &written);
             let written = ready!(written)?;
             self.traffic.add_sent(written);
-            state.outbound.advance(written);
+            state.outbound.bytes.advance(written);
         }
         let flushed = self.socket.poll_flush(context);
         self.traffic.note_write(&self.socket, &flushed);
@@ -54,21 +54,21 @@ impl ConnectionState {
     /// The socket accepts no more bytes for now. Those that wait take no more memory than their number, with room for a
     /// few control frames.
     fn block(&mut self) {
-        if !std::mem::replace(&mut self.blocked, true) {
-            let mut waiting = BytesMut::with_capacity(self.outbound.len() + CONTROL_FRAMES);
-            waiting.extend_from_slice(&self.outbound);
-            self.outbound = waiting;
+        if !std::mem::replace(&mut self.outbound.blocked, true) {
+            let mut waiting = BytesMut::with_capacity(self.outbound.bytes.len() + CONTROL_FRAMES);
+            waiting.extend_from_slice(&self.outbound.bytes);
+            self.outbound.bytes = waiting;
         }
     }
 
     /// The socket has accepted all bytes.
     fn drained(&mut self) {
-        self.blocked = false;
-        self.replies = 0;
-        if self.streams.is_empty() || self.outbound.capacity() > KEPT_BUFFER {
-            self.outbound = BytesMut::new();
+        self.outbound.blocked = false;
+        self.outbound.replies = 0;
+        if self.streams.is_empty() || self.outbound.bytes.capacity() > KEPT_BUFFER {
+            self.outbound.bytes = BytesMut::new();
         } else {
-            self.outbound.clear();
+            self.outbound.bytes.clear();
         }
         self.wake_to_open();
         self.share_room();
@@ -76,13 +76,13 @@ impl ConnectionState {
 
     /// Gives all streams that wait for room an equal share of it.
     pub(super) fn share_room(&mut self) {
-        if self.room_waiters.is_empty() || self.free_room() == 0 {
+        if self.sending.waiters.is_empty() || self.free_room() == 0 {
             return;
         }
-        let mut waiters = std::mem::take(&mut self.room_waiters);
+        let mut waiters = std::mem::take(&mut self.sending.waiters);
         // Streams that got nothing in the last round come first: there may not be enough for all.
         waiters.sort_by_key(|&id| self.streams.get(id).map_or(u64::MAX, |stream| stream.served));
-        self.round += 1;
+        self.sending.round += 1;
         let share =
             if waiters.len() > 1 { (self.free_room() / waiters.len()).max(MIN_SHARE) } else { usize::MAX };
         for id in waiters {
@@ -97,11 +97,11 @@ impl ConnectionState {
     /// Bytes of DATA for which the connection has room. The bytes of a stream whose client reads nothing wait once, here
     /// or in the window of its backend.
     fn free_room(&self) -> usize {
-        if self.blocked {
+        if self.outbound.blocked {
             return 0;
         }
         let max = if is_scarce() { SCARCE_OUTBOUND } else { MAX_OUTBOUND };
-        self.send_window.available().min(max.saturating_sub(self.outbound.len()))
+        self.sending.window.available().min(max.saturating_sub(self.outbound.bytes.len()))
     }
 
     /// What one request may send of its body. While there are others, half of the connection's window is its own, and what
@@ -112,27 +112,27 @@ impl ConnectionState {
         if !shared {
             return UploadQuota { own: usize::MAX, spare: usize::MAX };
         }
-        let half = self.max_send_window / 2;
-        UploadQuota { own: half, spare: self.send_window.available().saturating_sub(half) }
+        let half = self.sending.max_window / 2;
+        UploadQuota { own: half, spare: self.sending.window.available().saturating_sub(half) }
     }
 
     /// Bytes of DATA that a stream may send now. 0: the present task is woken when it may.
     pub(super) fn poll_room(&mut self, id: u32, context: &Context<'_>) -> usize {
         let (free, quota) = (self.free_room(), self.quota());
         let Some(stream) = self.streams.get_mut(id) else { return 0 };
-        if stream.share == 0 && self.outbound.is_empty() {
+        if stream.share == 0 && self.outbound.bytes.is_empty() {
             stream.share = usize::MAX;
         }
         let window = stream.window(quota);
         // A stream without a share of its own waits after those that wait already.
-        let in_turn = stream.share != usize::MAX || self.room_waiters.is_empty();
+        let in_turn = stream.share != usize::MAX || self.sending.waiters.is_empty();
         let room = if in_turn { free.min(window).min(stream.share) } else { 0 };
         if room == 0 {
             stream.wait_to_write(context);
             if window > 0 && !std::mem::replace(&mut stream.queued, true) {
                 // A stream that has used its share waits for the others, until the socket has accepted their bytes.
                 stream.share = usize::MAX;
-                self.room_waiters.push(id);
+                self.sending.waiters.push(id);
             }
         }
         room
@@ -150,18 +150,18 @@ impl ConnectionState {
             stream.share -= sent;
         }
         if sent > 0 {
-            stream.served = self.round;
+            stream.served = self.sending.round;
         }
-        self.send_window.consume(sent);
+        self.sending.window.consume(sent);
         let ends = last && sent == data.len();
         let mut rest = &data[..sent];
         while rest.len() > MAX_PAYLOAD {
             let (part, after) = rest.split_at(MAX_PAYLOAD);
-            put_data(id, part, false, &mut self.outbound);
+            put_data(id, part, false, &mut self.outbound.bytes);
             rest = after;
         }
         if !rest.is_empty() || ends {
-            put_data(id, rest, ends, &mut self.outbound);
+            put_data(id, rest, ends, &mut self.outbound.bytes);
         }
         if ends {
             self.end_sending(id);

@@ -65,15 +65,15 @@ impl ConnectionState {
     /// The receive window of a new stream: a client that has not read SETTINGS yet uses the default (RFC 9113 §6.9.2).
     pub(super) fn initial_receive_window(&self) -> u32 {
         if self.role == Role::Server && self.round_trip.is_none() {
-            self.stream_windows.0.max(DEFAULT_WINDOW)
+            self.receiving.stream_windows.0.max(DEFAULT_WINDOW)
         } else {
-            self.stream_windows.0
+            self.receiving.stream_windows.0
         }
     }
 
     /// The client has read SETTINGS, and uses the smaller initial window for all its streams.
     pub(super) fn shrink_windows(&mut self) {
-        let difference = DEFAULT_WINDOW.saturating_sub(self.stream_windows.0);
+        let difference = DEFAULT_WINDOW.saturating_sub(self.receiving.stream_windows.0);
         if self.role == Role::Server && difference > 0 {
             self.streams.iter_mut().for_each(|stream| stream.receive_window.shrink(difference));
         }
@@ -81,7 +81,7 @@ impl ConnectionState {
 
     /// SETTINGS of the peer.
     pub(super) fn receive_settings(&mut self, payload: &[u8]) -> Result<(), FrameError> {
-        if !self.greeted {
+        if !self.inbound.greeted {
             self.peer.max_streams = usize::MAX;
         }
         let (settings, rest) = payload.as_chunks::<6>();
@@ -119,7 +119,7 @@ impl ConnectionState {
                 }
             }
             // The encoder uses no dynamic table, but has to announce that (RFC 7541 §4.2).
-            setting::HEADER_TABLE_SIZE if value < HEADER_TABLE => self.table_update = true,
+            setting::HEADER_TABLE_SIZE if value < HEADER_TABLE => self.outbound.table_update = true,
             // Frames of this side never exceed the size that every peer accepts.
             setting::MAX_FRAME_SIZE if !(1 << 14..1 << 24).contains(&value) => {
                 return Err(FrameError::protocol("a wrong MAX_FRAME_SIZE"));

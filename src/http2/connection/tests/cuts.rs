@@ -179,8 +179,8 @@ fn outcome(
             take(&peer);
         }
         let state = peer.connection.state.borrow();
-        assert!(state.inbound.len() <= 48 << 10, "{}", state.inbound.len());
-        assert!(state.outbound.is_empty() || peer.over);
+        assert!(state.inbound.bytes.len() <= 48 << 10, "{}", state.inbound.bytes.len());
+        assert!(state.outbound.bytes.is_empty() || peer.over);
     }
     take(&peer);
     frames.extend(peer.whole_frames());

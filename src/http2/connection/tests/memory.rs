@@ -47,7 +47,7 @@ fn a_client_that_does_not_read_its_answers_is_not_listened_to() {
             request.stream.send_response(head, true).expect("the stream is open");
         }
     }
-    let held = peer.connection.state.borrow().outbound.len();
+    let held = peer.connection.state.borrow().outbound.bytes.len();
     assert!(held < 256 << 10, "{held}");
     let frames = peer.frames();
     assert!(frames.len() > 1_000 && !peer.over, "it continues after the client has read");
@@ -65,7 +65,7 @@ fn a_server_that_does_not_read_gets_no_more_requests() {
         peer.drive();
         opened += 1;
     }
-    let held = peer.connection.state.borrow().outbound.len();
+    let held = peer.connection.state.borrow().outbound.bytes.len();
     assert!(held < 256 << 10, "{held}");
     let waiting = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&waiting));
@@ -103,7 +103,7 @@ fn the_queue_for_room_holds_each_stream_once() {
         peer.send(kind::RST_STREAM, 0, id, &[0, 0, 0, 8]);
         peer.requests.clear();
     }
-    let waiting = peer.connection.state.borrow().room_waiters.len();
+    let waiting = peer.connection.state.borrow().sending.waiters.len();
     assert!(waiting <= 1, "{waiting}");
 }
 

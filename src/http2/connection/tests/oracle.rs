@@ -242,9 +242,9 @@ fn settings((stream_window, connection_window, ..): Windows) -> LocalSettings {
 
 /// Asserts that all bytes were released.
 fn assert_windows_are_open(connection: &Http2Codec) {
-    assert_eq!(connection.state.borrow().receive_window.used(), 0);
+    assert_eq!(connection.state.borrow().receiving.window.used(), 0);
     assert!(connection.state.borrow().streams.is_empty());
-    assert!(connection.state.borrow().room_waiters.is_empty());
+    assert!(connection.state.borrow().sending.waiters.is_empty());
 }
 
 /// The number of a request, from its path.
