@@ -128,6 +128,16 @@ pub struct Exchange<'r, U> {
     index: usize,
     /// Attempts of the request so far, this one included.
     attempts: u32,
+    sending: SendProgress,
+    receiving: ReceiveProgress,
+    ending: AbortReason,
+    /// Why the HTTP/2 stream did not accept the request.
+    refused: Option<NoAnswer>,
+}
+
+/// How far the request is sent.
+#[derive(Debug)]
+struct SendProgress {
     /// Bytes of `message` sent so far.
     sent: usize,
     /// Whether a byte was sent.
@@ -142,17 +152,21 @@ pub struct Exchange<'r, U> {
     write_closed: bool,
     /// The request body broke off.
     body_failed: bool,
-    /// A byte of a response was received.
-    answered: bool,
-    ending: AbortReason,
     /// Sending began in an earlier poll.
     begun: bool,
     /// When the backend last accepted a byte.
     progress: Instant,
+}
+
+/// How far the head of the response is received.
+#[derive(Debug, Default)]
+struct ReceiveProgress {
+    /// A byte of a response was received.
+    answered: bool,
+    /// Where the head ends.
     end: HeadEnd,
+    /// Interim heads so far.
     interim: u32,
-    /// Why the HTTP/2 stream did not accept the request.
-    refused: Option<NoAnswer>,
 }
 
 impl<'r, U: RequestBody> Exchange<'r, U> {
@@ -165,26 +179,19 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
         now: Instant,
     ) -> Self {
         connection.private |= request.private;
-        Self {
-            bytes_written: connection.stream().map_or(0, Stream::bytes_written),
-            request,
-            connection,
-            index,
-            attempts,
+        let sending = SendProgress {
             sent: 0,
             written: false,
+            bytes_written: connection.stream().map_or(0, Stream::bytes_written),
             head_kept: true,
             keeps_body,
             write_closed: false,
             body_failed: false,
-            answered: false,
-            ending: AbortReason::Lost,
-            progress: now,
             begun: false,
-            end: HeadEnd::default(),
-            interim: 0,
-            refused: None,
-        }
+            progress: now,
+        };
+        let (receiving, ending) = (ReceiveProgress::default(), AbortReason::Lost);
+        Self { request, connection, index, attempts, sending, receiving, ending, refused: None }
     }
 
     /// Whether the server may have worked on the request: a byte of it was written, and the server did not say that it has
@@ -192,15 +199,15 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
     pub(super) fn has_reached(&self) -> bool {
         // TLS that fails while it sends does not report how many bytes it wrote.
         let bytes_written = self.connection.stream().map_or(0, Stream::bytes_written);
-        (self.written || bytes_written != self.bytes_written) && !self.ending.is_refusal()
+        (self.sending.written || bytes_written != self.sending.bytes_written) && !self.ending.is_refusal()
     }
 
     /// Returns the request if it may be sent again: no byte of it was written; or it is idempotent, its body was not begun
     /// or is kept, and no byte of a response was received.
     pub(super) fn into_retryable(self) -> Option<UpstreamRequest<'r, U>> {
-        let unanswered = self.is_repeatable_body() && !self.answered;
+        let unanswered = self.is_repeatable_body() && !self.receiving.answered;
         let unprocessed = unanswered || !self.has_reached();
-        (self.head_kept && !self.body_failed && unprocessed).then(|| {
+        (self.sending.head_kept && !self.sending.body_failed && unprocessed).then(|| {
             self.request.answer.bytes.clear();
             self.request
         })
@@ -209,19 +216,22 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
     /// Whether the request may be sent again although it was answered: it is idempotent, its body was not begun or is kept,
     /// and nothing of the response went on to the client.
     pub(super) fn is_repeatable(&self) -> bool {
-        self.is_repeatable_body() && self.head_kept && !self.body_failed && self.interim == 0
+        self.is_repeatable_body()
+            && self.sending.head_kept
+            && !self.sending.body_failed
+            && self.receiving.interim == 0
     }
 
     /// Whether the method is idempotent, and the body was not begun or is kept as a whole.
     fn is_repeatable_body(&self) -> bool {
         let UpstreamRequest { body, idempotent, .. } = &self.request;
-        *idempotent && (body.is_untouched() || self.keeps_body && body.is_done())
+        *idempotent && (body.is_untouched() || self.sending.keeps_body && body.is_done())
     }
 
     /// The request again, without the response to it, whose head is `head`. Its connection is kept if the whole response
     /// was received already.
     pub(super) fn into_repeated(self, head: &ResponseHead, idle_timeout: Duration) -> UpstreamRequest<'r, U> {
-        let is_sent = self.is_sent() && !self.write_closed;
+        let is_sent = self.is_sent() && !self.sending.write_closed;
         let bytes = &mut self.request.answer.bytes;
         let whole = match head.framing {
             Framing::None => Some(head.length as u64),
@@ -230,7 +240,7 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
         };
         let received = whole.is_some_and(|whole| bytes.len() as u64 == whole);
         bytes.clear();
-        let Self { request, connection, progress, .. } = self;
+        let Self { request, connection, sending: SendProgress { progress, .. }, .. } = self;
         if let (true, Some(span)) = (is_sent && received, kept_for(head, idle_timeout)) {
             request.own.put(connection, progress, span);
         }
@@ -264,7 +274,7 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
 
     /// Whether nothing came from a kept HTTP/1.1 connection.
     pub(super) fn is_unheard(&self) -> bool {
-        self.connection.reused && !self.answered && self.connection.stream().is_some()
+        self.connection.reused && !self.receiving.answered && self.connection.stream().is_some()
     }
 
     /// How the connection ended.
@@ -297,12 +307,12 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
         if let Poll::Ready(Err(BodyFailed)) = self.poll_send(context) {
             return Poll::Ready(Err(Failure::Upload));
         }
-        self.begun = true;
+        self.sending.begun = true;
         match self.poll_answer(context) {
             // The client still sends its request, within timeouts of its own.
             Poll::Pending if self.awaits_client() => Poll::Pending,
             Poll::Pending => {
-                ready!(deadline.poll(context, self.progress + timeout));
+                ready!(deadline.poll(context, self.sending.progress + timeout));
                 Poll::Ready(Err(Failure::Timeout))
             }
             head => head,
@@ -319,7 +329,7 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
             }
             let Some(stream) = self.connection.stream() else { return Poll::Pending };
             match ready!(stream.poll_read(context, &mut self.request.answer.bytes, HEAD_READ)) {
-                Ok(1..) => self.answered = true,
+                Ok(1..) => self.receiving.answered = true,
                 // With TLS 1.3 a server rejects the gateway's certificate only now.
                 Err(error) if error.kind() == ErrorKind::InvalidData => {
                     return Poll::Ready(Err(Failure::Tls));
@@ -334,13 +344,15 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
 
     /// Whether all received bytes of the request are sent, and more are to come.
     fn awaits_client(&self) -> bool {
-        !self.write_closed && !self.request.body.is_done() && self.sent == self.request.message.len()
+        !self.sending.write_closed
+            && !self.request.body.is_done()
+            && self.sending.sent == self.request.message.len()
     }
 
     /// The response head, if complete. Interim heads are passed to the request body.
     fn take_head(&mut self, context: &mut Context<'_>) -> Result<Option<ResponseHead>, Failure> {
         let protocol = |_| Failure::Protocol;
-        while let Some(length) = self.end.advance(&self.request.answer.bytes).map_err(protocol)? {
+        while let Some(length) = self.receiving.end.advance(&self.request.answer.bytes).map_err(protocol)? {
             let answer = &mut *self.request.answer;
             let to_head = self.request.to_head;
             let head = ResponseHead::parse(&answer.bytes[..length], to_head, &mut answer.spans);
@@ -351,15 +363,15 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
             }
             self.show_interim(context, &head)?;
             self.request.answer.bytes.advance(length);
-            self.end = HeadEnd::default();
+            self.receiving.end = HeadEnd::default();
         }
         Ok(None)
     }
 
     /// Passes an interim head to the request body.
     fn show_interim(&mut self, context: &mut Context<'_>, head: &ResponseHead) -> Result<(), Failure> {
-        self.interim += 1;
-        if self.interim > MAX_INTERIM {
+        self.receiving.interim += 1;
+        if self.receiving.interim > MAX_INTERIM {
             return Err(Failure::Protocol);
         }
         self.request.body.interim(context, head, self.request.answer.fields(head));
@@ -375,19 +387,19 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
             reason = "bytes that TLS holds go on; a failure shows again when the connection is read or written"
         )]
         let _: Poll<std::io::Result<()>> = stream.poll_flush(context);
-        let keeps = self.keeps_body && self.request.idempotent;
+        let keeps = self.sending.keeps_body && self.request.idempotent;
         let UpstreamRequest { message, body, .. } = &mut self.request;
-        while !self.write_closed {
-            if self.sent < message.len() {
-                let rest = &message[self.sent..];
+        while !self.sending.write_closed {
+            if self.sending.sent < message.len() {
+                let rest = &message[self.sending.sent..];
                 match ready!(stream.poll_write(context, rest, &[])) {
                     // A response may be on its way nevertheless.
-                    Err(_) => self.write_closed = true,
+                    Err(_) => self.sending.write_closed = true,
                     Ok(sent) => {
-                        self.sent += sent;
-                        self.written |= sent > 0;
-                        if self.begun {
-                            self.progress = now();
+                        self.sending.sent += sent;
+                        self.sending.written |= sent > 0;
+                        if self.sending.begun {
+                            self.sending.progress = now();
                         }
                     }
                 }
@@ -395,12 +407,12 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
                 break;
             } else {
                 // A small request is kept, since it may be sent again.
-                if !self.head_kept || !keeps || message.len() >= MAX_KEPT {
+                if !self.sending.head_kept || !keeps || message.len() >= MAX_KEPT {
                     message.clear();
-                    (self.sent, self.head_kept) = (0, false);
+                    (self.sending.sent, self.sending.head_kept) = (0, false);
                 }
                 if let Err(body_failed) = ready!(body.poll_part(context, message)) {
-                    (self.write_closed, self.body_failed) = (true, true);
+                    (self.sending.write_closed, self.sending.body_failed) = (true, true);
                     return Poll::Ready(Err(body_failed));
                 }
             }
@@ -424,7 +436,7 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
 
     /// Sends the rest of the request. A body that breaks off now does not keep the response from the client.
     pub fn send_on(&mut self, context: &mut Context<'_>) {
-        self.body_failed |= matches!(self.poll_send(context), Poll::Ready(Err(BodyFailed)));
+        self.sending.body_failed |= matches!(self.poll_send(context), Poll::Ready(Err(BodyFailed)));
     }
 
     /// The fields of the response head, which must not be consumed yet.
@@ -452,15 +464,15 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
 
     /// Whether the whole request was sent.
     pub fn is_sent(&self) -> bool {
-        self.request.body.is_done() && self.sent == self.request.message.len()
+        self.request.body.is_done() && self.sending.sent == self.request.message.len()
     }
 
     /// Ends the exchange after the whole response was read. The connection is kept for another request if both sides
     /// allow that; a connection with a login or a PROXY protocol header is kept for this client only.
     pub fn finish(self, head: &ResponseHead, idle_timeout: Duration) {
-        let clean = self.is_sent() && !self.write_closed && self.request.answer.bytes.is_empty();
+        let clean = self.is_sent() && !self.sending.write_closed && self.request.answer.bytes.is_empty();
         if let (Some(span), true) = (kept_for(head, idle_timeout), clean) {
-            self.request.own.put(self.connection, self.progress, span);
+            self.request.own.put(self.connection, self.sending.progress, span);
         }
     }
 

@@ -28,7 +28,7 @@ impl<U: RequestBody> Exchange<'_, U> {
             Ok(head) => head,
             Err(none) => return Poll::Ready(Err(self.unanswered(none))),
         };
-        self.answered = true;
+        self.receiving.answered = true;
         self.request.answer.bytes = head.text;
         Poll::Ready(self.read_head(context, ended))
     }
@@ -61,38 +61,38 @@ impl<U: RequestBody> Exchange<'_, U> {
     pub(super) fn poll_send_http2(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BodyFailed>> {
         let Some(stream) = self.connection.http2() else { return Poll::Ready(Ok(())) };
         let UpstreamRequest { message, body, .. } = &mut self.request;
-        while !self.write_closed && self.refused.is_none() && !stream.is_ended() {
+        while !self.sending.write_closed && self.refused.is_none() && !stream.is_ended() {
             if !stream.is_begun() {
                 let turn = ready!(stream.poll_turn(context));
                 let length = memchr::memmem::find(message, b"\r\n\r\n").map_or(message.len(), |end| end + 4);
                 let ended = body.is_done() && message.len() == length && body.trailers().is_empty();
                 match turn.and_then(|()| stream.begin(&message[..length], ended)) {
-                    Ok(()) => (self.sent, self.written) = (length, true),
+                    Ok(()) => (self.sending.sent, self.sending.written) = (length, true),
                     Err(refused) => self.refused = Some(refused),
                 }
-            } else if self.sent < message.len() {
+            } else if self.sending.sent < message.len() {
                 let last = body.is_done() && body.trailers().is_empty();
-                match ready!(stream.poll_send(context, &message[self.sent..], last)) {
+                match ready!(stream.poll_send(context, &message[self.sending.sent..], last)) {
                     // A response may be on its way nevertheless.
-                    Err(StreamLost) => self.write_closed = true,
+                    Err(StreamLost) => self.sending.write_closed = true,
                     Ok(sent) => {
-                        self.sent += sent;
-                        if self.begun {
-                            self.progress = now();
+                        self.sending.sent += sent;
+                        if self.sending.begun {
+                            self.sending.progress = now();
                         }
                     }
                 }
             } else if body.is_done() {
                 // The wait for the response detects that the stream is broken.
-                self.write_closed = stream.send_end(body.trailers()).is_err();
+                self.sending.write_closed = stream.send_end(body.trailers()).is_err();
             } else {
                 // A small request is kept, since the backend may report that it has not processed it.
-                if !self.head_kept || message.len() >= MAX_KEPT {
+                if !self.sending.head_kept || message.len() >= MAX_KEPT {
                     message.clear();
-                    (self.sent, self.head_kept) = (0, false);
+                    (self.sending.sent, self.sending.head_kept) = (0, false);
                 }
                 if let Err(body_failed) = ready!(body.poll_part(context, message)) {
-                    (self.write_closed, self.body_failed) = (true, true);
+                    (self.sending.write_closed, self.sending.body_failed) = (true, true);
                     return Poll::Ready(Err(body_failed));
                 }
             }
