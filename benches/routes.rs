@@ -303,7 +303,9 @@ fn claim(bencher: Bencher<'_, '_>, parts: &str) {
     headers.push(&HeaderName::from_static("x-api-key"), b"0123456789abcdef0123456789abcdef");
     headers.push(&COOKIE, b"theme=dark; sid=0123456789abcdef0123456789abcdef");
     with_request("api.example.com", "/api/v1/users/12345/posts", headers.fields(), |request| {
-        bencher.bench_local(|| key.claim(&KeySecret::Process([7; 16]), black_box(request), "users", true));
+        bencher.bench_local(|| {
+            key.claim(&KeySecret::Process([7; 16]), black_box(request).matched_by("users", true))
+        });
     });
 }
 

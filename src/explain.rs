@@ -404,7 +404,7 @@ impl LimitExplanation {
         ids: Option<&ShortIds>,
     ) -> Self {
         let (limit, request) = (stands.limit, &routed.request());
-        let merge_slashes = route.conditions.merge_slashes;
+        let matched = route.matched(request);
         let masking = match (limit.reveal, ids) {
             (true, _) => Masking::Off,
             (false, Some(ids)) => Masking::Ids(ids),
@@ -413,16 +413,16 @@ impl LimitExplanation {
         Self {
             index: used.limit,
             key_hash: routed.charges.key_hash(stands),
-            label: limit.key.label(request, &route.name, merge_slashes, masking),
+            label: limit.key.label(matched, masking),
             name: limit.name.to_string(),
             tier: stands.tier,
             tier_name: limit.tier_name(stands.tier).map(str::to_owned),
             mode: stands.mode,
             trial: limit.trial,
-            status: LimitStatus::of(stands, request, merge_slashes),
+            status: LimitStatus::of(stands, matched),
             measured: description::measured(&used.cost, request),
             settled_by: used.cost.settled().map(|settled| settled.settled_by()),
-            key: limit.key.describe(request, &route.name, merge_slashes, masking),
+            key: limit.key.describe(matched, masking),
             missing: limit.key.may_be_missing().then_some(limit.key.missing),
             policies: stands
                 .policies()
@@ -436,12 +436,12 @@ impl LimitExplanation {
 }
 
 impl LimitStatus {
-    fn of(stands: &LimitCheck<'_>, request: &route::RouteRequest<'_>, merge_slashes: bool) -> Self {
+    fn of(stands: &LimitCheck<'_>, matched: route::MatchedRequest<'_>) -> Self {
         match stands.applicability {
             admission::Applicability::Charged(cost, _) => Self::Charged(cost),
             admission::Applicability::Free => Self::Free,
             admission::Applicability::Exempt => {
-                let first = stands.limit.exempt.first(request, merge_slashes);
+                let first = stands.limit.exempt.first(matched);
                 Self::Exempt(first.map(ToString::to_string).unwrap_or_default())
             }
             admission::Applicability::Skipped => Self::Skipped,

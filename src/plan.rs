@@ -46,7 +46,7 @@ use crate::route::client::{AddressRules, ClientRule};
 use crate::route::exemptions::Exemptions;
 use crate::route::key::Key;
 use crate::route::path::{EncodedDots, PathMatching};
-use crate::route::{Conditions, RouteIndex, RouteTable};
+use crate::route::{Conditions, MatchedRequest, RouteIndex, RouteRequest, RouteTable};
 use crate::store::redis::settings as redis;
 use crate::store::{OnError, ParamsId, SharedKeyInfo};
 use action::{ErrorPages, RouteAction};
@@ -435,6 +435,12 @@ impl Plan {
 }
 
 impl Route {
+    /// A request that the route matched.
+    #[inline]
+    pub fn matched<'r>(&'r self, request: &'r RouteRequest<'r>) -> MatchedRequest<'r> {
+        request.matched_by(&self.name, self.conditions.merge_slashes)
+    }
+
     /// The form of a refusal by `limit` on this route, if not the default: the route's setting overrides the limit's.
     pub fn reject_of<'p>(&'p self, limit: &'p Limit) -> Option<&'p Reject> {
         self.reject.as_deref().or(limit.reject.as_deref())

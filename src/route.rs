@@ -73,7 +73,31 @@ pub struct RouteRequest<'a> {
     pub consumer: Option<Consumer<'a>>,
 }
 
+/// A request, with what keys and exemptions depend on of the route that it matched.
+#[derive(Clone, Copy, Debug)]
+pub struct MatchedRequest<'a> {
+    /// The request.
+    pub request: &'a RouteRequest<'a>,
+    /// The route's name.
+    pub route: &'a str,
+    /// The route's form of the path.
+    pub merge_slashes: bool,
+}
+
+impl MatchedRequest<'_> {
+    /// The path as the route forwards it.
+    pub fn path(&self) -> &str {
+        self.request.path.form(self.merge_slashes)
+    }
+}
+
 impl<'a> RouteRequest<'a> {
+    /// The request, matched by a route of this name with this form of the path.
+    #[inline]
+    pub fn matched_by(&'a self, route: &'a str, merge_slashes: bool) -> MatchedRequest<'a> {
+        MatchedRequest { request: self, route, merge_slashes }
+    }
+
     /// The decoded values of a parameter of the query.
     pub fn query_values(&self, name: &'a str) -> impl Iterator<Item = Cow<'a, [u8]>> {
         self.query.into_iter().flat_map(move |query| query::all(query, name))

@@ -10,9 +10,9 @@ use smallvec::SmallVec;
 use super::{Limit, Mode, Plan, Policy, Route, TierIndex};
 use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use crate::limit::{Decision, Verdict, Wait};
-use crate::route::RouteRequest;
 use crate::route::content::UnreadableBody;
 use crate::route::key::{KeyResult, KeySecret};
+use crate::route::{MatchedRequest, RouteRequest};
 use crate::store::bans::{ActiveBan, BanCause, Bans};
 use crate::store::{BanCharge, Charge, Group, OnError, Outcome};
 pub use decision::{Admission, AdmissionDecision, BanRefusal, BindingLimit, Refusal, RefusalCause};
@@ -91,14 +91,15 @@ impl<'a> RequestCharges<'a> {
         secret: &KeySecret,
         charged: impl Fn(&Limit) -> bool,
     ) {
+        let matched = route.matched(request);
         for (index, limit_use) in route.limits.iter().enumerate() {
             let limit = plan.limit(limit_use.limit);
             let tier = limit.tier(request.consumer.and_then(|consumer| consumer.tier()));
-            let mode = limit.mode_of(request, &route.name, route.conditions.merge_slashes);
+            let mode = limit.mode_of(matched);
             let check =
                 LimitCheck { limit, tier, mode, applicability: Applicability::Free, shares_address: false };
             let cost = limit_use.cost.on_admission(request).filter(|_| charged(limit));
-            self.add(index, check, cost, route, request, secret);
+            self.add(index, check, cost, matched, secret);
         }
     }
 
@@ -110,10 +111,11 @@ impl<'a> RequestCharges<'a> {
         secret: &KeySecret,
     ) -> Self {
         let mut charges = Self::default();
-        let mode = limit.mode_of(request, &route.name, route.conditions.merge_slashes);
+        let matched = route.matched(request);
+        let mode = limit.mode_of(matched);
         let check =
             LimitCheck { limit, tier: None, mode, applicability: Applicability::Free, shares_address: false };
-        charges.add(0, check, Some(Cost::ONE), route, request, secret);
+        charges.add(0, check, Some(Cost::ONE), matched, secret);
         charges
     }
 
@@ -124,15 +126,13 @@ impl<'a> RequestCharges<'a> {
         index: usize,
         mut check: LimitCheck<'a>,
         cost: Option<Cost>,
-        route: &Route,
-        request: &RouteRequest<'_>,
+        matched: MatchedRequest<'_>,
         secret: &KeySecret,
     ) {
         let limit = check.limit;
-        check.applicability = self.charge(index, check, cost, route, request, secret);
+        check.applicability = self.charge(index, check, cost, matched, secret);
         if let Applicability::Charged(..) = check.applicability {
-            check.shares_address = !request.client.identified
-                && limit.key.holds_address(request, &route.name, route.conditions.merge_slashes);
+            check.shares_address = !matched.request.client.identified && limit.key.holds_address(matched);
             self.may_ban |= limit.ban.is_some() && !check.shares_address;
             self.takes_places |= limit.is_concurrency();
         }
@@ -145,13 +145,12 @@ impl<'a> RequestCharges<'a> {
         index: usize,
         check: LimitCheck<'a>,
         cost: Option<Cost>,
-        route: &Route,
-        request: &RouteRequest<'_>,
+        matched: MatchedRequest<'_>,
         secret: &KeySecret,
     ) -> Applicability {
         let Some(cost) = cost else { return Applicability::Free };
         let limit = check.limit;
-        if limit.exempt.hold(request, route.conditions.merge_slashes) {
+        if limit.exempt.hold(matched) {
             return Applicability::Exempt;
         }
         let first = self.charges.len();
@@ -160,7 +159,7 @@ impl<'a> RequestCharges<'a> {
             // `config` allows a route far fewer than 256 limits.
             Mode::Shadow => Group::Shadow(u8::try_from(index).unwrap_or(u8::MAX)),
         };
-        let key_hash = match limit.key.claim(secret, request, &route.name, route.conditions.merge_slashes) {
+        let key_hash = match limit.key.claim(secret, matched) {
             KeyResult::Key(key_hash) => key_hash,
             KeyResult::Skip => return Applicability::Skipped,
             KeyResult::Deny => return Applicability::Missing,

@@ -385,9 +385,7 @@ impl<'p, 'r> RoutedRequest<'p, 'r> {
         let request = RouteRequest { consumer, content, ..seen.request() };
         let upstream = match &route.action {
             RouteAction::Forward(upstream) => Some(*upstream),
-            RouteAction::Split(split) => {
-                Some(split.choose(&request, (&*route.name, route.conditions.merge_slashes), draw))
-            }
+            RouteAction::Split(split) => Some(split.choose(route.matched(&request), draw)),
             RouteAction::Redirect(_) | RouteAction::Respond(_) => None,
         };
         self.upstream = upstream;

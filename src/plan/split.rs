@@ -2,7 +2,7 @@
 
 use super::UpstreamIndex;
 use crate::limit::units::Fingerprint;
-use crate::route::RouteRequest;
+use crate::route::MatchedRequest;
 use crate::route::key::{Key, KeyResult, KeySecret};
 
 /// Keys the hash that selects an upstream: public, so that all gateways of a fleet select the same.
@@ -19,13 +19,8 @@ pub struct UpstreamSplit {
 
 impl UpstreamSplit {
     /// The upstream of a request. `draw` is a random number, for a request without a key.
-    pub fn choose(
-        &self,
-        request: &RouteRequest<'_>,
-        (route, merge_slashes): (&str, bool),
-        draw: u64,
-    ) -> UpstreamIndex {
-        let hash = self.key.as_ref().and_then(|key| match key.claim(&SPLIT, request, route, merge_slashes) {
+    pub fn choose(&self, matched: MatchedRequest<'_>, draw: u64) -> UpstreamIndex {
+        let hash = self.key.as_ref().and_then(|key| match key.claim(&SPLIT, matched) {
             KeyResult::Key(Fingerprint(bits)) => u64::try_from(bits >> 64).ok(),
             KeyResult::Skip | KeyResult::Deny | KeyResult::Repeated | KeyResult::Unreadable(_) => None,
         });

@@ -5,7 +5,7 @@ use std::hash::Hasher as _;
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
 use super::{Limit, Mode};
-use crate::route::RouteRequest;
+use crate::route::MatchedRequest;
 use crate::route::key::{Key, KeyResult, KeySecret};
 
 /// The share of a limit's keys for which it is enforced. A larger share has all keys of a smaller one.
@@ -47,8 +47,8 @@ impl Trial {
     }
 
     /// Whether the limit is enforced for the key of a request. A request without a key belongs to no share.
-    fn has(&self, key: &Key, request: &RouteRequest<'_>, route: &str, merge_slashes: bool) -> bool {
-        match key.claim(&self.hash_key, request, route, merge_slashes) {
+    fn has(&self, key: &Key, matched: MatchedRequest<'_>) -> bool {
+        match key.claim(&self.hash_key, matched) {
             KeyResult::Key(hash) => self.covers(hash.0),
             _ => self.share >= 1.0,
         }
@@ -64,9 +64,9 @@ impl Trial {
 impl Limit {
     /// Whether it is enforced for a request: that depends on the request's key in a trial.
     #[inline]
-    pub fn mode_of(&self, request: &RouteRequest<'_>, route: &str, merge_slashes: bool) -> Mode {
+    pub fn mode_of(&self, matched: MatchedRequest<'_>) -> Mode {
         match &self.trial {
-            Some(trial) if !trial.has(&self.key, request, route, merge_slashes) => Mode::Shadow,
+            Some(trial) if !trial.has(&self.key, matched) => Mode::Shadow,
             _ => self.mode,
         }
     }

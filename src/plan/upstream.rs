@@ -236,7 +236,7 @@ impl Upstream {
 
     fn affinity_hash(&self, request: &route::RouteRequest<'_>, route: &Route) -> u64 {
         let Balance::Hash(key) = &self.balance else { return 0 };
-        match key.claim(&AFFINITY, request, &route.name, route.conditions.merge_slashes) {
+        match key.claim(&AFFINITY, route.matched(request)) {
             KeyResult::Key(Fingerprint(bits)) => {
                 let [low, high] =
                     [bits, bits >> 64].map(|half| u64::try_from(half & u128::from(u64::MAX)).unwrap_or(0));

@@ -92,9 +92,9 @@ impl<'p> KeysOfLog<'p> {
             }
             return;
         }
-        let (name, merge_slashes) = (&routed.route.name, routed.route.conditions.merge_slashes);
-        if let KeyResult::Key(key_hash) = self.key.claim(&self.secret, &seen, name, merge_slashes) {
-            let label = || self.key.label(&seen, name, merge_slashes, Masking::Ids(&self.ids)).join(", ");
+        let matched = routed.route.matched(&seen);
+        if let KeyResult::Key(key_hash) = self.key.claim(&self.secret, matched) {
+            let label = || self.key.label(matched, Masking::Ids(&self.ids)).join(", ");
             #[expect(
                 clippy::cast_possible_truncation,
                 reason = "half of the hash tells millions of keys apart"
@@ -108,5 +108,5 @@ impl<'p> KeysOfLog<'p> {
 /// The text of the key of a limit.
 pub(super) fn label(request: &RouteRequest<'_>, route: &Route, limit: &Limit, ids: &ShortIds) -> String {
     let masking = Masking::of(limit.reveal, ids);
-    limit.key.label(request, &route.name, route.conditions.merge_slashes, masking).join(", ")
+    limit.key.label(route.matched(request), masking).join(", ")
 }

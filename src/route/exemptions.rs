@@ -15,7 +15,7 @@ use foldhash::{HashMap, HashMapExt as _};
 use http::{HeaderName, HeaderValue};
 use ipnet::IpNet;
 
-use super::RouteRequest;
+use super::MatchedRequest;
 use super::client::covers;
 use super::condition::{ValuePattern, ValuePatterns};
 use super::networks::Networks;
@@ -67,13 +67,13 @@ impl Exemption {
         }
     }
 
-    /// Whether the request is exempt. `merge_slashes` is the matched route's: its form of the path counts, since that
-    /// form is forwarded.
-    pub fn holds(&self, request: &RouteRequest<'_>, merge_slashes: bool) -> bool {
+    /// Whether the request is exempt. The matched route's form of the path counts, since that form is forwarded.
+    pub fn holds(&self, matched: MatchedRequest<'_>) -> bool {
+        let request = matched.request;
         match self {
             Self::Ip(network) => request.client.identified && covers(network, request.client.address),
             Self::Header(name, value) => value.match_any(request.headers.all(name).iter()),
-            Self::Path(pattern) => pattern.matches(request.path.form(merge_slashes)),
+            Self::Path(pattern) => pattern.matches(matched.path()),
         }
     }
 }
@@ -167,16 +167,16 @@ impl Exemptions {
     }
 
     /// Whether the request is exempt, by [`Exemption::holds`] of any. No allocation.
-    pub fn hold(&self, request: &RouteRequest<'_>, merge_slashes: bool) -> bool {
+    pub fn hold(&self, matched: MatchedRequest<'_>) -> bool {
         match &self.index {
-            None => self.all.iter().any(|exemption| exemption.holds(request, merge_slashes)),
-            Some(index) => index.holds(request, merge_slashes),
+            None => self.all.iter().any(|exemption| exemption.holds(matched)),
+            Some(index) => index.holds(matched),
         }
     }
 
     /// The first one that applies, for display: all are tried one by one.
-    pub fn first(&self, request: &RouteRequest<'_>, merge_slashes: bool) -> Option<&Exemption> {
-        self.all.iter().find(|exemption| exemption.holds(request, merge_slashes))
+    pub fn first(&self, matched: MatchedRequest<'_>) -> Option<&Exemption> {
+        self.all.iter().find(|exemption| exemption.holds(matched))
     }
 }
 
@@ -200,12 +200,13 @@ impl Index {
         Self { headers, networks: networks.into_iter().collect(), paths }
     }
 
-    fn holds(&self, request: &RouteRequest<'_>, merge_slashes: bool) -> bool {
+    fn holds(&self, matched: MatchedRequest<'_>) -> bool {
+        let request = matched.request;
         let client = request.client;
         let carried =
             |(name, values): &(HeaderName, ValuePatterns)| values.match_any(request.headers.all(name).iter());
         self.headers.iter().any(carried)
             || client.identified && self.networks.contain(client.address)
-            || self.paths.matches(request.path.form(merge_slashes))
+            || self.paths.matches(matched.path())
     }
 }

@@ -23,7 +23,7 @@ use std::net::IpAddr;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use super::RouteRequest;
+use super::MatchedRequest;
 use super::content::UnreadableBody;
 use super::mask::Masking;
 pub use super::part::KeyFault;
@@ -122,20 +122,14 @@ impl Key {
         self.parts.iter().any(Part::may_be_missing)
     }
 
-    /// The fingerprint of the parts: they are length-prefixed, so `("a:b","c")` and `("a","b:c")` differ. `route` is
-    /// the matched route's name and `merge_slashes` its form of the path. Allocates only to decode an escaped cookie or
-    /// query parameter, to join several, and in a fleet for keys of more than 64 bytes.
-    pub fn claim(
-        &self,
-        secret: &KeySecret,
-        request: &RouteRequest<'_>,
-        route: &str,
-        merge_slashes: bool,
-    ) -> KeyResult {
+    /// The fingerprint of the parts: they are length-prefixed, so `("a:b","c")` and `("a","b:c")` differ.
+    /// Allocates only to decode an escaped cookie or query parameter, to join several, and in a fleet for keys of more
+    /// than 64 bytes.
+    pub fn claim(&self, secret: &KeySecret, matched: MatchedRequest<'_>) -> KeyResult {
         let mut text = KeyText::new(secret);
         let mut lacking = None;
         for part in &self.parts {
-            let found = self.find(part, request, route, merge_slashes);
+            let found = self.find(part, matched);
             if self.denies(part, &found) {
                 return KeyResult::Repeated;
             }
@@ -144,7 +138,7 @@ impl Key {
             }
             match (found, self.missing) {
                 (PartValue::Missing | PartValue::Repeated, Missing::Ip) => {
-                    text.address(KeyText::IP_STANDS_IN, request.client.network);
+                    text.address(KeyText::IP_STANDS_IN, matched.request.client.network);
                 }
                 (PartValue::Missing | PartValue::Repeated, Missing::Shared) => text.tag(KeyText::SHARED),
                 // A later part may deny the request, whatever is missing.
@@ -166,22 +160,16 @@ impl Key {
     }
 
     /// Whether the request's key holds its client's address, as a part or in place of a missing one.
-    pub fn holds_address(&self, request: &RouteRequest<'_>, route: &str, merge_slashes: bool) -> bool {
+    pub fn holds_address(&self, matched: MatchedRequest<'_>) -> bool {
         let stands_in = |part: &Part| {
-            let found = self.find(part, request, route, merge_slashes);
+            let found = self.find(part, matched);
             matches!(found, PartValue::Missing | PartValue::Repeated)
         };
         self.parts.iter().any(|part| part.is_address() || self.missing == Missing::Ip && stands_in(part))
     }
 
-    fn find<'r>(
-        &self,
-        part: &'r Part,
-        request: &RouteRequest<'r>,
-        route: &'r str,
-        merge_slashes: bool,
-    ) -> PartValue<'r> {
-        let found = part.find(request, route, merge_slashes, self.repeated == Some(Repeated::Join));
+    fn find<'r>(&self, part: &'r Part, matched: MatchedRequest<'r>) -> PartValue<'r> {
+        let found = part.find(matched, self.repeated == Some(Repeated::Join));
         match found {
             PartValue::Unreadable(_) if self.unreadable_is_missing => PartValue::Missing,
             found if self.folds_case => found.folded(),
@@ -199,13 +187,11 @@ impl Key {
     /// is missing)`), or without a value.
     pub fn describe(
         &self,
-        request: &RouteRequest<'_>,
-        route: &str,
-        merge_slashes: bool,
+        matched: MatchedRequest<'_>,
         masking: Masking<'_>,
     ) -> Vec<(String, Option<String>)> {
         let describe = |part: &Part| {
-            let found = self.find(part, request, route, merge_slashes);
+            let found = self.find(part, matched);
             let Some(lack) = found.lack() else {
                 return (part.to_string(), found.words(part.masking(masking), part.is_authorization()));
             };
@@ -213,7 +199,9 @@ impl Key {
                 _ if self.denies(part, &found) || matches!(found, PartValue::Unreadable(_)) => {
                     (format!("{part} {lack}"), None)
                 }
-                Missing::Ip => (format!("ip ({part} {lack})"), Some(request.client.network.to_string())),
+                Missing::Ip => {
+                    (format!("ip ({part} {lack})"), Some(matched.request.client.network.to_string()))
+                }
                 Missing::Shared => (format!("everybody ({part} {lack})"), None),
                 Missing::Skip | Missing::Deny => (format!("{part} {lack}"), None),
             }
@@ -225,14 +213,8 @@ impl Key {
 impl Key {
     /// The values alone, masked as by [`Self::describe`]; a part without a value is named. Parts that are equal for all
     /// requests are left out.
-    pub fn label(
-        &self,
-        request: &RouteRequest<'_>,
-        route: &str,
-        merge_slashes: bool,
-        masking: Masking<'_>,
-    ) -> Vec<String> {
-        let described = self.describe(request, route, merge_slashes, masking).into_iter().zip(&self.parts);
+    pub fn label(&self, matched: MatchedRequest<'_>, masking: Masking<'_>) -> Vec<String> {
+        let described = self.describe(matched, masking).into_iter().zip(&self.parts);
         described
             .filter(|(_, part)| **part != Part::Global)
             .map(|((part, value), _)| value.unwrap_or(part))
@@ -255,18 +237,11 @@ impl Key {
 
     /// Appends to `out` the same as [`Self::label`], with [`LABEL_END`] after each part. Of a long value the first 120
     /// characters and `…`, or fewer if the key has more than four parts.
-    pub fn write_label(
-        &self,
-        request: &RouteRequest<'_>,
-        route: &str,
-        merge_slashes: bool,
-        masking: Masking<'_>,
-        out: &mut String,
-    ) {
+    pub fn write_label(&self, matched: MatchedRequest<'_>, masking: Masking<'_>, out: &mut String) {
         let parts = self.parts.iter().filter(|part| **part != Part::Global);
         let max = self.max_label_part();
         for part in parts {
-            let found = self.find(part, request, route, merge_slashes);
+            let found = self.find(part, matched);
             // Writing to a `String` cannot fail.
             let _ = match (found.lack(), self.missing) {
                 (None, _) => {
@@ -276,7 +251,7 @@ impl Key {
                 (Some(lack), _) if self.denies(part, &found) || matches!(found, PartValue::Unreadable(_)) => {
                     write!(out, "{part} {lack}")
                 }
-                (Some(_), Missing::Ip) => write!(out, "{}", request.client.network),
+                (Some(_), Missing::Ip) => write!(out, "{}", matched.request.client.network),
                 (Some(lack), Missing::Shared) => write!(out, "everybody ({part} {lack})"),
                 (Some(lack), Missing::Skip | Missing::Deny) => write!(out, "{part} {lack}"),
             };

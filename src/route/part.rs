@@ -9,7 +9,7 @@ use http::HeaderName;
 use super::content::{BodyValue, UnreadableBody};
 use super::mask::Masking;
 use super::network_prefixes::NetworkPrefixes;
-use super::{RouteRequest, cookie, folding, query};
+use super::{MatchedRequest, cookie, folding, query};
 use crate::http1::fields::Values;
 use crate::measure::JsonPointer;
 
@@ -234,9 +234,7 @@ impl Part {
     /// The value of this part in a request; with `join`, several values are one key.
     pub(super) fn find<'r>(
         &'r self,
-        request: &RouteRequest<'r>,
-        route: &'r str,
-        merge_slashes: bool,
+        MatchedRequest { request, route, merge_slashes }: MatchedRequest<'r>,
         join: bool,
     ) -> PartValue<'r> {
         let text = |text: &'r str| PartValue::Bytes(Cow::Borrowed(text.as_bytes()));

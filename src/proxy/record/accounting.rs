@@ -192,16 +192,16 @@ impl RequestContext {
         request: &RouteRequest<'_>,
         refused: bool,
     ) {
+        let matched = request.matched_by("", true);
         if let (true, Some(check)) = (refused, charges.checks.first()) {
-            self.note_key_of(request, ("", true), check.limit);
+            self.note_key_of(matched, check.limit);
         }
         let limit = self.plan.auth(failure.auth).failures;
         let key_stats = limit.and_then(|limit| self.plan.key_stats.get(limit.0));
         let Some((key_stats, check)) = key_stats.zip(charges.checks.first()) else { return };
         if let Some(key_hash) = charges.key_hash(check) {
             let masking = Masking::of(check.limit.reveal, &self.plan.short_ids);
-            let write_label =
-                |label: &mut String| check.limit.key.write_label(request, "", true, masking, label);
+            let write_label = |label: &mut String| check.limit.key.write_label(matched, masking, label);
             key_stats.borrow_mut().note(key_hash, refused, self.started, write_label);
         }
     }
@@ -350,8 +350,7 @@ impl RequestContext {
     pub(crate) fn write_label(&self, routed: &RoutedRequest<'_, '_>, limit: &Limit, label: &mut String) {
         let route = routed.route;
         let masking = Masking::of(limit.reveal, &self.plan.short_ids);
-        let merge_slashes = route.conditions.merge_slashes;
-        limit.key.write_label(&routed.request(), &route.name, merge_slashes, masking, label);
+        limit.key.write_label(route.matched(&routed.request()), masking, label);
     }
 
     /// Notes that a limit refuses the request. Without a decision, a part of the limit's key is missing or has several

@@ -11,7 +11,7 @@ use crate::http1::request::RequestHead;
 use crate::plan::log::LogFields;
 use crate::plan::resolve::RoutedRequest;
 use crate::plan::{Limit, Plan};
-use crate::route::RouteRequest;
+use crate::route::MatchedRequest;
 use crate::route::mask::Masking;
 use crate::telemetry::access_log::{HeaderOrigin, Record};
 
@@ -45,19 +45,18 @@ impl RequestContext {
     #[inline]
     pub(crate) fn note_key(&mut self, routed: &RoutedRequest<'_, '_>, limit: &Limit) {
         if self.record.is_some() && self.plan.log.access.needs_key() {
-            let route = routed.route;
-            self.note_key_of(&routed.request(), (&route.name, route.conditions.merge_slashes), limit);
+            self.note_key_of(routed.route.matched(&routed.request()), limit);
         }
     }
 
-    /// The same without a routed request. `route`: its name, and whether it merges slashes.
-    pub(crate) fn note_key_of(&mut self, request: &RouteRequest<'_>, route: (&str, bool), limit: &Limit) {
+    /// The same without a routed request.
+    pub(crate) fn note_key_of(&mut self, matched: MatchedRequest<'_>, limit: &Limit) {
         let plan = &self.plan;
         let (true, Some(record)) = (plan.log.access.needs_key(), &mut self.record) else { return };
         let credential = || limit.key.parts.iter().any(|part| plan.log.secrets.has_part(part));
         let masking = Masking::of(limit.reveal && !credential(), &plan.short_ids);
         record.key.clear();
-        limit.key.write_label(request, route.0, route.1, masking, &mut record.key);
+        limit.key.write_label(matched, masking, &mut record.key);
     }
 }
 

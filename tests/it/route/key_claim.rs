@@ -19,7 +19,7 @@ fn joining(parts: &str) -> Key {
 }
 
 fn claim(key: &Key, sample: &Sample) -> KeyResult {
-    sample.ask(|request| key.claim(&KeySecret::Process([7; 16]), request, "route", true))
+    sample.ask(|request| key.claim(&KeySecret::Process([7; 16]), request.matched_by("route", true)))
 }
 
 fn fingerprint(parts: &str, sample: &Sample) -> Fingerprint {
@@ -54,7 +54,7 @@ fn secret_route_and_path_form_are_part_of_the_claim() {
     for secret in [|byte| KeySecret::Process([byte; 16]), |byte| KeySecret::Fleet([byte; 32])] {
         let ask = |parts: &str, byte: u8, route: &str, merge_slashes| {
             let key = key(parts, Missing::Ip);
-            get("//a").ask(|request| key.claim(&secret(byte), request, route, merge_slashes))
+            get("//a").ask(|request| key.claim(&secret(byte), request.matched_by(route, merge_slashes)))
         };
         assert_eq!(ask("ip", 1, "r", true), ask("ip", 1, "s", false));
         assert_ne!(ask("ip", 1, "r", true), ask("ip", 2, "r", true));
@@ -83,7 +83,8 @@ fn a_fleets_fingerprint_is_the_keyed_blake3_of_the_text() {
         let expected = u128::from_le_bytes(hash.as_bytes()[..16].try_into().unwrap());
         let key = key("header:x-key", Missing::Ip);
         let sample = get("/").header("x-key", &value);
-        let claim = sample.ask(|request| key.claim(&KeySecret::Fleet([7; 32]), request, "route", true));
+        let claim =
+            sample.ask(|request| key.claim(&KeySecret::Fleet([7; 32]), request.matched_by("route", true)));
         assert_eq!(claim, KeyResult::Key(Fingerprint(expected)), "{length}");
     }
 }
@@ -305,7 +306,7 @@ proptest! {
         for missing in [Missing::Ip, Missing::Deny] {
             let key = key("header:x-key cookie:a query:a", missing);
             claim(&key, &sample);
-            sample.ask(|request| key.describe(request, "route", true, Masking::Off));
+            sample.ask(|request| key.describe(request.matched_by("route", true), Masking::Off));
         }
     }
 }

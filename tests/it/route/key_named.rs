@@ -25,7 +25,7 @@ fn named(parts: &[&str], values: &[&str]) -> Result<KeyResult, KeyFault> {
 }
 
 fn claimed(parts: &[&str], sample: &Sample) -> KeyResult {
-    sample.ask(|request| key(parts).claim(&SECRETS[0], request, "search", true))
+    sample.ask(|request| key(parts).claim(&SECRETS[0], request.matched_by("search", true)))
 }
 
 proptest! {
@@ -46,7 +46,7 @@ proptest! {
         let parts: Vec<_> = chosen.iter().map(|index| all[*index].0).collect();
         let values: Vec<_> = chosen.iter().map(|index| all[*index].1.to_owned()).collect();
         for secret in &SECRETS {
-            let claim = sample.ask(|request| key(&parts).claim(secret, request, "search", true));
+            let claim = sample.ask(|request| key(&parts).claim(secret, request.matched_by("search", true)));
             let owner = key(&parts).owner_of(&values, secret, &ClientRule::default(), PathForm { merge_slashes: true, ..PathForm::default() }).unwrap();
             prop_assert_eq!(claim, KeyResult::Key(owner));
         }

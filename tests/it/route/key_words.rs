@@ -16,7 +16,7 @@ fn masking(reveal: bool) -> Masking<'static> {
 }
 
 fn described(key: &Key, sample: &Sample, reveal: bool) -> Vec<(String, Option<String>)> {
-    sample.ask(|request| key.describe(request, "search", true, masking(reveal)))
+    sample.ask(|request| key.describe(request.matched_by("search", true), masking(reveal)))
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn several_values_are_told_without_showing_them() {
         ]
     );
     let mut label = String::new();
-    sample.ask(|request| key.write_label(request, "search", true, Masking::Off, &mut label));
+    sample.ask(|request| key.write_label(request.matched_by("search", true), Masking::Off, &mut label));
     assert_eq!(label, "query:q has several values\n192.0.2.1\n");
 }
 
@@ -134,7 +134,7 @@ fn a_missing_part_is_told_as_what_stands_in() {
 
 fn labelled(key: &Key, sample: &Sample, reveal: bool) -> Vec<String> {
     let mut label = String::new();
-    sample.ask(|request| key.write_label(request, "search", true, masking(reveal), &mut label));
+    sample.ask(|request| key.write_label(request.matched_by("search", true), masking(reveal), &mut label));
     label.split_terminator(LABEL_END).map(str::to_owned).collect()
 }
 
@@ -163,7 +163,7 @@ proptest! {
             sample = sample.header("x-key", &value).header("x-key", &other);
         }
         let key = Key { missing, ..key("ip header:x-key query:q global path") };
-        let label = sample.ask(|request| key.label(request, "search", true, masking(reveal)));
+        let label = sample.ask(|request| key.label(request.matched_by("search", true), masking(reveal)));
         prop_assert_eq!(labelled(&key, &sample, reveal), label);
     }
 
@@ -189,8 +189,11 @@ fn credentials_are_told_apart_by_scheme_end_and_id() {
         let sample = get("/").header("authorization", value).header("x-key", value);
         let both = key("header:authorization header:x-key");
         let mut label = String::new();
-        sample.ask(|request| both.write_label(request, "search", true, Masking::Ids(&ids), &mut label));
-        let described = sample.ask(|request| both.describe(request, "search", true, Masking::Ids(&ids)));
+        sample.ask(|request| {
+            both.write_label(request.matched_by("search", true), Masking::Ids(&ids), &mut label)
+        });
+        let described =
+            sample.ask(|request| both.describe(request.matched_by("search", true), Masking::Ids(&ids)));
         let described: Vec<_> = described.into_iter().filter_map(|(_, value)| value).collect();
         assert_eq!(label.split_terminator(LABEL_END).collect::<Vec<_>>(), described);
         <[String; 2]>::try_from(described).unwrap()
