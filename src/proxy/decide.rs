@@ -84,12 +84,14 @@ pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction 
         stream: UndecidedRequest::stream_of(reader.source()),
         entry: None,
     };
-    let findings = RequestFindings { last_head, identity: &identity, body: &body, ahead, held: &held };
+    let (plan, peer) = (&*plan, &**peer);
+    let (identity, held) = (&identity, &held);
+    let pending = PendingRequest { plan, peer, head, last_head, identity, body: &body, ahead, held };
     // Left where they are written: they are large enough that moving them costs measurably.
     let (mut seen, mut action) = (None, None);
     {
         let mut deciding = pin!(async {
-            action = Some(decide_request(&mut ctx, &plan, head, peer, reader, &findings, &mut seen).await);
+            action = Some(decide_request(&mut ctx, reader, &pending, &mut seen).await);
         });
         let mut held = (&mut *writer, &mut *outbound);
         poll_fn(|context| undecided.poll_decided(deciding.as_mut(), &mut held, context)).await;
@@ -138,9 +140,12 @@ async fn send_held(writer: &mut ResponseWriter, held: &mut BytesMut) -> bool {
     boxed_cold(|| poll_fn(|context| writer.poll_held(context, held))).await.is_ok()
 }
 
-/// What is found out about a request before it is charged.
+/// A request that is not decided yet, and what is found out about it before it is charged.
 #[derive(Clone, Copy)]
-struct RequestFindings<'p, 'r> {
+struct PendingRequest<'p, 'r> {
+    plan: &'p WorkerPlan,
+    peer: &'r ConnectionPeer,
+    head: &'r RequestHead<'r>,
     /// What was found out about the head before it, if it is equal.
     last_head: &'r Cell<Option<LastHead>>,
     /// What its credential says, once it was verified.
@@ -180,15 +185,13 @@ fn overloaded(ctx: &mut RequestContext) -> EarlyResponse {
 /// Finds the route, and drives the decision to its end.
 async fn decide_request<'p, 'r>(
     ctx: &mut RequestContext,
-    plan: &'p WorkerPlan,
-    head: &'r RequestHead<'r>,
-    peer: &'r ConnectionPeer,
     reader: &mut RequestReader,
-    findings: &RequestFindings<'p, 'r>,
+    pending: &PendingRequest<'p, 'r>,
     seen: &'r mut Option<SeenRequest<'r>>,
 ) -> RequestAction<'p, 'r> {
-    let lookup = locate(ctx, plan, head, peer, findings.last_head, seen);
-    note(ctx, plan, head, peer, findings, &lookup);
+    let plan = pending.plan;
+    let lookup = locate(ctx, pending, seen);
+    note(ctx, pending, &lookup);
     let located = match lookup.outcome {
         Ok(located) => located,
         Err(unroutable) => return RequestAction::Early(unroutable.response),
@@ -217,7 +220,7 @@ async fn decide_request<'p, 'r>(
             need => {
                 let (ctx, decision, learned) = (&mut *ctx, &mut decision, &mut learned);
                 let reader = &mut *reader;
-                boxed_cold(move || learn(ctx, plan, reader, findings, decision, learned, need)).await
+                boxed_cold(move || learn(ctx, reader, pending, decision, learned, need)).await
             }
         };
     }
@@ -227,10 +230,7 @@ async fn decide_request<'p, 'r>(
 #[inline]
 fn locate<'p, 'r>(
     ctx: &RequestContext,
-    plan: &'p WorkerPlan,
-    head: &'r RequestHead<'r>,
-    peer: &'r ConnectionPeer,
-    last_head: &Cell<Option<LastHead>>,
+    &PendingRequest { plan, peer, head, last_head, .. }: &PendingRequest<'p, 'r>,
     seen: &'r mut Option<SeenRequest<'r>>,
 ) -> RouteLookup<'p, 'r> {
     let is_known = |last: &LastHead| last.plan == plan.number && !plan.table.reads_clients();
@@ -255,18 +255,18 @@ struct Learned {
 /// Verifies the credential of a request, or reads its body.
 async fn learn<'p, 'r>(
     ctx: &mut RequestContext,
-    plan: &'p WorkerPlan,
     reader: &mut RequestReader,
-    findings: &RequestFindings<'p, 'r>,
+    pending: &PendingRequest<'p, 'r>,
     decision: &mut RequestDecision<'p, 'r>,
     learned: &mut Learned,
     need: Need,
 ) -> Need {
+    let plan = pending.plan;
     match need {
         Need::Credential(auth) => match verify(ctx, plan, auth, decision).await {
             Err(need) => need,
             Ok(Verified::Accepted(identity)) => {
-                let identity = &**findings.identity.get_or_init(|| identity);
+                let identity = &**pending.identity.get_or_init(|| identity);
                 let consumer = plan.verified(auth, identity);
                 let caller = CallerIdentity { consumer, granted: &identity.fields };
                 decision.accepted(caller, plan.counters.known(ctx.started), ctx)
@@ -282,7 +282,7 @@ async fn learn<'p, 'r>(
                 decision.answered(auth, refuses, plan.counters.known(ctx.started), ctx)
             }
         },
-        Need::Body => match read_body(ctx, decision.request(), reader, findings).await {
+        Need::Body => match read_body(ctx, decision.request(), reader, pending).await {
             Ok(body) => decision.read(&body.content, plan.counters.known(ctx.started), ctx),
             Err(reason) => decision.reject(reason),
         },
@@ -344,16 +344,16 @@ async fn read_body<'r>(
     ctx: &mut RequestContext,
     request: &RoutedRequest<'_, 'r>,
     reader: &mut RequestReader,
-    findings: &RequestFindings<'_, 'r>,
+    pending: &PendingRequest<'_, 'r>,
 ) -> Result<&'r ReadBody, RejectReason> {
     let pointers = &request.route.json_pointers;
-    match read_content(reader, request.head(), findings.ahead, pointers, findings.held).await {
+    match read_content(reader, request.head(), pending.ahead, pointers, pending.held).await {
         Ok((content, part)) => {
             let received = part.map(|ReadPart { begun, received }| {
                 ctx.body_options.turn_to_begun(begun);
                 received
             });
-            Ok(findings.body.get_or_init(|| Box::new(ReadBody { content, received })))
+            Ok(pending.body.get_or_init(|| Box::new(ReadBody { content, received })))
         }
         Err(fault) => {
             // No byte can be read after it.
@@ -367,10 +367,7 @@ async fn read_body<'r>(
 /// Notes the client, the host and the route of a request.
 fn note(
     ctx: &mut RequestContext,
-    plan: &WorkerPlan,
-    head: &RequestHead<'_>,
-    peer: &ConnectionPeer,
-    findings: &RequestFindings<'_, '_>,
+    &PendingRequest { plan, peer, head, held, .. }: &PendingRequest<'_, '_>,
     lookup: &RouteLookup<'_, '_>,
 ) {
     ctx.noted = NotedValues::of(plan, head, lookup);
@@ -378,7 +375,7 @@ fn note(
     let early = outcome.as_ref().err().map(|unroutable| &unroutable.response);
     peer.check_client(*client, &plan.server.client, head.fields);
     ctx.identify(client.address, host);
-    findings.held.set_network(client.network);
+    held.set_network(client.network);
     if let Some((index, route)) = *route {
         ctx.on_route(index, route);
         match (&route.cors, early) {
