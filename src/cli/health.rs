@@ -75,6 +75,6 @@ fn first_listener(table: &toml::Table, file: &Path) -> Result<SocketAddr, String
         return Ok(DEFAULT_ADDRESS);
     };
     let text = first.as_str().or_else(|| first.get("address").and_then(toml::Value::as_str));
-    let text = text.ok_or_else(|| format!("`listen` in `{}` is no list of addresses", file.display()))?;
+    let text = text.ok_or_else(|| format!("`listen` in `{}` is not a list of addresses", file.display()))?;
     admin::address(text, "first listener", file)
 }

@@ -141,7 +141,7 @@ fn whole_unit(written: &CalendarRate<'_>, diagnostics: &Diagnostics<'_>) -> Opti
         period if period == CalendarUnit::Day.longest() => Some(CalendarUnit::Day),
         period if period == CalendarUnit::Week.longest() => Some(CalendarUnit::Week),
         _ => {
-            let message = format!("the period of {} is no unit of the calendar", quoted(written.text));
+            let message = format!("the period of {} is not a unit of the calendar", quoted(written.text));
             diagnostics.fault(
                 written.span,
                 message,

@@ -226,7 +226,7 @@ fn methods(value: &ConfigValue<'_>) -> Option<Vec<Method>> {
 fn route_method(value: &ConfigValue<'_>) -> Option<Method> {
     let is_all = |text: &str| ["*", "ANY", "ALL"].iter().any(|word| text.eq_ignore_ascii_case(word));
     if let Some(word) = value.written().filter(|text| is_all(text)) {
-        let message = format!("{} is no method", quoted(word));
+        let message = format!("{} is not a method", quoted(word));
         value.fault(message, "leave `methods` out: a route without it has all methods");
         return None;
     }

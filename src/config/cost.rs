@@ -304,7 +304,7 @@ fn settle(value: &ConfigValue<'_>) -> Option<SettleDraft> {
 
 fn parse_request_source(text: &str) -> Result<RequestSource, SyntaxError> {
     let no_place = |help: String| {
-        SyntaxError::new(format!("{} is no place of a number in a request", quoted(text)), help)
+        SyntaxError::new(format!("{} is not a place of a number in a request", quoted(text)), help)
     };
     without_controls(text)?;
     match text.split_once(':') {
@@ -334,7 +334,7 @@ fn parse_settle_source(text: &str) -> Result<SettleSource, SyntaxError> {
         (_, Some(("json", text))) => SettleSource::Body(BodySource::Json(pointer("json", text)?)),
         (_, Some(("sse", text))) => SettleSource::Body(BodySource::Sse(pointer("sse", text)?)),
         _ => {
-            let message = format!("{} is no place of a value in a response", quoted(text));
+            let message = format!("{} is not a place of a value in a response", quoted(text));
             return Err(SyntaxError::new(message, other_settle(text)));
         }
     };

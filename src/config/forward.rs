@@ -103,7 +103,7 @@ fn cookie(text: &str) -> Result<String, SyntaxError> {
         return Ok(text.to_owned());
     }
     Err(SyntaxError::new(
-        format!("{} is no name of a cookie", quoted(text)),
+        format!("{} is not a cookie name", quoted(text)),
         "write the name alone, such as `_oauth2_proxy`",
     ))
 }
@@ -119,7 +119,7 @@ fn sign_in(text: &str) -> Result<SignIn, SyntaxError> {
         before.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
     });
     if !(is_path || is_url) || !text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\') {
-        return fault("is no address of a log-in page");
+        return fault("is not the address of a log-in page");
     }
     if before.contains(['{', '}']) || query.replace(SignIn::URL, "").contains(['{', '}']) {
         return fault("has braces elsewhere than in `{url}` in its query");
@@ -128,9 +128,8 @@ fn sign_in(text: &str) -> Result<SignIn, SyntaxError> {
 }
 
 fn header(text: &str) -> Result<HeaderName, SyntaxError> {
-    let name = HeaderName::try_from(text).map_err(|_| {
-        SyntaxError::new(format!("{} is no name of a header", quoted(text)), "write `x-user`")
-    })?;
+    let name = HeaderName::try_from(text)
+        .map_err(|_| SyntaxError::new(format!("{} is not a header name", quoted(text)), "write `x-user`"))?;
     let is_own =
         claims_consumer(name.as_str().as_bytes()) || Name::of(name.as_str().as_bytes()) != Name::Other;
     if is_own {
@@ -145,7 +144,7 @@ fn header(text: &str) -> Result<HeaderName, SyntaxError> {
 /// `header:NAME`.
 fn field(text: &str) -> Result<HeaderName, SyntaxError> {
     let unknown =
-        || SyntaxError::new(format!("{} is no field of an answer", quoted(text)), "write `header:x-user`");
+        || SyntaxError::new(format!("{} is not a field of an answer", quoted(text)), "write `header:x-user`");
     let name = text.strip_prefix("header:").ok_or_else(unknown)?;
     HeaderName::try_from(name).map_err(|_| unknown())
 }

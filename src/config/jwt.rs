@@ -128,7 +128,7 @@ fn secret(secret: &ConfigValue<'_>, algorithms: Option<&ConfigValue<'_>>) -> Opt
     let is_hs256 = |item: ConfigValue<'_>| {
         let text = item.text()?;
         if text.as_str() != "HS256" {
-            let message = format!("{} is no algorithm for a secret", text.quoted());
+            let message = format!("{} is not an algorithm for a secret", text.quoted());
             item.fault(message, "leave `algorithms` out: HS256 is the algorithm of `secret_env`");
         }
         Some(())

@@ -298,7 +298,7 @@ fn header_as_allow_list(limit: &limits::LimitDraft, sound: &Limit, diagnostics: 
         && let Some(header) = sound.key.parts.iter().find(|part| is_header(part))
     {
         let message = format!(
-            "limit {} refuses requests without `{header}`, but admits any client that sends one: this is no allow list",
+            "limit {} refuses requests without `{header}`, but admits any client that sends one: this is not an allow list",
             quoted(&limit.name)
         );
         let help = "to admit known keys only, write them into a file of consumers: `[auth.NAME]` and `auth` of the route";

@@ -120,7 +120,7 @@ fn is_no_file(text: &Cursor<'_>) -> bool {
     let name = written.to_ascii_lowercase();
     if is_service {
         let message =
-            format!("{} is no file: the access log goes to a file or to standard output", text.quoted());
+            format!("{} is not a file: the access log goes to a file or to standard output", text.quoted());
         let help = "leave `file` out, and let the service manager or a log shipper read standard output";
         text.diagnostics().fault(text.span(), message, help);
     } else if WORDS.contains(&&*name) {

@@ -98,7 +98,7 @@ fn database(path: &str) -> Result<u32, SyntaxError> {
         digits => {
             digits.parse().ok().filter(|number| is_number && *number <= MAX_DATABASE).ok_or_else(|| {
                 SyntaxError::new(
-                    "the URL of the store has a path that is no database",
+                    "the URL of the store has a path that is not a database",
                     "write its number: `redis://HOST:PORT/2`",
                 )
             })

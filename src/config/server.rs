@@ -186,7 +186,7 @@ fn client_source(value: &ConfigValue<'_>) -> Option<ClientSource> {
                 "forwarded" => Ok(ClientSource::Forwarded),
                 "peer" => Ok(ClientSource::Peer),
                 "header" => refusal("`header` lacks a name".to_owned(), "write `header:NAME`"),
-                _ => refusal(format!("{} is no source of the client's address", quoted(text)), ALL),
+                _ => refusal(format!("{} is not a source of the client's address", quoted(text)), ALL),
             },
             Some(("header", name)) => match HeaderName::try_from(name) {
                 Ok(name) if name == "x-forwarded-for" || name == "forwarded" => {
@@ -202,7 +202,7 @@ fn client_source(value: &ConfigValue<'_>) -> Option<ClientSource> {
                     "write `header:NAME`, as in `header:x-real-ip`",
                 ),
             },
-            Some(_) => refusal(format!("{} is no source of the client's address", quoted(text)), ALL),
+            Some(_) => refusal(format!("{} is not a source of the client's address", quoted(text)), ALL),
         }
     })
 }

@@ -63,7 +63,7 @@ fn parts(value: &ConfigValue<'_>) -> Option<Vec<Part>> {
     let parts = limits::parts(value)?;
     if let Some(part) = parts.iter().find(|part| part.is_of_body()) {
         let message =
-            format!("`{part}` is no `upstream_key`: the upstream is chosen before the body is read");
+            format!("`{part}` cannot be an `upstream_key`: the upstream is chosen before the body is read");
         value.fault(message, "name a header, a cookie or `ip`");
         return None;
     }

@@ -66,7 +66,8 @@ fn parse(text: &str, value: &ConfigValue<'_>) -> Option<Result<Template, String>
 pub(super) fn variables(value: &ConfigValue<'_>) {
     let Some(written) = value.written() else { return };
     if let Some((variable, remedy)) = variable(written) {
-        let message = format!("{} is sent as it is written: it is no variable of tollgate", quoted(variable));
+        let message =
+            format!("{} is sent as it is written: it is not a variable of tollgate", quoted(variable));
         value.diagnostics().warn(value.span(), message, remedy);
     }
 }

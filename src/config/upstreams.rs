@@ -186,7 +186,7 @@ fn balance(table: &mut ConfigTable<'_>) -> Option<Balance> {
             let parts = table.require("hash_key", "\"ip\"", |value| limits::parts(&value))?;
             if let Some(part) = parts.iter().find(|part| part.is_of_body()) {
                 let message =
-                    format!("`{part}` is no `hash_key`: the server is chosen before the body is read");
+                    format!("`{part}` cannot be a `hash_key`: the server is chosen before the body is read");
                 table.diagnostics().fault(table.span(), message, "name a header, a cookie or `ip`");
             }
             return Some(Balance::Hash(Key { repeated: Some(Repeated::Join), ..Key::new(parts) }));
@@ -232,7 +232,7 @@ fn status(value: &ConfigValue<'_>, set: &mut StatusSet, examples: &str) -> Optio
     let text = value.text()?;
     if set.add(text.as_str()).is_none() {
         value.fault(
-            format!("{} is no status of an error", quoted(text.as_str())),
+            format!("{} is not an error status", quoted(text.as_str())),
             format!("write a status from 400 to 599, or a class: {examples}"),
         );
         return None;

@@ -74,7 +74,7 @@ impl RejectReason {
                 Self::new(415, detail, "unreadable_body")
             }
             UnreadableBody::Broken => {
-                Self::new(400, "the request body is no form or JSON document of use", "unreadable_body")
+                Self::new(400, "the request body is not a readable form or JSON document", "unreadable_body")
             }
         }
     }

@@ -54,22 +54,22 @@ impl CredentialSource {
             Some(("header" | "query" | "cookie", _)) => match Part::parse(text)? {
                 // A whole `authorization` would include the scheme.
                 Part::Header(name) if name == AUTHORIZATION => KeyFault::new(
-                    "`header:authorization` is no place of an API key: its value begins with a scheme",
+                    "`header:authorization` is not a place of an API key: its value begins with a scheme",
                     "write `bearer`: the client sends `authorization: Bearer KEY`",
                 ),
                 Part::Header(name) if name == COOKIE => {
                     KeyFault::new("`header:cookie` holds all cookies", "write `cookie:NAME`")
                 }
                 Part::Header(name) if Name::of(name.as_str().as_bytes()) != Name::Other => KeyFault::new(
-                    format!("`{text}` is no place of an API key: proxies read or write this header"),
+                    format!("`{text}` is not a place of an API key: proxies read or write this header"),
                     "name a header of your own, such as `header:x-api-key`",
                 ),
                 Part::Header(name) => Ok(Self::Header(name)),
                 Part::Query(name) => Ok(Self::Query(name)),
                 Part::Cookie(name) => Ok(Self::Cookie(name)),
-                _ => KeyFault::new(format!("`{text}` is no place of a credential"), help),
+                _ => KeyFault::new(format!("`{text}` is not a place of a credential"), help),
             },
-            _ => KeyFault::new(format!("`{text}` is no place of a credential"), help),
+            _ => KeyFault::new(format!("`{text}` is not a place of a credential"), help),
         }
     }
 

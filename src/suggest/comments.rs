@@ -81,7 +81,7 @@ fn gaps(proposal: &Proposal, words: Words) -> Vec<String> {
     let mut lines: Vec<_> = gaps.collect();
     if !lines.is_empty() {
         lines.push(format!(
-            "A gap is a factor of at least {CLEAR_RATIO}, or of {MIN_RATIO} where chance is no explanation, with at least \
+            "A gap is a factor of at least {CLEAR_RATIO}, or of {MIN_RATIO} where chance does not explain it, with at least \
              {MIN_PEAK} {}s above it.",
             words.unit
         ));

@@ -60,15 +60,15 @@ fn request(body: &Value) -> Result<ExplainRequest, ApiError> {
     let text = |name: &str| match body.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.as_str())),
-        Some(_) => Err(ApiError::bad(format!("`{name}` is no string"))),
+        Some(_) => Err(ApiError::bad(format!("`{name}` is not a string"))),
     };
     let url = text("url")?.ok_or_else(|| ApiError::bad("`url` is missing: a URL, or a path"))?;
     let ip = text("ip")?.map(str::parse::<IpAddr>).transpose();
-    let ip = ip.map_err(|_| ApiError::bad("`ip` is no address"))?;
+    let ip = ip.map_err(|_| ApiError::bad("`ip` is not an address"))?;
     let headers = match body.get("headers") {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::Object(fields)) => fields.iter().map(field).collect::<Result<Vec<_>, _>>()?.concat(),
-        Some(_) => return Err(ApiError::bad("`headers` is no object of names and values")),
+        Some(_) => return Err(ApiError::bad("`headers` is not an object of names and values")),
     };
     let method = text("method")?.unwrap_or("GET");
     ExplainRequest::new(method, url, &headers, ip).map_err(bad)
@@ -87,7 +87,7 @@ fn field((name, value): (&String, &Value)) -> Result<Vec<String>, ApiError> {
     let line = |value: &Value| {
         let value = value.as_str();
         let line = value.map(|value| format!("{name}: {value}"));
-        line.ok_or_else(|| ApiError::bad(format!("the value of `{}` is no string", name.escape_debug())))
+        line.ok_or_else(|| ApiError::bad(format!("the value of `{}` is not a string", name.escape_debug())))
     };
     values.iter().map(line).collect()
 }

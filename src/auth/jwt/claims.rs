@@ -48,7 +48,7 @@ impl fmt::Display for ClaimsFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoExpiry => "the token has no `exp`",
-            Self::Time => "a time of the token is no number",
+            Self::Time => "a time of the token is not a number",
             Self::Expired => "the token has expired",
             Self::NotYet => "the token is not valid yet",
             Self::Issuer => "the token's issuer is another",

@@ -27,7 +27,7 @@ pub(crate) async fn announced(
     let (plan, listener) = (worker.plan(), handle.listener());
     let server = &plan.server;
     if !server.client.trusts(peer.ip()) {
-        tracing::debug!(%peer, "a peer that is no trusted proxy connected where PROXY protocol is spoken");
+        tracing::debug!(%peer, "a peer that is not a trusted proxy connected where PROXY protocol is spoken");
         plan.metrics.connection_rejected(listener, ConnectionRejectReason::Untrusted);
         return None;
     }

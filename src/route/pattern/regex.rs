@@ -40,7 +40,7 @@ impl PathRegex {
         }
         if text.starts_with([' ', '*']) {
             return fault(
-                format!("`~{text}` is no regular expression of tollgate: none begins with a blank or `*`"),
+                format!("`~{text}` is not a regular expression of tollgate: none begins with a blank or `*`"),
                 format!(
                     "write `~{}`; case does not count unless `path_matching` is \"strict\"",
                     text.trim_start_matches([' ', '*'])

@@ -69,7 +69,9 @@ impl Display for ConnectionTrouble {
             Self::Refused(code) => write!(f, "{} ({code})", code.in_words()),
             Self::Malformed(malformed) => write!(f, "it does not speak the protocol of Redis: {malformed}"),
             Self::Odd(what) => f.write_str(what),
-            Self::CertificateName => f.write_str("its host is no name for a certificate: set `server_name`"),
+            Self::CertificateName => {
+                f.write_str("its host is not a name for a certificate: set `server_name`")
+            }
             Self::NoMap(last) => write!(f, "no node of the cluster returned the slot map: {last}"),
             Self::NoMaster(last) => write!(f, "no sentinel tells where the master is: {last}"),
         }

@@ -198,7 +198,7 @@ impl Topology {
 
     async fn ask(&self, server: &RedisServer) -> Result<SlotMap, ConnectionTrouble> {
         let reply = ask_once(server, &self.settings.dial, &[b"CLUSTER", b"SLOTS"]).await;
-        let no_cluster = ConnectionTrouble::Odd("it is no node of a cluster, or of one without slots");
+        let no_cluster = ConnectionTrouble::Odd("it is not a node of a cluster, or of one without slots");
         match reply {
             Ok(RespValue::Integers(_)) => Err(no_cluster),
             Err(ConnectionTrouble::Refused(code)) if code == ErrorKind::ERR => Err(no_cluster),

@@ -275,14 +275,17 @@ fn an_auth_needs_what_its_type_needs() {
         ("type = \"forward\"\nurl = \"http://u:p@127.0.0.1\"", "has a user"),
         ("type = \"forward\"\nurl = \"http://127.0.0.1\"\nheaders = [\"host\"]", "the gateway itself"),
         ("type = \"forward\"\nurl = \"http://127.0.0.1\"\nheaders = [\"x-consumer\"]", "the gateway itself"),
-        ("type = \"forward\"\nurl = \"http://127.0.0.1\"\nname = \"x-user\"", "is no field of an answer"),
+        ("type = \"forward\"\nurl = \"http://127.0.0.1\"\nname = \"x-user\"", "is not a field of an answer"),
         ("type = \"forward\"\nurl = \"http://127.0.0.1\"\ncache = \"2h\"", "this is too long"),
         ("type = \"forward\"\nurl = \"http://127.0.0.1\"\non_error = \"ignore\"", "`on_error`"),
         (
             "type = \"api-key\"\nfrom = \"header:authorization\"\nfile = \"consumers.csv\"",
             "`header:authorization`",
         ),
-        ("type = \"api-key\"\nfrom = \"ip\"\nfile = \"consumers.csv\"", "`ip` is no place of a credential"),
+        (
+            "type = \"api-key\"\nfrom = \"ip\"\nfile = \"consumers.csv\"",
+            "`ip` is not a place of a credential",
+        ),
         (
             "type = \"api-key\"\nfrom = \"bearer\"\nfile = \"consumers.csv\"\nrealm = \"a\\\"b\"",
             "cannot be a realm",

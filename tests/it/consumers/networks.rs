@@ -245,7 +245,7 @@ fn check_reports_faults_and_likely_mistakes() {
     let (status, printed) = files.check(&toml("deny = [\"file:blocked.txt\"]"));
     assert_eq!(status, 0, "{printed}");
     for words in [
-        "warning: limit `a` refuses requests without `header:x-api-key`, but admits any client that sends one: this is no allow list\n",
+        "warning: limit `a` refuses requests without `header:x-api-key`, but admits any client that sends one: this is not an allow list\n",
         "warning: `ip:10.2.0.0/16` is exempt from limit `a`, but `deny` refuses some of its requests to route `/*`\n",
         "help: `deny` wins: leave the network out of one of the two",
         "blocked.txt:1\n",

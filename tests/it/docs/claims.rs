@@ -35,7 +35,7 @@ const TRIGGERS: [&str; 20] = [
     "no equivalent",
     "exclude each other",
     "cannot be edited",
-    "is no fault",
+    "is not a fault",
 ];
 
 /// Pages without rows here: README.md has a test of its own, and releases are not about the gateway.

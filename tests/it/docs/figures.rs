@@ -301,7 +301,7 @@ fn docs_benchmarks_have_the_rows_of_their_script() {
     }
     for date in traffic.iter().map(|row| &row[5]).chain(figures.iter().map(|row| &row[4])) {
         let by_hand = ["2026-11-22", "November 2026"].contains(&date.as_str());
-        assert!(by_hand || runs.contains(date), "{date} is no run");
+        assert!(by_hand || runs.contains(date), "{date} is not a run");
     }
 }
 

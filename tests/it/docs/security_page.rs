@@ -19,6 +19,6 @@ fn each_test_exists(page: &str, least: usize) {
         text.split('`').filter(|word| word.contains("::") && !word.contains(' ')).collect();
     assert!(names.len() > least, "{page} names {} tests", names.len());
     for name in names.into_iter().filter(|name| *name != "room::file::test") {
-        assert!(test_exists(name), "{page} names `{name}`, which is no test");
+        assert!(test_exists(name), "{page} names `{name}`, which is not a test");
     }
 }

@@ -268,7 +268,7 @@ impl Sent {
         prop_assert_eq!([&*asked("x-forwarded-uri"), &*asked("x-original-uri")], [target; 2]);
         prop_assert_eq!(asked("x-original-url"), format!("http://{host}{target}"));
         prop_assert_eq!([asked("x-forwarded-proto"), got("x-forwarded-proto")], ["http"; 2]);
-        // The list is read from the right, up to the first that is no trusted proxy.
+        // The list is read from the right, up to the first that is not a trusted proxy.
         let list = got("x-forwarded-for");
         let trusted = PROXY.to_string();
         let client = list.rsplit(", ").find(|hop| *hop != trusted).unwrap_or(&trusted);

@@ -124,7 +124,7 @@ fn attempts_count_requests_on_stale_connections() {
         gateway.get("/never").expect(502);
         let sent = servers[0].count() + servers[1].count() - 8;
         assert!(sent <= most, "{lines}: sent {sent} times");
-        assert!(sent > 1, "{lines}: a stale connection is no failure");
+        assert!(sent > 1, "{lines}: a stale connection is not a failure");
     }
 }
 

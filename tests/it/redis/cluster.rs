@@ -191,7 +191,7 @@ fn a_single_server_that_is_given_as_a_cluster_is_found_out() {
     run(async {
         let asker = Asker::open(settings(RedisServers::Cluster(vec![server(redis.addr())])));
         asker.until_down(1).await;
-        let why = "it is no node of a cluster, or of one without slots";
+        let why = "it is not a node of a cluster, or of one without slots";
         assert_eq!(asker.reasons(), format!("no node of the cluster returned the slot map: {why}"));
     });
 }

@@ -177,7 +177,7 @@ proptest! {
     }
 }
 
-/// A first field that is no address, nor a list with one at its end, is never taken for a client.
+/// A first field that is not an address, nor a list with one at its end, is never taken for a client.
 #[test]
 fn a_first_field_that_is_not_understood_is_a_problem() {
     let fronts = [

@@ -24,7 +24,7 @@ fn carried(mut values: Vec<Vec<u8>>) -> Carried {
     }
 }
 
-/// `%41` is `A`, once; what is no escape stays.
+/// `%41` is `A`, once; what is not an escape stays.
 fn unescaped(text: &[u8], plus_is_blank: bool) -> Vec<u8> {
     let digit = |at: usize| text.get(at).and_then(|byte| char::from(*byte).to_digit(16));
     let (mut decoded, mut at) = (Vec::new(), 0);

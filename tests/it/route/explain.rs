@@ -160,7 +160,7 @@ fn it_says_how_the_client_was_found() {
         "192.0.2.1: named in X-Forwarded-For by the trusted proxy 10.0.0.1"
     );
     let unidentified = "10.1.1.1: the last trusted hop in X-Forwarded-For of the trusted proxy 10.0.0.1, unidentified: what \
-                        stands before it is no address, so no exemption by `ip:` holds";
+                        stands before it is not an address, so no exemption by `ip:` holds";
     assert_eq!(client(&["x-forwarded-for: 192.0.2.1, x, 10.1.1.1"], "10.0.0.1"), unidentified);
 }
 

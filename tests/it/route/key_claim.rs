@@ -163,7 +163,7 @@ fn a_cookie_is_its_decoded_value() {
     }
     assert!(!same("cookie:sid", &with(&["sid=a=b"]), &with(&["sid=a"])), "a value may hold `=`");
     assert!(!same("cookie:sid", &with(&["sid=100%"]), &with(&["sid=100"])), "a bad escape stays");
-    assert!(!same("cookie:sid", &with(&["sid=a+b"]), &with(&["sid=a b"])), "`+` is no blank");
+    assert!(!same("cookie:sid", &with(&["sid=a+b"]), &with(&["sid=a b"])), "`+` is not a blank");
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn each_fault_is_named_with_its_remedy() {
         ("jwks = \"https://a.example/k\"\nleeway = \"1h\"", "clocks that differ by so much"),
         ("jwks = \"https://a.example/k\"\nname = \"\"", "a claim has a name"),
         ("secret_env = \"SHORT\"", "the secret is too short for HS256"),
-        ("secret_env = \"LONG\"\nalgorithms = [\"RS256\"]", "is no algorithm for a secret"),
+        ("secret_env = \"LONG\"\nalgorithms = [\"RS256\"]", "is not an algorithm for a secret"),
     ] {
         let (status, text) = check(auth);
         assert!(status != 0 && text.contains(message), "{auth}: {text}");

@@ -58,7 +58,7 @@ fn an_upload_that_is_not_read_holds_up_no_other() {
     drop(sending.join().expect("no panic"));
 }
 
-/// As nginx with `keepalive_requests 1`: what it has not processed is no failure, and no attempt.
+/// As nginx with `keepalive_requests 1`: what it has not processed is not a failure, and no attempt.
 #[test]
 fn connections_that_serve_one_request_each_lose_none() {
     let server = FrameServer::start();

@@ -192,7 +192,7 @@ fn a_backend_that_hangs_is_down_until_it_answers() {
     assert_eq!(problems(&gateway, 1), [problem("bad", format!("Backend `api` is down: {reason}"))]);
     // A busy machine may need longer than that for a good answer.
     gateway.reload(&file(&quoted(&[&backend]), "5s"), "reloaded:");
-    assert!(!is_up(&gateway, &backend), "a reload is no answer");
+    assert!(!is_up(&gateway, &backend), "a reload is not an answer");
     healed.store(true, Ordering::SeqCst);
     gateway.get("/").expect(200);
     assert!(is_up(&gateway, &backend), "one answer is enough");

@@ -110,7 +110,7 @@ fn read_header(stream: &mut TcpStream) -> Option<Option<(SocketAddr, SocketAddr)
                 };
                 Some(Some((end(source, source_port), end(destination, destination_port))))
             }
-            _ => panic!("{line:?} is no header"),
+            _ => panic!("{line:?} is not a header"),
         };
     }
     assert_eq!([&first[..], &read_bytes::<11>(stream)?].concat(), b"\r\n\r\n\0\r\nQUIT\n");
@@ -139,7 +139,7 @@ fn read_header(stream: &mut TcpStream) -> Option<Option<(SocketAddr, SocketAddr)
             let [from, to] = [(); 2].map(|()| port(stream));
             Some(Some(((source?, from?).into(), (destination?, to?).into())))
         }
-        other => panic!("{other:?} is no header"),
+        other => panic!("{other:?} is not a header"),
     }
 }
 

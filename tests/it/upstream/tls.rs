@@ -30,7 +30,7 @@ fn requests_go_over_tls_and_connections_are_kept() {
     assert_eq!((body.expect(200).text().as_str(), backend.latest().body.as_slice()), ("ok", &b"abc"[..]));
     assert_eq!((backend.count(), backend.connections()), (6, 1));
     let handshake = &backend.handshakes()[0];
-    assert_eq!((&handshake.name, handshake.certified), (&None, false), "an address is no name");
+    assert_eq!((&handshake.name, handshake.certified), (&None, false), "an address is not a name");
     assert_eq!(handshake.protocol.as_deref(), Some("http/1.1"));
 }
 

@@ -276,7 +276,7 @@ impl Exchange<'_> {
         self.head.split(' ').nth(1).unwrap_or_default()
     }
 
-    /// Sends bytes; a peer that has gone is no fault. False if it has.
+    /// Sends bytes; a peer that has gone is not a fault. False if it has.
     pub(crate) fn write(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(bytes.as_ref()).is_ok()
     }

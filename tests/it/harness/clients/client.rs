@@ -87,7 +87,7 @@ impl Client {
         Self { stream, tls: None, buffer: Vec::new() }
     }
 
-    /// Sends bytes as they are. A peer that has closed is no fault here: its answer tells.
+    /// Sends bytes as they are. A peer that has closed is not a fault here: its answer tells.
     pub(crate) fn write(&mut self, bytes: impl AsRef<[u8]>) {
         let bytes = bytes.as_ref();
         match &mut self.tls {

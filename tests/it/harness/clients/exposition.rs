@@ -151,7 +151,7 @@ fn unquote(text: &str) -> (String, &str) {
             '\\' => value.push(match chars.next() {
                 Some('n') => '\n',
                 Some(char @ ('"' | '\\')) => char,
-                other => panic!("\\{other:?} is no escape"),
+                other => panic!("\\{other:?} is not an escape"),
             }),
             char => value.push(char),
         }

@@ -116,7 +116,7 @@ fn settle_in(
     admitted_at: &str,
     left: &str,
 ) -> Result<bool, String> {
-    let difference = units.parse().map_err(|_| format!("`{units}` is no number"))?;
+    let difference = units.parse().map_err(|_| format!("`{units}` is not a number"))?;
     match executor.settle(moment(admitted_at)?, difference, moment(at)?) {
         None => Ok(false),
         Some(remaining) if remaining.to_string() == left => Ok(true),
@@ -209,12 +209,12 @@ fn limit_in(words: &[&str]) -> Result<Algorithm, String> {
             let spacing = given("spacing").map(span).transpose()?;
             Algorithm::sliding_log(rate, spacing, given("count_denied") == Some("true"))
         }
-        _ => return Err(format!("`{name}` is no algorithm")),
+        _ => return Err(format!("`{name}` is not an algorithm")),
     })
 }
 
 fn rate_in(text: &str) -> Result<Rate, String> {
-    let wrong = || format!("`{text}` is no rate");
+    let wrong = || format!("`{text}` is not a rate");
     let (count, period) = text.split_once('/').ok_or_else(wrong)?;
     let period = if period.starts_with(|first: char| first.is_ascii_digit()) {
         period.to_owned()
@@ -225,7 +225,7 @@ fn rate_in(text: &str) -> Result<Rate, String> {
 }
 
 fn units(text: &str) -> Result<Cost, String> {
-    text.parse().ok().and_then(Cost::new).ok_or_else(|| format!("`{text}` is no count"))
+    text.parse().ok().and_then(Cost::new).ok_or_else(|| format!("`{text}` is not a count"))
 }
 
 fn moment(text: &str) -> Result<Timestamp, String> {
@@ -234,7 +234,7 @@ fn moment(text: &str) -> Result<Timestamp, String> {
 
 /// `250us`, `100ms`, `1.5s`, `2min`, `1h`, `1day`.
 fn span(text: &str) -> Result<Micros, String> {
-    let wrong = || format!("`{text}` is no span");
+    let wrong = || format!("`{text}` is not a span");
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
     let (number, unit) = text.split_at(digits);
     let unit: u64 = match unit {

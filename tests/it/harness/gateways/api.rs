@@ -39,7 +39,7 @@ pub(crate) fn api(gateway: &Gateway, path: &str) -> Value {
 
 /// The sum of a list of numbers.
 pub(crate) fn sum(list: &Value) -> u64 {
-    list.as_array().unwrap_or_else(|| panic!("{list} is no list")).iter().filter_map(Value::as_u64).sum()
+    list.as_array().unwrap_or_else(|| panic!("{list} is not a list")).iter().filter_map(Value::as_u64).sum()
 }
 
 /// What may become of a request.

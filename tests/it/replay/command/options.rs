@@ -81,7 +81,7 @@ fn a_report_that_cannot_be_written_ends_with_1() {
     }
 }
 
-/// `tollgate replay … | head -1` is no failure.
+/// `tollgate replay … | head -1` is not a failure.
 #[test]
 fn a_closed_standard_output_is_no_failure() {
     let folder = Folder::with_bucket();
