@@ -1,6 +1,7 @@
 //! `[[routes]]`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::Method;
 
@@ -13,16 +14,17 @@ use super::name::{self, Directory};
 use super::report::{SourceSpan, quoted};
 use super::route_limits::{self, RouteLimit, ServerLimit};
 use super::server::{body_bound, seconds};
-
 use super::table::ConfigTable;
 use super::text::Cursor;
 use super::value::ConfigValue;
 use super::{auth, conditions, content, cors, networks, path_spelling, templates};
 use crate::plan::action::RouteAction;
+use crate::plan::auth::RouteAuth;
 use crate::plan::cors::Cors;
 use crate::plan::cost::CostRule;
-use crate::plan::{HeaderEdits, LimitUse, Route, UpstreamIndex};
+use crate::plan::{HeaderEdits, LimitUse, Reject, Route, UpstreamIndex};
 use crate::route::Conditions;
+use crate::route::client::AddressRules;
 use crate::route::path::PathMatching;
 
 /// A route of the file.
@@ -94,7 +96,7 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
         deny: table.given_value("deny"),
         redirect: table.given("redirect"),
     };
-    let rest = rest(&mut table, methods, around);
+    let settings = RouteSettings::read(&mut table, methods, around);
     let is_sound = table.finish();
 
     let is_named = given_name.is_some();
@@ -106,7 +108,7 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
     let route = match (is_sound, &conditions, action) {
         (true, Some(conditions), Some(action)) => {
             let limits = uses.iter().map(|used| used.limit_use.clone()).collect();
-            let route = rest(Arc::clone(&name), conditions.clone(), action, cost.rule, limits);
+            let route = settings.into_route(Arc::clone(&name), conditions.clone(), action, cost.rule, limits);
             Some(Route { redirect, path_edit, ..route })
         }
         _ => None,
@@ -131,45 +133,72 @@ fn settles_nothing(action: Option<&RouteAction>, uses: &[RouteLimit], diagnostic
     }
 }
 
-/// Reads the keys of a route that refer to no other section. Returns the route with the other ones.
-fn rest(
-    table: &mut ConfigTable<'_>,
-    methods: &[Method],
-    around: &DeclaredNames<'_>,
-) -> impl FnOnce(Arc<str>, Conditions, RouteAction, CostRule, Vec<LimitUse>) -> Route + use<> {
-    let request = ("set_request_headers", "remove_request_headers");
-    let response = ("set_response_headers", "remove_response_headers");
-    let response_headers = edits(table, response, headers::framing);
-    let cors = table.optional("cors", |value| cors_of(&value, methods, &response_headers));
-    let timeout = seconds(table, "timeout", 30);
-    let read_timeout = seconds(table, "read_timeout", 60);
-    let tunnel_timeout = seconds(table, "tunnel_timeout", 3600);
-    let max_body_bytes = table.or("max_body_bytes", around.max_body_bytes, |value| body_bound(&value));
-    let request_headers = edits(table, request, headers::framing_or_host);
-    let reject = table.optional("reject", |value| content::reject(&value));
-    let addresses = networks::rules(table);
-    let auth = auth::of_route(table, &around.auths, around.auth_drafts);
-    move |name, conditions, action, cost, limits| Route {
-        name,
-        conditions,
-        action,
-        cost,
-        limits,
-        timeout,
-        read_timeout,
-        tunnel_timeout,
-        max_body_bytes,
-        path_edit: None,
-        request_headers,
-        response_headers,
-        redirect: None,
-        cors,
-        reject,
-        addresses,
-        auth,
-        reads_body: false,
-        json_pointers: Vec::new(),
-        limits_before_auth: false,
+/// The keys of a route that refer to no other section.
+struct RouteSettings {
+    timeout: Duration,
+    read_timeout: Duration,
+    tunnel_timeout: Duration,
+    max_body_bytes: Option<u64>,
+    request_headers: HeaderEdits,
+    response_headers: HeaderEdits,
+    cors: Option<Box<Cors>>,
+    reject: Option<Arc<Reject>>,
+    addresses: AddressRules,
+    auth: Option<RouteAuth>,
+}
+
+impl RouteSettings {
+    fn read(table: &mut ConfigTable<'_>, methods: &[Method], around: &DeclaredNames<'_>) -> Self {
+        let request = ("set_request_headers", "remove_request_headers");
+        let response = ("set_response_headers", "remove_response_headers");
+        let response_headers = edits(table, response, headers::framing);
+        Self {
+            cors: table.optional("cors", |value| cors_of(&value, methods, &response_headers)),
+            response_headers,
+            timeout: seconds(table, "timeout", 30),
+            read_timeout: seconds(table, "read_timeout", 60),
+            tunnel_timeout: seconds(table, "tunnel_timeout", 3600),
+            max_body_bytes: table.or("max_body_bytes", around.max_body_bytes, |value| body_bound(&value)),
+            request_headers: edits(table, request, headers::framing_or_host),
+            reject: table.optional("reject", |value| content::reject(&value)),
+            addresses: networks::rules(table),
+            auth: auth::of_route(table, &around.auths, around.auth_drafts),
+        }
+    }
+
+    /// The route with these settings and the keys that refer to other sections.
+    fn into_route(
+        self,
+        name: Arc<str>,
+        conditions: Conditions,
+        action: RouteAction,
+        cost: CostRule,
+        limits: Vec<LimitUse>,
+    ) -> Route {
+        let Self { timeout, read_timeout, tunnel_timeout, max_body_bytes, .. } = self;
+        let Self { request_headers, response_headers, cors, reject, addresses, auth, .. } = self;
+        Route {
+            name,
+            conditions,
+            action,
+            cost,
+            limits,
+            timeout,
+            read_timeout,
+            tunnel_timeout,
+            max_body_bytes,
+            path_edit: None,
+            request_headers,
+            response_headers,
+            redirect: None,
+            cors,
+            reject,
+            addresses,
+            auth,
+            reads_body: false,
+            json_pointers: Vec::new(),
+            limits_before_auth: false,
+        }
     }
 }
 
