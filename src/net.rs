@@ -19,6 +19,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{BufMut as _, BytesMut};
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -97,6 +98,31 @@ pub fn poll_write(
             result => return Poll::Ready(result),
         }
     }
+}
+
+/// Writes the bytes that the kernel accepts, of the last ones before the sending side is closed. The kernel may hold them
+/// back for 200 ms, to send them in one segment with the FIN. That is one segment less for each connection.
+pub fn poll_write_last(
+    stream: &TcpStream,
+    context: &mut Context<'_>,
+    bytes: &[u8],
+) -> Poll<io::Result<usize>> {
+    loop {
+        ready!(stream.poll_write_ready(context))?;
+        match stream.try_io(Interest::WRITABLE, || write_last(stream, &[IoSlice::new(bytes)])) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            result => return Poll::Ready(result),
+        }
+    }
+}
+
+/// See [`poll_write_last`].
+fn write_last(socket: &impl AsFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    #[cfg(target_os = "linux")]
+    let flags = SendFlags::NOSIGNAL | SendFlags::MORE;
+    #[cfg(not(target_os = "linux"))]
+    let flags = SendFlags::empty();
+    Ok(sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), flags)?)
 }
 
 /// Whether the runtime knows of input or of the end. Costs no system call; the runtime may not know the newest input

@@ -10,7 +10,9 @@ use std::task::{Context, Poll};
 use bytes::BytesMut;
 use tokio::net::TcpStream;
 
-use super::{Peek, close_sending, has_input, peek, poll_peek, poll_read, poll_write};
+use super::{
+    Peek, close_sending, has_input, peek, poll_peek, poll_read, poll_write, poll_write_last, write_last,
+};
 
 /// Bytes that are read at most before the socket joins the runtime.
 const FIRST_READ: usize = 2048;
@@ -173,6 +175,14 @@ impl Socket {
             None => poll_write(self.attach()?, context, first, second),
         }
     }
+
+    /// See [`super::poll_write_last`].
+    pub(super) fn poll_write_last(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.try_detached(|socket| write_last(socket, &[IoSlice::new(bytes)])) {
+            Some(written) => Poll::Ready(written),
+            None => poll_write_last(self.attach()?, context, bytes),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -251,6 +261,27 @@ mod tests {
         assert!(socket.is_attached());
         drop(socket);
         assert_eq!(reader.join().expect("no panic").expect("the end"), answer.len());
+    }
+
+    /// So that one segment has both. The kernel waits for 200 ms.
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn the_last_bytes_wait_for_the_end_of_the_connection() {
+        let (mut client, socket) = pair();
+        let (begun, mut written) = (std::time::Instant::now(), 0);
+        while written < 3 {
+            let rest = &b"200"[written..];
+            written += poll_fn(|context| socket.poll_write_last(context, rest)).await.expect("it reads");
+        }
+        client.set_nonblocking(true).expect("a socket");
+        let early = client.peek(&mut [0; 8]).map_err(|error| error.kind());
+        // A slow machine may have let the time pass.
+        assert!(early == Err(io::ErrorKind::WouldBlock) || begun.elapsed().as_millis() > 100, "{early:?}");
+        drop(socket);
+        client.set_nonblocking(false).expect("a socket");
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).expect("the end");
+        assert_eq!(answer, "200");
     }
 
     #[tokio::test]

@@ -123,6 +123,16 @@ impl Stream {
         }
     }
 
+    /// As [`Self::poll_write`], for the last bytes before the sending side is closed: see [`super::poll_write_last`].
+    pub fn poll_write_last(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(socket) => socket.poll_write_last(context, bytes),
+            Self::Tls(tls) => tls.poll_write_last(context, bytes),
+            #[cfg(test)]
+            Self::Pipe(pipe) => pipe.poll_write(context, bytes, &[]),
+        }
+    }
+
     /// Ready once the socket has accepted all bytes written. Reading and writing send pending bytes, too.
     #[inline(always)]
     pub fn poll_flush(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -11,10 +11,11 @@ use bytes::BytesMut;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 use socket2::SockRef;
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::{Peek, has_input, is_drained};
+use super::{Peek, has_input, is_drained, write_last};
 
 /// Maximum number of reads of TLS messages on an unused connection: session tickets, key updates. A connection with
 /// more is not quiet.
@@ -83,7 +84,7 @@ impl TlsStream {
     fn poll_handshake(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let session = &mut *self.session.borrow_mut();
         while session.is_handshaking() {
-            ready!(self.poll_push(session, context))?;
+            ready!(self.poll_push(session, context, false))?;
             if ready!(self.poll_pull(session, context))? == 0 {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
@@ -92,7 +93,7 @@ impl TlsStream {
             clippy::let_underscore_must_use,
             reason = "the end of the handshake goes on ahead of the first message; a failure shows there"
         )]
-        let _: Poll<io::Result<()>> = self.poll_push(session, context);
+        let _: Poll<io::Result<()>> = self.poll_push(session, context, false);
         Poll::Ready(Ok(()))
     }
 
@@ -107,7 +108,7 @@ impl TlsStream {
             if let Some(read) = take_plain(session, buffer, max) {
                 return Poll::Ready(read);
             }
-            match self.poll_push(session, context) {
+            match self.poll_push(session, context, false) {
                 // The kernel reports only once that the peer acknowledges nothing.
                 Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::TimedOut => {
                     return Poll::Ready(Err(error));
@@ -127,16 +128,31 @@ impl TlsStream {
         second: &[u8],
     ) -> Poll<io::Result<usize>> {
         let session = &mut *self.session.borrow_mut();
-        ready!(self.poll_push(session, context))?;
+        ready!(self.poll_push(session, context, false))?;
         let bytes_written = session.writer().write_vectored(&[IoSlice::new(first), IoSlice::new(second)])?;
-        match self.poll_push(session, context)? {
+        match self.poll_push(session, context, false)? {
+            // The session sends the bytes when the socket accepts them.
+            Poll::Ready(()) | Poll::Pending => Poll::Ready(Ok(bytes_written)),
+        }
+    }
+
+    /// As [`Self::poll_write`], for the last bytes before the sending side is closed. The close_notify is sent with them.
+    pub(super) fn poll_write_last(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let session = &mut *self.session.borrow_mut();
+        ready!(self.poll_push(session, context, false))?;
+        let bytes_written = session.writer().write(bytes)?;
+        let is_end = bytes_written == bytes.len();
+        if is_end {
+            session.send_close_notify();
+        }
+        match self.poll_push(session, context, is_end)? {
             // The session sends the bytes when the socket accepts them.
             Poll::Ready(()) | Poll::Pending => Poll::Ready(Ok(bytes_written)),
         }
     }
 
     pub(super) fn poll_flush(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_push(&mut self.session.borrow_mut(), context)
+        self.poll_push(&mut self.session.borrow_mut(), context, false)
     }
 
     /// See [`super::Stream::has_input`].
@@ -194,11 +210,16 @@ impl TlsStream {
         &self.socket
     }
 
-    /// Sends all pending bytes of the session.
-    fn poll_push(&self, session: &mut Connection, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Sends all pending bytes of the session. `last`: the sending side is closed after them.
+    fn poll_push(
+        &self,
+        session: &mut Connection,
+        context: &mut Context<'_>,
+        last: bool,
+    ) -> Poll<io::Result<()>> {
         while session.wants_write() {
             ready!(self.socket.poll_write_ready(context))?;
-            match session.write_tls(&mut Wire(&self.socket)) {
+            match session.write_tls(&mut Wire { socket: &self.socket, last }) {
                 Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Ok(written) => self.bytes_written.set(self.bytes_written.get() + written as u64),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -210,7 +231,9 @@ impl TlsStream {
 
     /// Sends the bytes that the socket accepts now.
     fn push_now(&self, session: &mut Connection) {
-        while session.wants_write() && session.write_tls(&mut Wire(&self.socket)).is_ok_and(|sent| sent > 0) {
+        while session.wants_write()
+            && session.write_tls(&mut Wire { socket: &self.socket, last: false }).is_ok_and(|sent| sent > 0)
+        {
         }
     }
 
@@ -218,7 +241,7 @@ impl TlsStream {
     fn poll_pull(&self, session: &mut Connection, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.socket.poll_read_ready(context))?;
-            let read = match session.read_tls(&mut Wire(&self.socket)) {
+            let read = match session.read_tls(&mut Wire { socket: &self.socket, last: false }) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 read => read?,
             };
@@ -264,13 +287,17 @@ fn take_plain(session: &mut Connection, buffer: &mut BytesMut, max: usize) -> Op
 }
 
 /// The socket as rustls reads and writes it: without waiting.
-struct Wire<'s>(&'s TcpStream);
+struct Wire<'s> {
+    socket: &'s TcpStream,
+    /// The sending side is closed after the bytes: see [`super::poll_write_last`].
+    last: bool,
+}
 
 impl Read for Wire<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.0.try_read(buffer)?;
+        let read = self.socket.try_read(buffer)?;
         if 0 < read && read < buffer.len() {
-            is_drained(self.0);
+            is_drained(self.socket);
         }
         Ok(read)
     }
@@ -278,11 +305,14 @@ impl Read for Wire<'_> {
 
 impl Write for Wire<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.try_write(bytes)
+        self.socket.try_write(bytes)
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.try_write_vectored(slices)
+        match self.last {
+            true => self.socket.try_io(Interest::WRITABLE, || write_last(self.socket, slices)),
+            false => self.socket.try_write_vectored(slices),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -195,7 +195,7 @@ impl Connection {
 /// Answers bytes that are not the preface of HTTP/2, which ALPN has agreed on.
 async fn refuse_preface(session: &mut Session) -> NextAction {
     let mut refusal = BytesMut::from(http2::INVALID_PREFACE);
-    let sent = session.writer.send(&mut refusal, &LocalBody::default()).await;
+    let sent = session.writer.send(&mut refusal, &LocalBody::default(), true).await;
     if sent.is_ok() { NextAction::Close } else { NextAction::Drop }
 }
 
@@ -254,7 +254,7 @@ pub(crate) async fn reject_connection(
         values: TemplateValues::default(),
     };
     let body = page.problem(StatusCode::SERVICE_UNAVAILABLE, "there are too many connections");
-    if let Ok(Ok(())) = timeout(SILENCE, session.writer.send(&mut outbound, &body)).await {
+    if let Ok(Ok(())) = timeout(SILENCE, session.writer.send(&mut outbound, &body, true)).await {
         // The connection counts as open, but is not in the list of those that can be evicted.
         linger_for(&stream, SILENCE).await;
     }

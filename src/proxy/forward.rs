@@ -42,7 +42,7 @@ use crate::upstream::exchange::{Exchange, UpstreamRequest};
 use crate::upstream::private::OwnConnections;
 use crate::upstream::{Failed, FailedAttempts, Failure};
 use forward_request::ForwardRequest;
-use response_body::{BodyFraming, Download, RelayError};
+use response_body::{BodyFraming, Download, RelayBuffers, RelayError};
 use trailer_rules::TrailerRules;
 
 /// Forwards the request with the head in the message buffer, and relays the response.
@@ -183,18 +183,22 @@ impl ResponseRelay<'_, '_> {
         self.ctx.answered(head.status, None);
         let mut download =
             Download::new(head.framing, framing, trailers, self.forward_request.route.read_timeout);
+        if !self.ctx.options.keep {
+            download.mark_last();
+        }
         if self.ctx.settlement.as_ref().is_some_and(|settlement| settlement.reads_trailers()) {
             download.keep_trailers();
         }
         let Self {
             ctx: RequestContext { options, settlement, .. }, outbound, writer, watch, deadline, ..
         } = &mut self;
+        let mut relay = RelayBuffers { exchange: &mut exchange, outbound, deadline, settlement };
         let passed = poll_fn(|context| {
             if watch.as_mut().is_some_and(|watch| watch.poll(context).is_ready()) {
                 return Poll::Ready(Err(RelayError::Client));
             }
-            let passed = download.poll_pass(context, &mut exchange, outbound, writer, deadline, settlement);
-            match exchange.body().fault().filter(|_| options.grpc && passed.is_pending()) {
+            let passed = download.poll_pass(context, &mut relay, writer);
+            match relay.exchange.body().fault().filter(|_| options.grpc && passed.is_pending()) {
                 Some(fault) => Poll::Ready(Err(RelayError::Messages(fault))),
                 None => passed,
             }
@@ -314,7 +318,7 @@ impl ResponseRelay<'_, '_> {
         }
         exchange.answer().bytes.advance(head.length);
         self.ctx.answered(head.status, None);
-        match self.writer.send(self.outbound, &LocalBody::default()).await {
+        match self.writer.send(self.outbound, &LocalBody::default(), false).await {
             Ok(()) => NextAction::Tunnel(Box::new(PendingTunnel {
                 backend: exchange.into_connection(),
                 silence: self.forward_request.route.tunnel_timeout,

@@ -45,7 +45,7 @@ pub(crate) async fn send(
         ctx.sent = body.length as u64;
         return NextAction::Keep;
     }
-    match writer.send(outbound, &body).await {
+    match writer.send(outbound, &body, !options.keep).await {
         Ok(()) => {
             ctx.sent = body.length as u64;
             if options.keep { NextAction::Keep } else { NextAction::Close }

@@ -47,6 +47,18 @@ pub(crate) enum BodyFraming {
     Frames,
 }
 
+/// What a response is relayed with.
+#[derive(Debug)]
+pub(crate) struct RelayBuffers<'r, 'e, U> {
+    pub(crate) exchange: &'r mut Exchange<'e, U>,
+    /// Bytes for the client: the head at first.
+    pub(crate) outbound: &'r mut BytesMut,
+    /// Measures the silence of the backend.
+    pub(crate) deadline: &'r mut Deadline,
+    /// What the body is shown to.
+    pub(crate) settlement: &'r mut Option<Box<Settlement>>,
+}
+
 /// A response body being relayed.
 #[derive(Debug)]
 pub(crate) struct Download {
@@ -72,6 +84,8 @@ pub(crate) struct Download {
     keeps_trailers: bool,
     /// All trailer lines, for that.
     raw_trailers: Vec<u8>,
+    /// The connection to the client is closed after the response.
+    last: bool,
 }
 
 /// The part of a body that is still to come.
@@ -111,7 +125,13 @@ impl Download {
             observed: 0,
             keeps_trailers: false,
             raw_trailers: Vec::new(),
+            last: false,
         }
+    }
+
+    /// The connection to the client is closed after the response.
+    pub(crate) fn mark_last(&mut self) {
+        self.last = true;
     }
 
     /// Keeps all trailers for a settlement, whichever are sent on.
@@ -129,20 +149,13 @@ impl Download {
     pub(crate) fn poll_pass<U: RequestBody>(
         &mut self,
         context: &mut Context<'_>,
-        exchange: &mut Exchange<'_, U>,
-        outbound: &mut BytesMut,
+        relay: &mut RelayBuffers<'_, '_, U>,
         writer: &mut ResponseWriter,
-        deadline: &mut Deadline,
-        settlement: &mut Option<Box<Settlement>>,
     ) -> Poll<Result<(), RelayError>> {
-        exchange.send_on(context);
+        relay.exchange.send_on(context);
         match writer {
-            ResponseWriter::Http1(writer) => {
-                self.poll_http1(context, exchange, outbound, writer, deadline, settlement)
-            }
-            ResponseWriter::Http2(stream) => {
-                self.poll_http2(context, exchange, outbound, stream, deadline, settlement)
-            }
+            ResponseWriter::Http1(writer) => self.poll_http1(context, relay, writer),
+            ResponseWriter::Http2(stream) => self.poll_http2(context, relay, stream),
         }
     }
 
@@ -166,12 +179,10 @@ impl Download {
     fn poll_http2<U: RequestBody>(
         &mut self,
         context: &mut Context<'_>,
-        exchange: &mut Exchange<'_, U>,
-        outbound: &mut BytesMut,
+        relay: &mut RelayBuffers<'_, '_, U>,
         stream: &ServerStream,
-        deadline: &mut Deadline,
-        settlement: &mut Option<Box<Settlement>>,
     ) -> Poll<Result<(), RelayError>> {
+        let RelayBuffers { exchange, outbound, deadline, settlement } = relay;
         loop {
             let received = &mut exchange.answer().bytes;
             self.unchunk(received, settlement);
@@ -182,7 +193,7 @@ impl Download {
                 return Poll::Ready(Err(if self.begun { RelayError::Backend } else { RelayError::Unsent }));
             }
             if !std::mem::replace(&mut self.begun, true) {
-                let ended = empty && self.ends_behind(0);
+                let ended = empty && self.ends_after(0);
                 stream.send_head(outbound, ended).map_err(|StreamLost| RelayError::Client)?;
                 outbound.clear();
                 if ended {
@@ -190,7 +201,7 @@ impl Download {
                 }
             }
             if !empty {
-                let last = self.ends_behind(straight);
+                let last = self.ends_after(straight);
                 let unchunked = !self.unchunked.is_empty();
                 let from = if unchunked { &mut self.unchunked } else { received };
                 let whole = if unchunked { from.len() } else { straight };
@@ -226,7 +237,7 @@ impl Download {
     }
 
     /// Whether the body ends after `straight` unchanged bytes, or after the unchunked bytes, without trailers.
-    fn ends_behind(&self, straight: usize) -> bool {
+    fn ends_after(&self, straight: usize) -> bool {
         let bare = self.ending.as_ref().is_none_or(Vec::is_empty);
         match self.rest {
             ResponseRest::Nothing => bare,
@@ -293,12 +304,10 @@ impl Download {
     fn poll_http1<U: RequestBody>(
         &mut self,
         context: &mut Context<'_>,
-        exchange: &mut Exchange<'_, U>,
-        outbound: &mut BytesMut,
+        relay: &mut RelayBuffers<'_, '_, U>,
         writer: &mut SocketWriter,
-        deadline: &mut Deadline,
-        settlement: &mut Option<Box<Settlement>>,
     ) -> Poll<Result<(), RelayError>> {
+        let RelayBuffers { exchange, outbound, deadline, settlement } = relay;
         loop {
             let inbound = &mut exchange.answer().bytes;
             if !self.malformed && self.reframe(inbound, outbound, settlement).is_err() {
@@ -317,7 +326,12 @@ impl Download {
                 straight = 0;
             }
             if outbound.len() + straight > 0 {
-                let Poll::Ready(written) = writer.poll_write(context, outbound, &inbound[..straight]) else {
+                let is_end = self.last && straight == 0 && matches!(self.rest, ResponseRest::Nothing);
+                let written = match is_end {
+                    true => writer.poll_write_last(context, outbound),
+                    false => writer.poll_write(context, outbound, &inbound[..straight]),
+                };
+                let Poll::Ready(written) = written else {
                     exchange.wait_for_client();
                     return Poll::Pending;
                 };

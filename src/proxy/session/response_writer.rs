@@ -24,15 +24,21 @@ pub(crate) enum ResponseWriter {
 }
 
 impl ResponseWriter {
-    /// Sends a local response, written as HTTP/1.1: its end is its body, unless that is large.
-    pub(crate) async fn send(&mut self, answer: &mut BytesMut, body: &LocalBody) -> io::Result<()> {
+    /// Sends a local response, written as HTTP/1.1: its end is its body, unless that is large. `last`: the connection is
+    /// closed after it.
+    pub(crate) async fn send(
+        &mut self,
+        answer: &mut BytesMut,
+        body: &LocalBody,
+        last: bool,
+    ) -> io::Result<()> {
         let LocalBody { length, large } = body;
         let stream = match self {
             Self::Http1(writer) => {
                 if let Some(large) = large {
                     writer.write(answer, large).await?;
                 }
-                return writer.flush(answer).await;
+                return writer.flush(answer, last).await;
             }
             Self::Http2(stream) => stream,
         };
@@ -123,7 +129,27 @@ impl SocketWriter {
         first: &[u8],
         second: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match self.stream.poll_write(context, first, second) {
+        let written = self.stream.poll_write(context, first, second);
+        self.note_written(context, written)
+    }
+
+    /// As [`Self::poll_write`], for the last bytes before the connection is closed.
+    pub(crate) fn poll_write_last(
+        &mut self,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = self.stream.poll_write_last(context, bytes);
+        self.note_written(context, written)
+    }
+
+    #[inline(always)]
+    fn note_written(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        match written {
             Poll::Pending => self.poll_write_timeout(context),
             Poll::Ready(Err(error)) => Poll::Ready(Err(self.fail(error))),
             written => {
@@ -193,10 +219,14 @@ impl SocketWriter {
         Ok(())
     }
 
-    /// Sends all of `outbound`.
-    pub(crate) async fn flush(&mut self, outbound: &mut BytesMut) -> io::Result<()> {
+    /// Sends all of `outbound`. `last`: the connection is closed after it.
+    async fn flush(&mut self, outbound: &mut BytesMut, last: bool) -> io::Result<()> {
         while !outbound.is_empty() {
-            let written = poll_fn(|context| self.poll_write(context, outbound, &[])).await?;
+            let written = poll_fn(|context| match last {
+                true => self.poll_write_last(context, outbound),
+                false => self.poll_write(context, outbound, &[]),
+            });
+            let written = written.await?;
             outbound.advance(written);
         }
         poll_fn(|context| self.poll_flush(context)).await
