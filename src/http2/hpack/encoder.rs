@@ -11,42 +11,36 @@ use super::static_table;
 const FIELD_OVERHEAD: usize = 32;
 /// Upper bound of the length of names in the static table.
 const MAX_LENGTH: usize = 27;
-/// First indices of the names in the static table, ordered by the length of the names.
-static BY_LENGTH: [u8; static_table::LENGTH] = by_length();
-/// For each length, where the names of at least that length begin in [`BY_LENGTH`].
-static STARTS: [u8; MAX_LENGTH + 2] = starts();
+/// For each length of a name and the low bits of its last letter: the first index of such a name in the static table, or 0.
+static FIRST: [[u8; LETTERS]; MAX_LENGTH + 1] = chains().0;
+/// For each index, that of another name of the same length and last letter, or 0.
+static NEXT: [u8; static_table::LENGTH + 1] = chains().1;
+/// Letters are told apart by five bits, whatever their case.
+const LETTERS: usize = 32;
 
-const fn by_length() -> [u8; static_table::LENGTH] {
-    let mut order = [0; static_table::LENGTH];
-    let (mut length, mut count) = (0, 0);
-    while length <= MAX_LENGTH {
-        let mut index: u8 = 1;
-        while index as usize <= static_table::LENGTH {
-            if static_table::ENTRIES[index as usize - 1].0.len() == length {
-                order[count] = index;
-                count += 1;
-            }
-            index += 1;
+const fn chains() -> ([[u8; LETTERS]; MAX_LENGTH + 1], [u8; static_table::LENGTH + 1]) {
+    let mut first = [[0; LETTERS]; MAX_LENGTH + 1];
+    let mut next = [0; static_table::LENGTH + 1];
+    let mut index = static_table::LENGTH as u8;
+    while index > 0 {
+        let name = static_table::ENTRIES[index as usize - 1].0;
+        // Entries with one name are adjacent.
+        if index == 1 || !is_same(name, static_table::ENTRIES[index as usize - 2].0) {
+            let chain = &mut first[name.len()][name[name.len() - 1] as usize % LETTERS];
+            next[index as usize] = *chain;
+            *chain = index;
         }
-        length += 1;
+        index -= 1;
     }
-    assert!(count == static_table::LENGTH);
-    order
+    (first, next)
 }
 
-const fn starts() -> [u8; MAX_LENGTH + 2] {
-    let mut starts = [0; MAX_LENGTH + 2];
-    let mut length = 0;
-    while length <= MAX_LENGTH {
-        let (mut count, mut index) = (0, 0);
-        while index < static_table::LENGTH {
-            count += (static_table::ENTRIES[index].0.len() == length) as u8;
-            index += 1;
-        }
-        starts[length + 1] = starts[length] + count;
-        length += 1;
+const fn is_same(name: &[u8], other: &[u8]) -> bool {
+    let mut at = 0;
+    while at < name.len() && at < other.len() && name[at] == other[at] {
+        at += 1;
     }
-    starts
+    at == name.len() && at == other.len()
 }
 
 /// Appends the field `:status` with a status of three digits.
@@ -72,8 +66,7 @@ pub fn put_status(status: u16, out: &mut BytesMut) {
 pub fn put_field(name: &[u8], value: &[u8], out: &mut BytesMut) {
     out.reserve(name.len() + value.len() + FIELD_OVERHEAD);
     let Some(index) = name_index(name) else {
-        out.put_u8(0);
-        put_integer(name.len(), 0, 7, out);
+        put_new_name(name.len(), out);
         let start = out.len();
         out.extend_from_slice(name);
         out[start..].make_ascii_lowercase();
@@ -98,16 +91,19 @@ pub fn put_table_size(size: usize, out: &mut BytesMut) {
 }
 
 /// The first index of a name in the static table.
+#[inline]
 fn name_index(name: &[u8]) -> Option<usize> {
-    let last = name.last()?.to_ascii_lowercase();
-    let start = usize::from(*STARTS.get(name.len())?);
-    let end = usize::from(*STARTS.get(name.len() + 1)?);
-    let mut indices = BY_LENGTH.get(start..end)?.iter().map(|index| usize::from(*index));
-    // Few names of one length have the same last letter, so most names are compared with one entry at most.
-    indices.find(|index| {
-        let known = static_table::get(*index).map_or(&b""[..], |(known, _)| known);
-        known.last() == Some(&last) && known.eq_ignore_ascii_case(name)
-    })
+    let letter = usize::from(*name.last()?) % LETTERS;
+    let mut index = usize::from(FIRST.get(name.len())?[letter]);
+    // Few names have the length and the last letter of another.
+    while index > 0 {
+        let (known, _) = static_table::get(index)?;
+        if known.eq_ignore_ascii_case(name) {
+            return Some(index);
+        }
+        index = usize::from(NEXT[index]);
+    }
+    None
 }
 
 /// The index of the entry with this value and the name of the entry at `first`, which is the first with that name.
@@ -123,12 +119,26 @@ fn is_never_indexed(index: usize) -> bool {
     matches!(index, 23 | 32 | 49 | 55)
 }
 
+/// Appends the begin of a field whose name is not in the static table, up to the name.
+#[inline]
+fn put_new_name(length: usize, out: &mut BytesMut) {
+    match u8::try_from(length) {
+        Ok(short) if short < 0x7f => out.extend_from_slice(&[0, short]),
+        _ => {
+            out.put_u8(0);
+            put_integer(length, 0, 7, out);
+        }
+    }
+}
+
+#[inline]
 fn put_string(string: &[u8], out: &mut BytesMut) {
     put_integer(string.len(), 0, 7, out);
     out.extend_from_slice(string);
 }
 
 /// Appends an integer (§5.1) that begins in the lowest `prefix` bits of a byte; `high` are the other bits.
+#[inline]
 fn put_integer(value: usize, high: u8, prefix: u32, out: &mut BytesMut) {
     let mask = (1_u8 << prefix) - 1;
     match u8::try_from(value) {
@@ -138,6 +148,7 @@ fn put_integer(value: usize, high: u8, prefix: u32, out: &mut BytesMut) {
 }
 
 /// Appends a byte, and the rest of an integer in groups of seven bits.
+#[inline(never)]
 fn put_long_integer(mut rest: usize, first: u8, out: &mut BytesMut) {
     let mut bytes = [first; 1 + usize::BITS.div_ceil(7) as usize];
     let mut length = 1;

@@ -12,6 +12,8 @@ use crate::store::Outcome;
 /// The starts of the two header lines that [`Policy::standard`] holds.
 const POLICY: &str = "ratelimit-policy: ";
 const REST: &str = "\r\nratelimit: ";
+/// The names that services used before there was a standard.
+const LEGACY: [&[u8]; 3] = [b"x-ratelimit-limit", b"x-ratelimit-remaining", b"x-ratelimit-reset"];
 
 impl RequestContext {
     /// Keeps the numbers of every enforced policy for the response, if the file wants them all; or those of the binding
@@ -96,11 +98,18 @@ fn reset(told: &BindingLimit<'_>, retry_after: Option<u64>) -> Option<u64> {
 }
 
 /// Whether the gateway writes this header under `which`.
+#[inline]
 pub(crate) fn is_ratelimit(which: RatelimitHeaders, name: &[u8]) -> bool {
-    let is_one_of = |names: &[&[u8]]| names.iter().any(|one| is_named(name, one));
-    let standard = || is_one_of(&[b"ratelimit-policy", b"ratelimit"]);
-    let legacy = || is_one_of(&[b"x-ratelimit-limit", b"x-ratelimit-remaining", b"x-ratelimit-reset"]);
-    (which.has_standard() && standard()) || (which.has_legacy() && legacy())
+    // Most names begin with another letter.
+    match name.first() {
+        Some(b'r' | b'R') => which.has_standard() && is_one_of(name, &[b"ratelimit-policy", b"ratelimit"]),
+        Some(b'x' | b'X') => which.has_legacy() && is_one_of(name, &LEGACY),
+        _ => false,
+    }
+}
+
+fn is_one_of(name: &[u8], names: &[&[u8]]) -> bool {
+    names.iter().any(|one| is_named(name, one))
 }
 
 /// Writes the rate-limit headers of the binding policy, or the standard ones as `listed`. `retry_after` is the reset
