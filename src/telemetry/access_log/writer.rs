@@ -76,8 +76,9 @@ impl Writer {
     /// Writes and removes all lines of `batch`; lines that cannot be written are dropped and counted.
     fn write(&mut self, batch: &mut Vec<u8>, state: &LogQueueState) {
         if let Err(LostRecords { lines, error }) = self.output.write(batch) {
-            state.drop_records(lines);
+            // The log has the reason before the metric has the count.
             self.tell(&format!("the access log cannot be written to {}: {error}", self.output.name()));
+            state.drop_records(lines);
         }
         if state.dropped.load(Ordering::Relaxed) > self.reported_dropped {
             self.tell("the output of the access log is too slow");

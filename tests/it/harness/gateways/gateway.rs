@@ -1,14 +1,13 @@
 //! The real binary as a child process.
 
-use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use super::output_lines::OutputLines;
 use crate::harness::{Response, binary, eventually, get, send};
 
 /// A running `tollgate`, killed when dropped.
@@ -16,13 +15,11 @@ use crate::harness::{Response, binary, eventually, get, send};
 pub(crate) struct Gateway {
     child: Child,
     directory: tempfile::TempDir,
-    stderr: Lines,
-    stdout: Lines,
+    stderr: OutputLines,
+    stdout: OutputLines,
     addresses: Vec<SocketAddr>,
     admin: Option<SocketAddr>,
 }
-
-type Lines = Arc<Mutex<Vec<String>>>;
 
 impl Gateway {
     /// Starts the binary with `toml` and waits until it listens.
@@ -78,8 +75,8 @@ impl Gateway {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary starts");
-        let stderr = collect(child.stderr.take().expect("piped"));
-        let stdout = child.stdout.take().map(collect).unwrap_or_default();
+        let stderr = OutputLines::of(child.stderr.take().expect("piped"));
+        let stdout = child.stdout.take().map(OutputLines::of).unwrap_or_default();
         let mut gateway = Self { child, directory, stderr, stdout, addresses: Vec::new(), admin: None };
         gateway.wait_until_listening(&toml);
         gateway
@@ -169,7 +166,7 @@ impl Gateway {
 
     /// The program log so far.
     pub(crate) fn stderr_lines(&self) -> Vec<String> {
-        self.stderr.lock().expect("no test panics inside").clone()
+        self.stderr.lines()
     }
 
     /// The program log so far, as one text.
@@ -186,7 +183,7 @@ impl Gateway {
 
     /// The access log so far.
     pub(crate) fn stdout_lines(&self) -> Vec<String> {
-        self.stdout.lock().expect("no test panics inside").clone()
+        self.stdout.lines()
     }
 
     /// Waits for at least `count` records of the JSON access log and gives all there are, by the time of their requests: one
@@ -207,9 +204,8 @@ impl Gateway {
 
     fn wait_until_listening(&mut self, toml: &str) {
         let (listeners, admin) = expected_listeners(toml);
-        let lines = Arc::clone(&self.stderr);
         let (addresses, admin) = eventually("the gateway to listen", || {
-            let lines = lines.lock().expect("no test panics inside").clone();
+            let lines = self.stderr.lines();
             if let Some(status) = self.child.try_wait().expect("it can be asked") {
                 panic!("tollgate ended with {status}:\n{}\n--- with\n{toml}", lines.join("\n"));
             }
@@ -234,8 +230,7 @@ impl Drop for Gateway {
         self.child.kill().ok();
         self.child.wait().ok();
         if std::thread::panicking() {
-            let stderr = self.stderr.lock().map(|lines| lines.join("\n")).unwrap_or_default();
-            eprintln!("--- tollgate's standard error\n{stderr}\n---");
+            eprintln!("--- tollgate's standard error\n{}\n---", self.stderr());
         }
     }
 }
@@ -272,19 +267,6 @@ fn addresses_after(line: &str, words: &str) -> Vec<SocketAddr> {
         word.trim_start_matches("http://").trim_end_matches(['/', '"', '}']).parse().ok()
     };
     rest.split(", ").filter_map(address).collect()
-}
-
-fn collect(stream: impl Read + Send + 'static) -> Lines {
-    let lines = Lines::default();
-    let sink = Arc::clone(&lines);
-    std::thread::spawn(move || {
-        for line in BufReader::new(stream).split(b'\n') {
-            let Ok(line) = line else { return };
-            let text = String::from_utf8_lossy(&line).into_owned();
-            sink.lock().expect("no test panics inside").push(text);
-        }
-    });
-    lines
 }
 
 fn json(line: &str) -> Value {

@@ -8,5 +8,6 @@ pub(crate) mod fake_clock;
 pub(crate) mod fleet;
 pub(crate) mod fleet_config;
 pub(crate) mod gateway;
+mod output_lines;
 pub(crate) mod ports;
 pub(crate) mod upgraded;
