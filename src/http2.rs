@@ -11,6 +11,7 @@ pub mod connection;
 pub mod flow;
 pub mod frame;
 pub mod head;
+pub mod head_sink;
 pub mod hpack;
 pub mod overhead;
 pub mod reset_rate;

@@ -37,6 +37,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, StatusCode};
 use rustls::ServerConfig;
 
+use crate::http1::head_writer::HeaderPair;
 use crate::labels::labels;
 use crate::limit::Algorithm;
 use crate::limit::units::Micros;
@@ -283,10 +284,10 @@ pub struct Policy {
     pub algorithm: Algorithm,
     /// The id of its parameters in the store.
     pub params: ParamsId,
-    /// `ratelimit-policy` and `ratelimit`, as header lines, up to the remaining number.
-    pub standard: Box<str>,
+    /// `ratelimit-policy` and `ratelimit` (draft-ietf-httpapi-ratelimit-headers), up to the remaining number.
+    pub standard: HeaderPair,
     /// `x-ratelimit-limit` and `x-ratelimit-remaining`, up to the same.
-    pub legacy: Box<str>,
+    pub legacy: HeaderPair,
 }
 
 labels! {

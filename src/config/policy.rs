@@ -6,6 +6,7 @@ use std::sync::Arc;
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
 use super::rated::Rated;
+use crate::http1::head_writer::HeaderPair;
 use crate::limit::Algorithm;
 use crate::plan::Policy;
 use crate::route::key::Key;
@@ -68,10 +69,9 @@ fn identity(limit: &str, algorithm: &Algorithm, key: &Key, index: u64) -> u128 {
     hasher.finish128().as_u128()
 }
 
-/// `ratelimit-policy: "NAME";q=50;w=5` of draft-ietf-httpapi-ratelimit-headers, and the start of its `ratelimit`; a
-/// concurrency limit has no window. Names have only characters that need no escape: others are errors, so that the result
+/// The members of the standard headers. A concurrency limit has no window. Names have only characters that need no escape: others are errors, so that the result
 /// is never used.
-fn standard(name: &str, algorithm: &Algorithm) -> Box<str> {
+fn standard(name: &str, algorithm: &Algorithm) -> HeaderPair {
     let window = match algorithm.window().seconds_rounded_up().min(MAX_FIELD_INTEGER) {
         // The length of a calendar's window is known when it is told.
         _ if algorithm.calendar().is_some() => String::new(),
@@ -79,10 +79,12 @@ fn standard(name: &str, algorithm: &Algorithm) -> Box<str> {
         window => format!(";w={window}"),
     };
     let quota = algorithm.quota();
-    format!("ratelimit-policy: \"{name}\";q={quota}{window}\r\nratelimit: \"{name}\";r=").into()
+    let values = [format!("\"{name}\";q={quota}{window}"), format!("\"{name}\";r=")];
+    HeaderPair::new(["ratelimit-policy", "ratelimit"], values.each_ref().map(String::as_str))
 }
 
 /// The same in the older form that most clients know.
-fn legacy(algorithm: &Algorithm) -> Box<str> {
-    format!("x-ratelimit-limit: {}\r\nx-ratelimit-remaining: ", algorithm.quota()).into()
+fn legacy(algorithm: &Algorithm) -> HeaderPair {
+    let quota = algorithm.quota().to_string();
+    HeaderPair::new(["x-ratelimit-limit", "x-ratelimit-remaining"], [&quota, ""])
 }

@@ -37,3 +37,36 @@ pub fn put_status(out: &mut BytesMut, status: StatusCode, reason: Option<&[u8]>)
     out.put_slice(reason);
     out.put_slice(b"\r\n");
 }
+
+/// Two fields that always come together, of which the end of the second one's value is not known yet. Their names are in
+/// lower case and are in no table of HPACK.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderPair {
+    names: [&'static str; 2],
+    /// Both lines, up to the end that is not known.
+    lines: Box<str>,
+    /// The length of the first value.
+    first: usize,
+}
+
+impl HeaderPair {
+    /// The fields of these names: the first one with this value, and the second one with this start of its value.
+    pub fn new(names: [&'static str; 2], [value, start]: [&str; 2]) -> Self {
+        let lines = format!("{}: {value}\r\n{}: {start}", names[0], names[1]);
+        Self { names, lines: lines.into(), first: value.len() }
+    }
+
+    /// The lines, without the end of the second one.
+    pub fn lines(&self) -> &str {
+        &self.lines
+    }
+
+    /// The names, with the value of the first and the start of the value of the second.
+    pub fn fields(&self) -> [(&'static str, &str); 2] {
+        let [name, second] = self.names;
+        let value = name.len() + ": ".len();
+        let start = value + self.first + "\r\n".len() + second.len() + ": ".len();
+        let value = self.lines.get(value..value + self.first).unwrap_or_default();
+        [(name, value), (second, self.lines.get(start..).unwrap_or_default())]
+    }
+}

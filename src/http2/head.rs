@@ -306,6 +306,19 @@ fn fields(lines: &[u8]) -> impl Iterator<Item = Result<(&[u8], &[u8]), InvalidHe
     })
 }
 
+/// Writes header lines of the gateway as fields, without those that concern the connection. Returns whether they answer
+/// a gRPC call.
+pub(super) fn put_lines(lines: &[u8], out: &mut BytesMut) -> bool {
+    let mut grpc = false;
+    for (name, value) in fields(lines).filter_map(Result::ok) {
+        if !Name::of(name).is_hop_by_hop() {
+            grpc |= is_grpc(value) && name.eq_ignore_ascii_case(b"content-type");
+            put_field(name, value, out);
+        }
+    }
+    grpc
+}
+
 /// Writes a response head, given as HTTP/1.1, as a block. Connection-specific fields are left out. Returns whether it
 /// answers a gRPC call: then `content-length` is left out, since the messages have their own lengths.
 ///

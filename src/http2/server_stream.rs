@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::connection::{StreamHandle, StreamLost};
 use super::frame::ErrorCode;
+use super::head_sink::HeadFormat;
 use crate::clock::{Deadline, now};
 
 /// The trailers of a gRPC call with a truncated response.
@@ -111,16 +112,22 @@ impl ServerStream {
         }
     }
 
-    /// Begins the response, with its head given as HTTP/1.1. `ended`: nothing follows the head.
+    /// Begins the response, with its head in this format. `ended`: nothing follows the head.
     ///
     /// # Errors
     ///
     /// The stream can no longer be used.
-    pub fn send_head(&self, head: &[u8], ended: bool) -> Result<(), StreamLost> {
+    pub fn send_head(&self, head: &[u8], format: HeadFormat, ended: bool) -> Result<(), StreamLost> {
         if self.answer.get() != Answer::Awaited {
             return Err(StreamLost);
         }
-        let grpc = self.stream.send_response(head, ended)?;
+        let grpc = match format {
+            HeadFormat::Http1 => self.stream.send_response(head, ended)?,
+            HeadFormat::Http2 { grpc } => {
+                self.stream.send_block(head, ended)?;
+                grpc
+            }
+        };
         self.answer.set(if ended { Answer::Ended } else { Answer::Begun { grpc } });
         Ok(())
     }

@@ -268,7 +268,7 @@ mod tests {
     #[tokio::test]
     async fn the_last_bytes_wait_for_the_end_of_the_connection() {
         let (mut client, socket) = pair();
-        let (begun, mut written) = (std::time::Instant::now(), 0);
+        let (begun, mut written) = (crate::clock::now(), 0);
         while written < 3 {
             let rest = &b"200"[written..];
             written += poll_fn(|context| socket.poll_write_last(context, rest)).await.expect("it reads");

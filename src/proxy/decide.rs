@@ -74,18 +74,12 @@ pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction 
     ctx.take_head(peer, head, *may_keep);
     ctx.open_record(peer, Some(head));
     *is_last = !head.keep_alive && head.body == Body::EMPTY;
-    let (identity, body, held) = (OnceCell::new(), OnceCell::new(), HeldBytes::default());
-    let (length, ahead) = (head.length, inbound.get(head.length..).unwrap_or_default());
-    let mut undecided = UndecidedRequest {
-        worker,
-        max_buffered: plan.server.max_buffered,
-        held: &held,
-        head: inbound.capacity(),
-        stream: UndecidedRequest::stream_of(reader.source()),
-        entry: None,
-    };
-    let (plan, peer) = (&*plan, &**peer);
-    let (identity, held) = (&identity, &held);
+    let (length, body, held) = (head.length, OnceCell::new(), HeldBytes::default());
+    let ahead = inbound.get(head.length..).unwrap_or_default();
+    let max_buffered = plan.server.max_buffered;
+    let mut undecided =
+        UndecidedRequest::new(worker, max_buffered, &held, inbound.capacity(), reader.source());
+    let (plan, identity, held) = (&*plan, &OnceCell::new(), &held);
     let pending = PendingRequest { plan, peer, head, last_head, identity, body: &body, ahead, held };
     // Left where they are written: they are large enough that moving them costs measurably.
     let (mut seen, mut action) = (None, None);

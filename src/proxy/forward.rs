@@ -7,6 +7,7 @@
 pub(super) mod consumer_headers;
 pub(super) mod echo;
 pub(super) mod forward_request;
+mod relayed_head;
 pub(super) mod response_body;
 pub(super) mod trailer_rules;
 pub(super) mod upstream_head;
@@ -27,21 +28,22 @@ use super::session::Session;
 use super::session::grpc;
 use super::session::request_body::Upload;
 use super::session::request_reader::{BodyFault, DisconnectWatch, upload_fault};
-use super::session::response_options::{LocalBody, put_connection};
+use super::session::response_options::LocalBody;
 use super::session::response_writer::ResponseWriter;
 use super::worker::WorkerPlan;
 use super::worker::buffer_pool::Buffers;
 use crate::clock::Deadline;
 use crate::http1::fields::Fields;
-use crate::http1::head_writer::{put_field, put_number, put_status};
 use crate::http1::name::Name;
 use crate::http1::response::{Framing, ResponseHead};
 use crate::http1::trailers::Trailers;
+use crate::http2::head_sink::{BlockHead, HeadFormat, HeadSink as _, TextHead};
 use crate::plan::{Backend, Protocol, UpstreamIndex};
 use crate::upstream::exchange::{Exchange, UpstreamRequest};
 use crate::upstream::private::OwnConnections;
 use crate::upstream::{Failed, FailedAttempts, Failure};
 use forward_request::ForwardRequest;
+use relayed_head::RelayedHead;
 use response_body::{BodyFraming, Download, RelayBuffers, RelayError};
 use trailer_rules::TrailerRules;
 
@@ -174,7 +176,7 @@ impl ResponseRelay<'_, '_> {
         let trailers = self.trailers(exchange.answer().fields(&head));
         exchange.body().end_interim(self.outbound);
         let head_begins = self.outbound.len();
-        self.put_head(&mut exchange, &head, framing);
+        let format = self.put_head(&mut exchange, &head, framing);
         self.ctx.note_response_head(self.outbound.get(head_begins..).unwrap_or_default());
         if let Some(settlement) = &mut self.ctx.settlement {
             settlement.head(head.status, exchange.answer().fields(&head));
@@ -182,7 +184,7 @@ impl ResponseRelay<'_, '_> {
         exchange.answer().bytes.advance(head.length);
         self.ctx.answered(head.status, None);
         let mut download =
-            Download::new(head.framing, framing, trailers, self.forward_request.route.read_timeout);
+            Download::new(head.framing, (format, framing), trailers, self.forward_request.route.read_timeout);
         if !self.ctx.options.keep {
             download.mark_last();
         }
@@ -262,40 +264,23 @@ impl ResponseRelay<'_, '_> {
         }
     }
 
-    /// Writes the backend's head for the client.
+    /// Writes the backend's head for the client. Returns how.
     fn put_head(
         &mut self,
         exchange: &mut Exchange<'_, Upload<'_>>,
         head: &ResponseHead,
         framing: BodyFraming,
-    ) {
-        let (out, server) = (&mut *self.outbound, exchange.index());
-        let answer = exchange.answer();
-        put_status(out, head.status, answer.bytes.get(head.reason.0..head.reason.1));
-        put_fields(
-            self.ctx,
-            self.forward_request.route,
-            self.forward_request.tightest.as_ref(),
-            answer.fields(head),
-            out,
-        );
-        self.forward_request.put_sticky_cookie(self.ctx, server, out);
-        match (framing, head.content_length) {
-            (BodyFraming::Chunked, _) => put_field(out, b"transfer-encoding", b"chunked"),
-            // RFC 9110 §8.6 forbids it with 204.
-            (BodyFraming::Plain, Some(length)) if head.status != StatusCode::NO_CONTENT => {
-                put_number(out, b"content-length", length);
-            }
-            (BodyFraming::Plain | BodyFraming::Frames, _) => {}
+    ) -> HeadFormat {
+        let Self { ctx, forward_request, outbound, .. } = self;
+        let (server, answer) = (exchange.index(), exchange.answer());
+        let reason = answer.bytes.get(head.reason.0..head.reason.1);
+        let response =
+            RelayedHead { ctx, forward_request, server, head, reason, fields: answer.fields(head), framing };
+        // The log reads the headers that it names from text.
+        match ctx.options.http2 && !ctx.notes_response_head() {
+            true => response.write(BlockHead::new(outbound)),
+            false => response.write(TextHead(outbound)),
         }
-        // It says to which protocol (RFC 9110 §15.5.22). HTTP/2 has no such field (RFC 9113 §8.2.2).
-        if head.status == StatusCode::UPGRADE_REQUIRED && !self.ctx.options.http2 {
-            let fields = answer.fields(head);
-            fields.all_known(Name::Upgrade).for_each(|protocols| put_field(out, b"upgrade", protocols));
-            put_field(out, b"connection", b"upgrade");
-        }
-        put_connection(self.ctx.options, out);
-        out.extend_from_slice(b"\r\n");
     }
 
     /// The backend agreed to switch protocols: the bytes that follow are not HTTP.
@@ -306,12 +291,14 @@ impl ResponseRelay<'_, '_> {
         let fields = exchange.answer().fields(head);
         let protocol = fields.known(Name::Upgrade).unwrap_or_default();
         let head_begins = out.len();
-        put_status(out, head.status, None);
-        put_fields(self.ctx, self.forward_request.route, self.forward_request.tightest.as_ref(), fields, out);
-        self.forward_request.put_sticky_cookie(self.ctx, server, out);
-        put_field(out, b"connection", b"upgrade");
-        put_field(out, b"upgrade", protocol);
-        out.extend_from_slice(b"\r\n");
+        let mut sink = TextHead(out);
+        sink.status(head.status, None);
+        let ForwardRequest { route, tightest, .. } = self.forward_request;
+        put_fields(self.ctx, route, tightest.as_ref(), fields, &mut sink);
+        self.forward_request.put_sticky_cookie(self.ctx, server, &mut sink);
+        sink.field(b"connection", b"upgrade");
+        sink.field(b"upgrade", protocol);
+        sink.end();
         self.ctx.note_response_head(out.get(head_begins..).unwrap_or_default());
         if let Some(settlement) = &mut self.ctx.settlement {
             settlement.head(head.status, exchange.answer().fields(head));

@@ -218,6 +218,19 @@ impl StreamHandle {
             .map_err(|InvalidHead| StreamLost)
     }
 
+    /// Sends a response head, given as a header block. `ended`: nothing follows.
+    ///
+    /// # Errors
+    ///
+    /// The stream can no longer be used.
+    pub fn send_block(&self, block: &[u8], ended: bool) -> Result<(), StreamLost> {
+        let put = |out: &mut BytesMut| {
+            out.extend_from_slice(block);
+            Ok(())
+        };
+        self.send(|state, id| state.put_head(id, ended, put))?.map_err(|InvalidHead| StreamLost)
+    }
+
     /// The number of bytes, of `wanted`, that the peer's windows and the connection have room for. The room stays free
     /// for other streams until [`Self::send_data`] uses it. Pending while there is none.
     ///

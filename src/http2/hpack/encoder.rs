@@ -21,7 +21,8 @@ const LETTERS: usize = 32;
 const fn chains() -> ([[u8; LETTERS]; MAX_LENGTH + 1], [u8; static_table::LENGTH + 1]) {
     let mut first = [[0; LETTERS]; MAX_LENGTH + 1];
     let mut next = [0; static_table::LENGTH + 1];
-    let mut index = static_table::LENGTH as u8;
+    let mut index: u8 = 61;
+    assert!(index as usize == static_table::LENGTH);
     while index > 0 {
         let name = static_table::ENTRIES[index as usize - 1].0;
         // Entries with one name are adjacent.
@@ -80,6 +81,17 @@ pub fn put_field(name: &[u8], value: &[u8], out: &mut BytesMut) {
             put_string(value, out);
         }
     }
+}
+
+/// Appends a field whose name is in lower case and not in the static table. `end`: the end of its value, in parts.
+pub fn put_new_field(name: &[u8], start: &[u8], end: &[&[u8]], out: &mut BytesMut) {
+    let length = start.len() + end.iter().map(|part| part.len()).sum::<usize>();
+    out.reserve(name.len() + length + FIELD_OVERHEAD);
+    put_new_name(name.len(), out);
+    out.extend_from_slice(name);
+    put_integer(length, 0, 7, out);
+    out.extend_from_slice(start);
+    end.iter().for_each(|part| out.extend_from_slice(part));
 }
 
 /// Appends a size update (§6.3), which may only stand at the start of a block.

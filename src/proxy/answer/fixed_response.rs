@@ -8,6 +8,7 @@ use super::respond::send;
 use super::response_fields::{put_fields, put_own_request_id};
 use crate::http1::fields::Fields;
 use crate::http1::head_writer::put_field;
+use crate::http2::head_sink::TextHead;
 use crate::plan::Route;
 use crate::plan::action::{FixedResponse, RedirectTo};
 use crate::plan::admission::BindingLimit;
@@ -62,7 +63,7 @@ pub(crate) async fn answer(
             (response.status, response.content.as_ref().map(|content| &content.body))
         }
     };
-    put_fields(ctx, route, tightest.as_ref(), Fields::NONE, &mut fields);
+    put_fields(ctx, route, tightest.as_ref(), Fields::NONE, &mut TextHead(&mut fields));
     put_own_request_id(ctx, route, &mut fields);
     ctx.answered(status, None);
     send(session, ctx, |page| page.fixed(status, &fields, body, limit)).await

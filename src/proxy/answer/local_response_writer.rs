@@ -7,6 +7,7 @@ use super::cors::is_cors;
 use super::local_response::{LocalResponse, PROBLEM_JSON};
 use crate::auth::forward::ServiceAnswer;
 use crate::http1::head_writer::{put_field, put_lines, put_number, put_status};
+use crate::http2::head_sink::TextHead;
 use crate::limit::units::Cost;
 use crate::plan::action::ErrorPages;
 use crate::plan::admission::{BindingLimit, Refusal, RefusalCause};
@@ -310,7 +311,7 @@ impl OverLimit<'_, '_> {
             }
         }
         if let (Some(tightest), true) = (self.tightest, self.which != RatelimitHeaders::Off) {
-            put_ratelimit(out, self.which, Some(tightest), self.listed, seconds);
+            put_ratelimit(&mut TextHead(out), self.which, Some(tightest), self.listed, seconds);
         }
     }
 }

@@ -4,9 +4,9 @@ use bytes::BytesMut;
 
 use super::cors::is_cors;
 use crate::http1::fields::Fields;
-use crate::http1::head_writer::{put_field, put_lines};
 use crate::http1::name::Name;
 use crate::http1::syntax::is_named;
+use crate::http2::head_sink::{HeadSink, TextHead};
 use crate::plan::admission::BindingLimit;
 use crate::plan::template::TemplateValues;
 use crate::plan::{RatelimitHeaders, RequestIds, Route};
@@ -20,7 +20,7 @@ pub(crate) fn put_fields(
     route: &Route,
     tightest: Option<&BindingLimit<'_>>,
     fields: Fields<'_>,
-    out: &mut BytesMut,
+    sink: &mut impl HeadSink,
 ) {
     let which = ctx.plan.server.ratelimit_headers;
     let limit = tightest.map_or("", |tightest| &tightest.limit.name);
@@ -35,32 +35,32 @@ pub(crate) fn put_fields(
             || (all_ids && is_named(name, b"x-request-id"))
     };
     let values = || TemplateValues { limit, ..ctx.template_values() };
-    put_answer_fields(fields, &route.response_headers, replaced, values, out);
+    put_answer_fields(fields, &route.response_headers, replaced, values, sink);
     if all_ids {
-        put_request_id(ctx, route, out);
+        put_request_id(ctx, route, sink);
     }
-    put_lines(out, &ctx.cors);
+    sink.lines(&ctx.cors);
     if !route.response_headers.touches(b"set-cookie") {
-        put_lines(out, &ctx.cookies);
+        sink.lines(&ctx.cookies);
     }
     if limited {
-        put_ratelimit(out, which, tightest, listed, None);
+        put_ratelimit(sink, which, tightest, listed, None);
     }
     if fields.known(Name::Date).is_none() {
-        put_field(out, b"date", &ctx.worker.date(ctx.started));
+        sink.field(b"date", &ctx.worker.date(ctx.started));
     }
 }
 
 /// Writes `x-request-id`; the route's edits override it.
-fn put_request_id(ctx: &RequestContext, route: &Route, out: &mut BytesMut) {
+fn put_request_id(ctx: &RequestContext, route: &Route, sink: &mut impl HeadSink) {
     if !route.response_headers.touches(b"x-request-id") {
-        put_field(out, b"x-request-id", &ctx.request_id);
+        sink.field(b"x-request-id", &ctx.request_id);
     }
 }
 
 /// The same in a response of the gateway itself, where only those have it.
 pub(crate) fn put_own_request_id(ctx: &RequestContext, route: &Route, out: &mut BytesMut) {
     if ctx.plan.server.request_id == RequestIds::Own {
-        put_request_id(ctx, route, out);
+        put_request_id(ctx, route, &mut TextHead(out));
     }
 }

@@ -42,21 +42,32 @@ impl HeldBytes {
 
 /// A request that is being decided.
 pub(crate) struct UndecidedRequest<'r> {
-    pub(crate) worker: &'r Worker,
+    worker: &'r Worker,
     /// See `[server] max_buffered`.
-    pub(crate) max_buffered: usize,
-    pub(crate) held: &'r HeldBytes,
+    max_buffered: usize,
+    held: &'r HeldBytes,
     /// The capacity of the buffer that holds its head.
-    pub(crate) head: usize,
+    head: usize,
     /// Where its body arrives by itself, though nobody reads it.
-    pub(crate) stream: Option<Rc<ServerStream>>,
+    stream: Option<Rc<ServerStream>>,
     /// Its entry in the budget, from when it waits.
-    pub(crate) entry: Option<BufferedRequest>,
+    entry: Option<BufferedRequest>,
 }
 
-impl UndecidedRequest<'_> {
+impl<'r> UndecidedRequest<'r> {
+    /// `head`: the capacity of the buffer that holds its head.
+    pub(crate) fn new(
+        worker: &'r Worker,
+        max_buffered: usize,
+        held: &'r HeldBytes,
+        head: usize,
+        source: &Source,
+    ) -> Self {
+        Self { worker, max_buffered, held, head, stream: Self::stream_of(source), entry: None }
+    }
+
     /// The stream on which a body can arrive before it is read.
-    pub(crate) fn stream_of(source: &Source) -> Option<Rc<ServerStream>> {
+    fn stream_of(source: &Source) -> Option<Rc<ServerStream>> {
         match source {
             Source::Http1(_) => None,
             Source::Http2(stream) => Some(Rc::clone(stream)),

@@ -6,6 +6,7 @@ use http::StatusCode;
 use super::forward_request::ForwardRequest;
 use crate::http1::fields::Fields;
 use crate::http1::head_writer::{put_field, put_number, put_status};
+use crate::http2::head_sink::TextHead;
 use crate::proxy::answer::drain::{Drained, read_whole};
 use crate::proxy::answer::next_action::NextAction;
 use crate::proxy::answer::respond::{send, send_problem};
@@ -30,7 +31,13 @@ pub(crate) async fn echo(
     ctx.answered(StatusCode::OK, None);
     let mut settlement = ctx.settlement.take();
     let mut fields = BytesMut::new();
-    put_fields(ctx, forward_request.route, forward_request.tightest.as_ref(), Fields::NONE, &mut fields);
+    put_fields(
+        ctx,
+        forward_request.route,
+        forward_request.tightest.as_ref(),
+        Fields::NONE,
+        &mut TextHead(&mut fields),
+    );
     put_own_request_id(ctx, forward_request.route, &mut fields);
     let after = send(session, ctx, |page| {
         let text = as_text(page.scrap);

@@ -16,6 +16,7 @@ use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
 use crate::http1::response::ResponseHead;
 use crate::http1::syntax::has_item;
+use crate::http2::head_sink::HeadSink;
 use crate::limit::units::Timestamp;
 use crate::plan::admission::BindingLimit;
 use crate::plan::resolve::RoutedRequest;
@@ -136,11 +137,11 @@ impl<'p> ForwardRequest<'p> {
     }
 
     /// Writes the cookie that names the server, where the request did not name it.
-    pub(crate) fn put_sticky_cookie(&self, ctx: &RequestContext, server: usize, out: &mut BytesMut) {
+    pub(crate) fn put_sticky_cookie(&self, ctx: &RequestContext, server: usize, sink: &mut impl HeadSink) {
         if let Some(sticky) = &self.upstream_of(ctx).sticky
             && self.affinity.server != Some(server)
         {
-            sticky.put_cookie(server, self.secure, out);
+            sink.written(|out| sticky.put_cookie(server, self.secure, out));
         }
     }
 

@@ -11,6 +11,7 @@ use crate::http1::chunks::{ChunkDecoder, MalformedChunk, encode, encode_end};
 use crate::http1::response::Framing;
 use crate::http1::trailers::Trailers;
 use crate::http2::connection::StreamLost;
+use crate::http2::head_sink::HeadFormat;
 use crate::http2::server_stream::ServerStream;
 use crate::proxy::record::settlement::Settlement;
 use crate::proxy::session::request_reader::BodyFault;
@@ -63,6 +64,8 @@ pub(crate) struct RelayBuffers<'r, 'e, U> {
 #[derive(Debug)]
 pub(crate) struct Download {
     rest: ResponseRest,
+    /// The format of the head, for an HTTP/2 client.
+    head: HeadFormat,
     framing: BodyFraming,
     trailers: Trailers,
     /// Body bytes handed to the client's socket, or framed for it.
@@ -101,7 +104,7 @@ enum ResponseRest {
 impl Download {
     pub(crate) fn new(
         received: Framing,
-        framing: BodyFraming,
+        (head, framing): (HeadFormat, BodyFraming),
         trailers: Trailers,
         read_timeout: Duration,
     ) -> Self {
@@ -113,6 +116,7 @@ impl Download {
         };
         Self {
             rest,
+            head,
             framing,
             trailers,
             sent: 0,
@@ -194,7 +198,7 @@ impl Download {
             }
             if !std::mem::replace(&mut self.begun, true) {
                 let ended = empty && self.ends_after(0);
-                stream.send_head(outbound, ended).map_err(|StreamLost| RelayError::Client)?;
+                stream.send_head(outbound, self.head, ended).map_err(|StreamLost| RelayError::Client)?;
                 outbound.clear();
                 if ended {
                     return Poll::Ready(Ok(()));

@@ -29,6 +29,12 @@ pub(crate) fn note_request(record: &mut Record, plan: &Plan, head: &RequestHead<
 }
 
 impl RequestContext {
+    /// Whether the log names headers of responses.
+    #[inline]
+    pub(crate) fn notes_response_head(&self) -> bool {
+        self.plan.log.access.fields().is_some_and(|fields| !fields.response_headers().is_empty())
+    }
+
     /// Notes the headers of the response that the log names. `text` begins with the head, as it is written for the
     /// client.
     #[inline]

@@ -1,17 +1,16 @@
 //! The rate-limit headers: of the binding limit, or of every enforced policy.
 
-use bytes::BytesMut;
-
 use super::request_context::RequestContext;
 use crate::http1::syntax::is_named;
+use crate::http2::head_sink::HeadSink;
 use crate::limit::units::Timestamp;
 use crate::plan::admission::{Admission, AdmissionDecision, BindingLimit, RequestCharges};
 use crate::plan::{Policy, RatelimitHeaders, RatelimitPolicies};
 use crate::store::Outcome;
 
-/// The starts of the two header lines that [`Policy::standard`] holds.
-const POLICY: &str = "ratelimit-policy: ";
-const REST: &str = "\r\nratelimit: ";
+/// The names of draft-ietf-httpapi-ratelimit-headers.
+const POLICY: &[u8] = b"ratelimit-policy";
+const LIMIT: &[u8] = b"ratelimit";
 /// The names that services used before there was a standard.
 const LEGACY: [&[u8]; 3] = [b"x-ratelimit-limit", b"x-ratelimit-remaining", b"x-ratelimit-reset"];
 
@@ -63,9 +62,9 @@ fn listed(
         return None;
     }
     let is_binding = |policy: &Policy| binding.is_some_and(|binding| std::ptr::eq(binding, policy));
-    let (mut quotas, mut rests) = (String::from(POLICY), String::from(REST));
+    let (mut quotas, mut rests) = (String::from("ratelimit-policy: "), String::from("\r\nratelimit: "));
     for (index, told) in policies.iter().enumerate() {
-        let (quota, rest) = members(told.policy);
+        let [(_, quota), (_, rest)] = told.policy.standard.fields();
         let comma = if index > 0 { ", " } else { "" };
         let reset = reset(told, retry_after.filter(|_| is_binding(told.policy)));
         let mut buffers = (itoa::Buffer::new(), itoa::Buffer::new());
@@ -83,12 +82,6 @@ fn listed(
     Some((quotas + &rests).into())
 }
 
-/// The policy's member of either header: whole of `ratelimit-policy`, and up to the remaining number of `ratelimit`.
-fn members(policy: &Policy) -> (&str, &str) {
-    let (quota, rest) = policy.standard.split_once(REST).unwrap_or_default();
-    (quota.strip_prefix(POLICY).unwrap_or_default(), rest)
-}
-
 /// The seconds until more is available; of a refusal, until the same request is admitted (`retry_after`). A place of a
 /// concurrency limit becomes free when another request ends, which is not known, unless a ban ends first.
 fn reset(told: &BindingLimit<'_>, retry_after: Option<u64>) -> Option<u64> {
@@ -102,7 +95,7 @@ fn reset(told: &BindingLimit<'_>, retry_after: Option<u64>) -> Option<u64> {
 pub(crate) fn is_ratelimit(which: RatelimitHeaders, name: &[u8]) -> bool {
     // Most names begin with another letter.
     match name.first() {
-        Some(b'r' | b'R') => which.has_standard() && is_one_of(name, &[b"ratelimit-policy", b"ratelimit"]),
+        Some(b'r' | b'R') => which.has_standard() && is_one_of(name, &[POLICY, LIMIT]),
         Some(b'x' | b'X') => which.has_legacy() && is_one_of(name, &LEGACY),
         _ => false,
     }
@@ -115,32 +108,30 @@ fn is_one_of(name: &[u8], names: &[&[u8]]) -> bool {
 /// Writes the rate-limit headers of the binding policy, or the standard ones as `listed`. `retry_after` is the reset
 /// of a refusal.
 pub(crate) fn put_ratelimit(
-    out: &mut BytesMut,
+    sink: &mut impl HeadSink,
     which: RatelimitHeaders,
     tightest: Option<&BindingLimit<'_>>,
     listed: Option<&str>,
     retry_after: Option<u64>,
 ) {
     if let (Some(listed), true) = (listed, which.has_standard()) {
-        out.extend_from_slice(listed.as_bytes());
+        sink.lines(listed.as_bytes());
     }
     let Some(tightest) = tightest else { return };
     let (mut buffer, mut other) = (itoa::Buffer::new(), itoa::Buffer::new());
-    let remaining = buffer.format(tightest.decision.remaining);
-    let reset = reset(tightest, retry_after).map(|reset| other.format(reset));
-    let mut put = |start: &str, reset_name: &str| {
-        out.extend_from_slice(start.as_bytes());
-        out.extend_from_slice(remaining.as_bytes());
-        if let Some(reset) = reset {
-            out.extend_from_slice(reset_name.as_bytes());
-            out.extend_from_slice(reset.as_bytes());
-        }
-        out.extend_from_slice(b"\r\n");
-    };
+    let remaining = buffer.format(tightest.decision.remaining).as_bytes();
+    let reset = reset(tightest, retry_after).map(|reset| other.format(reset).as_bytes());
+    let Policy { standard, legacy, .. } = tightest.policy;
     if which.has_standard() && listed.is_none() {
-        put(&tightest.policy.standard, ";t=");
+        match reset {
+            Some(reset) => sink.pair(standard, &[remaining, b";t=", reset]),
+            None => sink.pair(standard, &[remaining]),
+        }
     }
     if which.has_legacy() {
-        put(&tightest.policy.legacy, "\r\nx-ratelimit-reset: ");
+        sink.pair(legacy, &[remaining]);
+        if let Some(reset) = reset {
+            sink.field(b"x-ratelimit-reset", reset);
+        }
     }
 }

@@ -5,6 +5,7 @@ use bytes::BytesMut;
 use crate::http1::fields::{Field, Fields};
 use crate::http1::mentioned::MentionedNames;
 use crate::http1::name::Name;
+use crate::http2::head_sink::HeadSink;
 use crate::plan::HeaderEdits;
 use crate::plan::template::TemplateValues;
 
@@ -15,10 +16,13 @@ pub(crate) fn put_answer_fields<'v>(
     edits: &HeaderEdits,
     replaced: impl Fn(&[u8]) -> bool,
     values: impl FnOnce() -> TemplateValues<'v>,
-    out: &mut BytesMut,
+    sink: &mut impl HeadSink,
 ) {
-    put_passing_fields(fields, edits, replaced, out);
-    put_edits(out, edits, values);
+    put_passing_fields(fields, edits, replaced, sink);
+    // Most routes set nothing.
+    if !edits.set.is_empty() {
+        sink.written(|out| put_edits(out, edits, values));
+    }
 }
 
 /// Writes the backend's share of those.
@@ -26,14 +30,14 @@ pub(crate) fn put_passing_fields(
     fields: Fields<'_>,
     edits: &HeaderEdits,
     replaced: impl Fn(&[u8]) -> bool,
-    out: &mut BytesMut,
+    sink: &mut impl HeadSink,
 ) {
     let nominations = ConnectionOptions::of(fields);
     let passes = |field: &Field<'_>| {
         let framing = field.known == Name::ContentLength || field.known.is_hop_by_hop();
         !framing && !nominations.name(field.name) && !edits.touches(field.name) && !replaced(field.name)
     };
-    fields.copy_lines(passes, |text| out.extend_from_slice(text));
+    sink.passing(fields, passes);
 }
 
 /// The fields that `connection` names: they apply to one connection only (RFC 9110 §7.6.1).

@@ -17,6 +17,7 @@ use crate::http1::head_writer::put_status;
 use crate::http1::request::{Body, RequestHead};
 use crate::http1::response::ResponseHead;
 use crate::http1::trailers::Trailers;
+use crate::http2::head_sink::TextHead;
 use crate::net::Stream;
 use crate::plan::HeaderEdits;
 use crate::upstream::exchange::{self, BodyFailed};
@@ -465,7 +466,7 @@ impl exchange::RequestBody for Upload<'_> {
             return;
         }
         put_status(&mut self.hints, head.status, None);
-        put_passing_fields(fields, edits, |_| false, &mut self.hints);
+        put_passing_fields(fields, edits, |_| false, &mut TextHead(&mut self.hints));
         self.hints.extend_from_slice(b"\r\n");
         let sent = match self.reader.source().clone() {
             // Bytes that the client does not accept now go before the response.

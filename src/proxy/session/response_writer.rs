@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::response_options::LocalBody;
 use crate::clock::{Deadline, now};
+use crate::http2::head_sink::HeadFormat;
 use crate::http2::server_stream::ServerStream;
 use crate::net::{AckTimeout, Stream};
 
@@ -45,7 +46,7 @@ impl ResponseWriter {
         let lost = || io::Error::from(io::ErrorKind::BrokenPipe);
         let (head, copied) =
             answer.split_at(if large.is_some() { answer.len() } else { answer.len() - length });
-        stream.send_head(head, *length == 0).map_err(|_| lost())?;
+        stream.send_head(head, HeadFormat::Http1, *length == 0).map_err(|_| lost())?;
         if *length > 0 {
             let mut rest = large.as_deref().unwrap_or(copied);
             poll_fn(|context| stream.poll_send(context, &mut rest, true)).await.map_err(|_| lost())?;

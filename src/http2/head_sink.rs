@@ -1,0 +1,224 @@
+//! Where the head of a response is written: as text for HTTP/1.1, or at once as a header block for HTTP/2.
+//!
+//! Whoever writes a head names its fields one after the other and need not know which of the two it is. A response of a
+//! backend thus takes one step to an HTTP/2 client: its fields are known by their positions and are encoded from there.
+
+use bytes::BytesMut;
+use http::StatusCode;
+
+use super::head::{is_grpc, put_lines};
+use super::hpack::encoder;
+use crate::http1::fields::{Field, Fields};
+use crate::http1::head_writer::{self, HeaderPair};
+
+/// How a head is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadFormat {
+    /// As text.
+    Http1,
+    /// As a header block.
+    Http2 {
+        /// The response answers a gRPC call.
+        grpc: bool,
+    },
+}
+
+/// Where the head of a response is written: [`TextHead`] or [`BlockHead`].
+pub trait HeadSink: Sized {
+    /// The status, which comes first, and its reason for HTTP/1.1.
+    fn status(&mut self, status: StatusCode, reason: Option<&[u8]>);
+
+    /// A field.
+    fn field(&mut self, name: &[u8], value: &[u8]);
+
+    /// A field with a number.
+    #[inline]
+    fn number(&mut self, name: &[u8], value: u64) {
+        self.field(name, itoa::Buffer::new().format(value).as_bytes());
+    }
+
+    /// The length of the body.
+    fn content_length(&mut self, length: u64);
+
+    /// Two fields; `end` is the end of the second one's value, in parts.
+    fn pair(&mut self, pair: &HeaderPair, end: &[&[u8]]);
+
+    /// The fields for which `passes` holds. None of them concerns the connection.
+    fn passing<'h>(&mut self, fields: Fields<'h>, passes: impl Fn(&Field<'h>) -> bool);
+
+    /// Header lines made earlier. Nearly always there are none.
+    fn lines(&mut self, lines: &[u8]);
+
+    /// The header lines that `write` appends.
+    fn written(&mut self, write: impl FnOnce(&mut BytesMut));
+
+    /// Ends the head. Returns how it was written.
+    fn end(self) -> HeadFormat;
+}
+
+/// A head as text.
+#[derive(Debug)]
+pub struct TextHead<'o>(pub &'o mut BytesMut);
+
+impl HeadSink for TextHead<'_> {
+    #[inline]
+    fn status(&mut self, status: StatusCode, reason: Option<&[u8]>) {
+        head_writer::put_status(self.0, status, reason);
+    }
+
+    #[inline]
+    fn field(&mut self, name: &[u8], value: &[u8]) {
+        head_writer::put_field(self.0, name, value);
+    }
+
+    #[inline]
+    fn content_length(&mut self, length: u64) {
+        self.number(b"content-length", length);
+    }
+
+    #[inline]
+    fn pair(&mut self, pair: &HeaderPair, end: &[&[u8]]) {
+        self.0.extend_from_slice(pair.lines().as_bytes());
+        end.iter().for_each(|part| self.0.extend_from_slice(part));
+        self.0.extend_from_slice(b"\r\n");
+    }
+
+    #[inline]
+    fn passing<'h>(&mut self, fields: Fields<'h>, passes: impl Fn(&Field<'h>) -> bool) {
+        fields.copy_lines(passes, |text| self.0.extend_from_slice(text));
+    }
+
+    #[inline]
+    fn lines(&mut self, lines: &[u8]) {
+        head_writer::put_lines(self.0, lines);
+    }
+
+    #[inline]
+    fn written(&mut self, write: impl FnOnce(&mut BytesMut)) {
+        write(self.0);
+    }
+
+    #[inline]
+    fn end(self) -> HeadFormat {
+        self.0.extend_from_slice(b"\r\n");
+        HeadFormat::Http1
+    }
+}
+
+/// A head as a header block.
+#[derive(Debug)]
+pub struct BlockHead<'o> {
+    out: &'o mut BytesMut,
+    /// Its `content-type` is that of gRPC: it has no `content-length`, since the messages have their own lengths.
+    grpc: bool,
+}
+
+impl<'o> BlockHead<'o> {
+    /// Appends a block.
+    pub fn new(out: &'o mut BytesMut) -> Self {
+        Self { out, grpc: false }
+    }
+}
+
+impl HeadSink for BlockHead<'_> {
+    #[inline]
+    fn status(&mut self, status: StatusCode, _reason: Option<&[u8]>) {
+        encoder::put_status(status.as_u16(), self.out);
+    }
+
+    #[inline]
+    fn field(&mut self, name: &[u8], value: &[u8]) {
+        self.grpc |= is_grpc(value) && name.eq_ignore_ascii_case(b"content-type");
+        encoder::put_field(name, value, self.out);
+    }
+
+    #[inline]
+    fn content_length(&mut self, length: u64) {
+        if !self.grpc {
+            self.number(b"content-length", length);
+        }
+    }
+
+    #[inline]
+    fn pair(&mut self, pair: &HeaderPair, end: &[&[u8]]) {
+        let [(first, value), (second, start)] = pair.fields();
+        encoder::put_new_field(first.as_bytes(), value.as_bytes(), &[], self.out);
+        encoder::put_new_field(second.as_bytes(), start.as_bytes(), end, self.out);
+    }
+
+    #[inline]
+    fn passing<'h>(&mut self, fields: Fields<'h>, passes: impl Fn(&Field<'h>) -> bool) {
+        fields.iter().filter(passes).for_each(|field| self.field(field.name, field.value));
+    }
+
+    #[inline]
+    fn lines(&mut self, lines: &[u8]) {
+        if !lines.is_empty() {
+            self.grpc |= put_lines(lines, self.out);
+        }
+    }
+
+    #[inline]
+    fn written(&mut self, write: impl FnOnce(&mut BytesMut)) {
+        let mut lines = BytesMut::new();
+        write(&mut lines);
+        self.lines(&lines);
+    }
+
+    #[inline]
+    fn end(self) -> HeadFormat {
+        HeadFormat::Http2 { grpc: self.grpc }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::head::put_response;
+    use super::*;
+    use crate::http1::response::ResponseHead;
+
+    /// The head of a backend's response, written with fields of the gateway. Returns whether it is one of gRPC.
+    fn write(mut sink: impl HeadSink, text: &[u8], length: Option<u64>) -> HeadFormat {
+        let mut spans = Vec::new();
+        let head = ResponseHead::parse(text, false, &mut spans).expect("a good head");
+        sink.status(head.status, text.get(head.reason.0..head.reason.1));
+        sink.passing(Fields::new(&text[..head.length], &spans), |field| {
+            !field.known.is_hop_by_hop() && !field.name.eq_ignore_ascii_case(b"content-length")
+        });
+        sink.lines(b"set-cookie: a=b\r\nX-Edited:  c d \r\n");
+        sink.written(|out| head_writer::put_number(out, b"x-number", 7));
+        let pair = HeaderPair::new(["ratelimit-policy", "ratelimit"], ["\"l\";q=20", "\"l\";r="]);
+        sink.pair(&pair, &[b"12", b";t=", b"3"]);
+        sink.field(b"Date", b"today");
+        length.into_iter().for_each(|length| sink.content_length(length));
+        sink.end()
+    }
+
+    proptest! {
+        /// A head that is encoded at once is the block of its text.
+        #[test]
+        fn both_formats_are_the_same_head(
+            status in 200..600_u16,
+            fields in prop::collection::vec((
+                prop::sample::select(vec![
+                    "Content-Type", "server", "x-a", "CONNECTION", "te", "etag", "x-very-long-name-that-is-in-no-table",
+                ]),
+                prop::sample::select(vec!["", "a", "application/grpc", "text/html", "close", " b  c ", "keep-alive"]),
+                1..40_usize,
+            ), 0..8),
+            length in prop::option::of(0..u64::MAX),
+        ) {
+            let lines: String =
+                fields.iter().map(|(name, value, times)| format!("{name}: {}\r\n", value.repeat(*times))).collect();
+            let text = format!("HTTP/1.1 {status} \r\n{lines}\r\n");
+            let (mut http1, mut http2, mut block) = (BytesMut::new(), BytesMut::new(), BytesMut::new());
+            prop_assert_eq!(write(TextHead(&mut http1), text.as_bytes(), length), HeadFormat::Http1);
+            let format = write(BlockHead::new(&mut http2), text.as_bytes(), length);
+            let grpc = put_response(&http1, &mut block).expect("a head");
+            prop_assert_eq!(format, HeadFormat::Http2 { grpc });
+            prop_assert_eq!(http2, block);
+        }
+    }
+}
