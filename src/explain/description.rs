@@ -45,7 +45,7 @@ pub(super) fn identified(
             ),
         },
         (true, Some(source)) if !client.identified => format!(
-            "the last trusted hop in {source} of the trusted proxy {peer}, unidentified: what stands before it is no \
+            "the last trusted hop in {source} of the trusted proxy {peer}, unidentified: what stands before it is not an \
              address, so no exemption by `ip:` holds"
         ),
         (true, Some(source)) if client.address == peer => {
