@@ -10,7 +10,7 @@ use bytes::{BufMut as _, BytesMut};
 use http::StatusCode;
 use smallvec::SmallVec;
 
-use super::hpack::encoder::{put_field, put_status};
+use super::hpack::encoder::{put_field, put_status, scheme_field};
 use crate::http1::lines::{LineEnd, split_line};
 use crate::http1::name::Name;
 use crate::http1::syntax::{is_token, parse_length};
@@ -50,6 +50,15 @@ pub struct ReceivedHead {
     pub content_length: Option<u64>,
     /// The status of a response, else 0.
     pub status: u16,
+}
+
+/// The scheme of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// `http`.
+    Http,
+    /// `https`.
+    Https,
 }
 
 /// The position of a value in [`HeadBuilder::values`].
@@ -204,7 +213,7 @@ impl HeadBuilder {
         let authority = self.authority.map(|slot| self.value(slot));
         if method.is_empty()
             || !method.iter().all(|&byte| is_token(byte))
-            || !authority.is_none_or(is_authority)
+            || !authority.is_none_or(could_be_authority)
         {
             return None;
         }
@@ -213,7 +222,7 @@ impl HeadBuilder {
             (b"CONNECT", ..) => return None,
             (_, Some(scheme), Some(path)) => {
                 let (scheme, path) = (self.value(scheme), self.value(path));
-                (is_scheme(scheme) && is_path(path)).then_some(path)?
+                (is_scheme(scheme) && could_be_path(path)).then_some(path)?
             }
             _ => return None,
         };
@@ -270,13 +279,13 @@ fn is_scheme(scheme: &[u8]) -> bool {
 }
 
 /// Whether a path could be one (RFC 9113 §8.3.1): the parser judges the rest.
-fn is_path(path: &[u8]) -> bool {
+fn could_be_path(path: &[u8]) -> bool {
     let bad = |&byte: &u8| byte <= b' ' || byte == 0x7f || byte == b'#';
     matches!(path.first(), Some(b'/' | b'*' | b'?')) && !path.iter().any(bad)
 }
 
 /// Whether an authority could be one: the parser judges the rest.
-fn is_authority(authority: &[u8]) -> bool {
+fn could_be_authority(authority: &[u8]) -> bool {
     let bad = |&byte: &u8| byte <= b' ' || byte == 0x7f || matches!(byte, b'/' | b'?' | b'#' | b'\\');
     !authority.is_empty() && !authority.iter().any(bad)
 }
@@ -347,18 +356,18 @@ pub fn put_response(head: &[u8], out: &mut BytesMut) -> Result<bool, InvalidHead
 }
 
 /// Writes a request head, given as HTTP/1.1, as a block. Connection-specific fields are left out. Characters of a
-/// target that the grammar of a path lacks (`"`, `<`, `>`, …) are percent-encoded. `scheme` is `http` or `https`.
+/// target that the grammar of a path lacks (`"`, `<`, `>`, …) are percent-encoded.
 ///
 /// # Errors
 ///
 /// It has no request line, or a line that is not a field.
-pub fn put_request(head: &[u8], scheme: &[u8], out: &mut BytesMut) -> Result<(), InvalidHead> {
+pub fn put_request(head: &[u8], scheme: Scheme, out: &mut BytesMut) -> Result<(), InvalidHead> {
     let (line, lines) = first_line(head)?;
     let line = line.strip_suffix(b" HTTP/1.1").ok_or(InvalidHead)?;
     let blank = memchr::memchr(b' ', line).ok_or(InvalidHead)?;
     put_field(b":method", &line[..blank], out);
-    put_field(b":scheme", scheme, out);
-    put_field(b":path", &encoded(&line[blank + 1..]), out);
+    out.put_u8(scheme_field(scheme));
+    put_field(b":path", &percent_encoded(&line[blank + 1..]), out);
     let host = fields(lines).filter_map(Result::ok).find(|(name, _)| Name::of(name) == Name::Host);
     // An empty `host:` is not an authority.
     if let Some((_, host)) = host.filter(|(_, host)| !host.is_empty()) {
@@ -399,7 +408,7 @@ fn first_line(head: &[u8]) -> Result<(&[u8], &[u8]), InvalidHead> {
 
 /// A target with characters percent-encoded that a path or query lacks (RFC 3986 §3.3): clients send them, and HTTP/1.1
 /// servers accept them.
-fn encoded(target: &[u8]) -> Cow<'_, [u8]> {
+pub(super) fn percent_encoded(target: &[u8]) -> Cow<'_, [u8]> {
     let is_foreign =
         |byte: &u8| matches!(byte, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}' | 0x80..);
     if !target.iter().any(is_foreign) {

@@ -1,12 +1,12 @@
-//! Where the head of a response is written: as text for HTTP/1.1, or at once as a header block for HTTP/2.
+//! Where a head is written: as text for HTTP/1.1, or at once as a header block for HTTP/2.
 //!
 //! Whoever writes a head names its fields one after the other and need not know which of the two it is. A response of a
 //! backend thus takes one step to an HTTP/2 client: its fields are known by their positions and are encoded from there.
 
-use bytes::BytesMut;
-use http::StatusCode;
+use bytes::{BufMut as _, BytesMut};
+use http::{Method, StatusCode};
 
-use super::head::{is_grpc, put_lines};
+use super::head::{Scheme, is_grpc, percent_encoded, put_lines};
 use super::hpack::encoder;
 use crate::http1::fields::{Field, Fields};
 use crate::http1::head_writer::{self, HeaderPair};
@@ -23,10 +23,13 @@ pub enum HeadFormat {
     },
 }
 
-/// Where the head of a response is written: [`TextHead`] or [`BlockHead`].
+/// Where a head is written: [`TextHead`] or [`BlockHead`].
 pub trait HeadSink: Sized {
-    /// The status, which comes first, and its reason for HTTP/1.1.
+    /// The status of a response, which comes first, and its reason for HTTP/1.1.
     fn status(&mut self, status: StatusCode, reason: Option<&[u8]>);
+
+    /// The method, the path with the query, and the host of a request, which come first.
+    fn request(&mut self, method: &Method, target: &str, host: &[u8]);
 
     /// A field.
     fn field(&mut self, name: &[u8], value: &[u8]);
@@ -37,8 +40,11 @@ pub trait HeadSink: Sized {
         self.field(name, itoa::Buffer::new().format(value).as_bytes());
     }
 
-    /// The length of the body.
+    /// The length of the body of a response.
     fn content_length(&mut self, length: u64);
+
+    /// A field made earlier: its line, and the length of its name, which is in lower case and in no table of HPACK.
+    fn line(&mut self, line: &[u8], name: usize);
 
     /// Two fields; `end` is the end of the second one's value, in parts.
     fn pair(&mut self, pair: &HeaderPair, end: &[&[u8]]);
@@ -52,8 +58,14 @@ pub trait HeadSink: Sized {
     /// The header lines that `write` appends.
     fn written(&mut self, write: impl FnOnce(&mut BytesMut));
 
-    /// Ends the head. Returns how it was written.
+    /// The header lines that `write` appends, which concern a connection of HTTP/1.1 only.
+    fn of_connection(&mut self, write: impl FnOnce(&mut BytesMut));
+
+    /// Ends the head of a response. Returns how it was written.
     fn end(self) -> HeadFormat;
+
+    /// Ends the head of a request.
+    fn end_request(self);
 }
 
 /// A head as text.
@@ -67,8 +79,22 @@ impl HeadSink for TextHead<'_> {
     }
 
     #[inline]
+    fn request(&mut self, method: &Method, target: &str, host: &[u8]) {
+        self.0.extend_from_slice(method.as_str().as_bytes());
+        self.0.extend_from_slice(b" ");
+        self.0.extend_from_slice(target.as_bytes());
+        self.0.extend_from_slice(b" HTTP/1.1\r\n");
+        self.field(b"host", host);
+    }
+
+    #[inline]
     fn field(&mut self, name: &[u8], value: &[u8]) {
         head_writer::put_field(self.0, name, value);
+    }
+
+    #[inline]
+    fn line(&mut self, line: &[u8], _name: usize) {
+        self.0.extend_from_slice(line);
     }
 
     #[inline]
@@ -99,9 +125,19 @@ impl HeadSink for TextHead<'_> {
     }
 
     #[inline]
+    fn of_connection(&mut self, write: impl FnOnce(&mut BytesMut)) {
+        write(self.0);
+    }
+
+    #[inline]
     fn end(self) -> HeadFormat {
         self.0.extend_from_slice(b"\r\n");
         HeadFormat::Http1
+    }
+
+    #[inline]
+    fn end_request(self) {
+        self.0.extend_from_slice(b"\r\n");
     }
 }
 
@@ -124,6 +160,25 @@ impl HeadSink for BlockHead<'_> {
     #[inline]
     fn status(&mut self, status: StatusCode, _reason: Option<&[u8]>) {
         encoder::put_status(status.as_u16(), self.out);
+    }
+
+    #[inline]
+    fn request(&mut self, method: &Method, target: &str, host: &[u8]) {
+        // The scheme is that of the server's connection, which is not known yet.
+        self.out.put_u8(encoder::scheme_field(Scheme::Http));
+        encoder::put_field(b":method", method.as_str().as_bytes(), self.out);
+        encoder::put_field(b":path", &percent_encoded(target.as_bytes()), self.out);
+        // An empty `host:` is not an authority.
+        if !host.is_empty() {
+            encoder::put_field(b":authority", host, self.out);
+        }
+    }
+
+    #[inline]
+    fn line(&mut self, line: &[u8], name: usize) {
+        let (name, value) = line.split_at_checked(name).unwrap_or_default();
+        let value = value.strip_prefix(b": ").and_then(|value| value.strip_suffix(b"\r\n"));
+        encoder::put_new_field(name, value.unwrap_or_default(), &[], self.out);
     }
 
     #[inline]
@@ -166,8 +221,17 @@ impl HeadSink for BlockHead<'_> {
     }
 
     #[inline]
+    fn of_connection(&mut self, _write: impl FnOnce(&mut BytesMut)) {}
+
+    #[inline]
     fn end(self) -> HeadFormat {
         HeadFormat::Http2 { grpc: self.grpc }
+    }
+
+    #[inline]
+    fn end_request(self) {
+        // All trailers are read, and forwarded if the client accepts them. gRPC servers require this.
+        encoder::put_field(b"te", b"trailers", self.out);
     }
 }
 
@@ -175,7 +239,8 @@ impl HeadSink for BlockHead<'_> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::head::put_response;
+    use super::super::head::{put_request, put_response};
+    use super::super::hpack::decoder::Decoder;
     use super::*;
     use crate::http1::response::ResponseHead;
 
@@ -220,5 +285,39 @@ mod tests {
             prop_assert_eq!(format, HeadFormat::Http2 { grpc });
             prop_assert_eq!(http2, block);
         }
+
+        /// The same for requests, whose length may stand elsewhere.
+        #[test]
+        fn both_formats_are_the_same_request(
+            method in prop::sample::select(vec![Method::GET, Method::POST, Method::HEAD, Method::DELETE]),
+            target in prop::sample::select(vec!["/", "/index.html", "/a?b=c", "/\"<x>\\^`{|}\u{e9}", "*"]),
+            host in prop::sample::select(vec!["", "a", "example.org:8080"]),
+            value in "[ -~]{0,200}",
+            length in prop::option::of(0..u64::MAX),
+        ) {
+            fn write(mut sink: impl HeadSink, (method, target, host): (&Method, &str, &str), value: &str, length: Option<u64>) {
+                sink.request(method, target, host.as_bytes());
+                sink.field(b"User-Agent", value.trim().as_bytes());
+                sink.line(b"cdn-loop: tollgate-1\r\n", 8);
+                length.into_iter().for_each(|length| sink.number(b"content-length", length));
+                sink.of_connection(|out| head_writer::put_field(out, b"connection", b"te"));
+                sink.written(|out| head_writer::put_field(out, b"x-edited", value.trim().as_bytes()));
+                sink.end_request();
+            }
+            let (mut text, mut block, mut expected) = (BytesMut::new(), BytesMut::new(), BytesMut::new());
+            write(TextHead(&mut text), (&method, target, host), &value, length);
+            write(BlockHead::new(&mut block), (&method, target, host), &value, length);
+            put_request(&text, Scheme::Http, &mut expected).expect("a head");
+            prop_assert_eq!(fields(&block), fields(&expected));
+        }
+    }
+
+    /// The fields of a block in the order of their names. Those of one name keep their order.
+    fn fields(block: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut fields = Vec::new();
+        let read = Decoder::new(0).decode(block, |name, value| fields.push((name.to_vec(), value.to_vec())));
+        read.expect("a block");
+        fields.sort_by(|(one, _), (other, _)| one.cmp(other));
+        fields
     }
 }

@@ -3,6 +3,7 @@
 use crate::http1::fields::Fields;
 use crate::http1::name::Name;
 use crate::http1::syntax::items;
+use crate::http2::head_sink::HeadSink;
 
 /// The start of the header line.
 const NAME: &[u8; 10] = b"cdn-loop: ";
@@ -47,17 +48,19 @@ impl LoopMark {
     }
 
     /// Writes the header for the backend: the received values, in one line, then this process.
-    pub fn write(&self, fields: Fields<'_>, mut write: impl FnMut(&[u8])) {
+    pub fn put(&self, fields: Fields<'_>, sink: &mut impl HeadSink) {
         let mut came = fields.all_known(Name::CdnLoop).filter(|list| !list.is_empty()).peekable();
         if came.peek().is_none() {
-            return write(&self.line);
+            return sink.line(&self.line, NAME.len() - 2);
         }
-        write(NAME);
-        for list in came {
-            write(list);
-            write(b", ");
-        }
-        write(&self.line[NAME.len()..]);
+        sink.written(|out| {
+            out.extend_from_slice(NAME);
+            for list in came {
+                out.extend_from_slice(list);
+                out.extend_from_slice(b", ");
+            }
+            out.extend_from_slice(&self.line[NAME.len()..]);
+        });
     }
 }
 
@@ -77,9 +80,9 @@ mod tests {
         let mut spans = Vec::new();
         let head = RequestHead::parse(head.as_bytes(), &mut spans).expect("a good head");
         let mark = LoopMark::new(0xab);
-        let mut written = Vec::new();
-        mark.write(head.fields, |text| written.extend_from_slice(text));
-        (mark.passes(head.fields), String::from_utf8(written).expect("text"))
+        let mut written = bytes::BytesMut::new();
+        mark.put(head.fields, &mut crate::http2::head_sink::TextHead(&mut written));
+        (mark.passes(head.fields), String::from_utf8(written.to_vec()).expect("text"))
     }
 
     #[test]

@@ -81,8 +81,9 @@ pub(crate) async fn forward(
     if ctx.options.http_11 {
         upload.pass_hints(&route.response_headers);
     }
-    let (body, to_head) = (&mut upload, ctx.options.to_head);
-    let request = UpstreamRequest { message, body, answer, idempotent, to_head, affinity, private, own };
+    let (head_length, body, to_head) = (message.len(), &mut upload, ctx.options.to_head);
+    let request =
+        UpstreamRequest { message, head_length, body, answer, idempotent, to_head, affinity, private, own };
     let now = ctx.worker.shared.clock.instant(asked);
     let mut watch = DisconnectWatch::new(source, holds_place, now, watch_deadline);
     let sent = {

@@ -71,8 +71,10 @@ pub struct BodyFailed;
 /// A request to be sent to a backend.
 #[derive(Debug)]
 pub struct UpstreamRequest<'r, U> {
-    /// The whole head; later parts of the body.
+    /// The whole head, as text or as a header block; later parts of the body.
     pub message: &'r mut BytesMut,
+    /// The length of the head.
+    pub head_length: usize,
     /// The body.
     pub body: &'r mut U,
     /// The buffer that the response is read into. Empty.

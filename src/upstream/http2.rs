@@ -20,6 +20,7 @@ use super::dns::ConnectedAddress;
 use crate::clock::{Deadline, now};
 use crate::http2::connection::{ConnectionEnd, Http2Codec, LocalSettings};
 use crate::http2::frame::{ErrorCode, MAX_31_BITS};
+use crate::http2::head::Scheme;
 use crate::net::{Alpn, Stream};
 use liveness::Liveness;
 pub(super) use stream::{ClientStream, NoAnswer};
@@ -129,7 +130,7 @@ pub(super) enum Pick {
 pub(super) struct Http2Connection {
     codec: Rc<Http2Codec>,
     /// `http` or `https`.
-    scheme: &'static [u8],
+    scheme: Scheme,
     /// The address of its server.
     pub(super) address: ConnectedAddress,
     pub(super) since: Instant,
@@ -274,7 +275,7 @@ impl Http2Connection {
             tell("no HTTP/2: it did not agree on `h2` by ALPN");
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let scheme: &[u8] = if stream.is_tls() { b"https" } else { b"http" };
+        let scheme = if stream.is_tls() { Scheme::Https } else { Scheme::Http };
         let codec = Http2Codec::client(Rc::new(stream), &SETTINGS);
         let now = now();
         let liveness = Rc::new(Liveness::default());

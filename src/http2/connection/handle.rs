@@ -4,11 +4,11 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{BufMut as _, BytesMut};
 
 use super::super::frame::{ErrorCode, put_headers, put_window_update};
-use super::super::head::{InvalidHead, ReceivedHead, put_request, put_response, put_trailers};
-use super::super::hpack::encoder::put_table_size;
+use super::super::head::{InvalidHead, ReceivedHead, Scheme, put_request, put_response, put_trailers};
+use super::super::hpack::encoder::{put_table_size, scheme_field};
 use super::streams::StreamState;
 use super::waiting::is_scarce;
 use super::{ConnectionState, Http2Codec, Reset, Role};
@@ -313,16 +313,52 @@ impl Http2Codec {
     /// # Errors
     ///
     /// The connection accepts no more requests, or the head is invalid.
-    pub fn open(self: &Rc<Self>, head: &[u8], scheme: &[u8], ended: bool) -> Result<StreamHandle, OpenError> {
+    pub fn open(
+        self: &Rc<Self>,
+        head: &[u8],
+        scheme: Scheme,
+        ended: bool,
+    ) -> Result<StreamHandle, OpenError> {
+        let to_head = head.starts_with(b"HEAD ");
+        self.open_with(to_head, ended, |out| put_request(head, scheme, out))
+    }
+
+    /// The same with the head given as a header block of
+    /// [`BlockHead`](crate::http2::head_sink::BlockHead). `to_head`: the method is HEAD.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`].
+    pub fn open_block(
+        self: &Rc<Self>,
+        block: &[u8],
+        scheme: Scheme,
+        (to_head, ended): (bool, bool),
+    ) -> Result<StreamHandle, OpenError> {
+        self.open_with(to_head, ended, |out| {
+            // The scheme comes first.
+            let (_, fields) = block.split_first().ok_or(InvalidHead)?;
+            out.put_u8(scheme_field(scheme));
+            out.extend_from_slice(fields);
+            Ok(())
+        })
+    }
+
+    fn open_with(
+        self: &Rc<Self>,
+        to_head: bool,
+        ended: bool,
+        put: impl FnOnce(&mut BytesMut) -> Result<(), InvalidHead>,
+    ) -> Result<StreamHandle, OpenError> {
         let mut state = self.state.borrow_mut();
         if state.may_open() != Ok(true) {
             return Err(OpenError::Closed);
         }
         let id = state.streams.next_id();
         let mut stream = StreamState::new(id, state.initial_receive_window(), state.peer.initial_window);
-        stream.to_head = head.starts_with(b"HEAD ");
+        stream.to_head = to_head;
         state.streams.add(stream);
-        if state.put_head(id, ended, |out| put_request(head, scheme, out)).is_err() {
+        if state.put_head(id, ended, put).is_err() {
             state.streams.remove(id);
             return Err(OpenError::Unfit);
         }

@@ -172,7 +172,7 @@ fn a_response_goes_without_fields_of_its_connection() {
 
 fn request(text: &str) -> Vec<String> {
     let mut block = BytesMut::new();
-    put_request(text.as_bytes(), b"http", &mut block).expect("a request");
+    put_request(text.as_bytes(), Scheme::Http, &mut block).expect("a request");
     lines(&decoded(&block))
 }
 
@@ -194,7 +194,7 @@ fn a_line_that_is_no_field_is_an_error() {
         assert_eq!(put_response(response.as_bytes(), &mut BytesMut::new()), Err(InvalidHead), "{line:?}");
         let request = format!("GET / HTTP/1.1\r\nhost: a\r\n{lines}");
         assert_eq!(
-            put_request(request.as_bytes(), b"http", &mut BytesMut::new()),
+            put_request(request.as_bytes(), Scheme::Http, &mut BytesMut::new()),
             Err(InvalidHead),
             "{line:?}"
         );
@@ -214,6 +214,10 @@ fn any_head_can_be_said() {
     let many: String = (0..300).map(|number| format!("x-{number}: {number}\r\n")).collect();
     assert_eq!(request(&format!("GET / HTTP/1.1\r\nhost: a\r\n{many}\r\n")).len(), 305);
     for cut in ["", "GET", "GET /", "GET /\r\n\r\n"] {
-        assert_eq!(put_request(cut.as_bytes(), b"http", &mut BytesMut::new()), Err(InvalidHead), "{cut}");
+        assert_eq!(
+            put_request(cut.as_bytes(), Scheme::Http, &mut BytesMut::new()),
+            Err(InvalidHead),
+            "{cut}"
+        );
     }
 }

@@ -5,6 +5,7 @@
 
 use bytes::{BufMut as _, BytesMut};
 
+use super::super::head::Scheme;
 use super::static_table;
 
 /// Upper bound of the bytes of a field besides its name and value: three integers.
@@ -61,6 +62,14 @@ pub fn put_status(status: u16, out: &mut BytesMut) {
         }
     };
     out.put_u8(indexed);
+}
+
+/// The field `:scheme`: one byte.
+pub fn scheme_field(scheme: Scheme) -> u8 {
+    match scheme {
+        Scheme::Http => 0x86,
+        Scheme::Https => 0x87,
+    }
 }
 
 /// Appends a field. The name may have upper-case letters and is written in lower case.

@@ -16,11 +16,11 @@ use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
 use crate::http1::response::ResponseHead;
 use crate::http1::syntax::has_item;
-use crate::http2::head_sink::HeadSink;
+use crate::http2::head_sink::{BlockHead, HeadSink, TextHead};
 use crate::limit::units::Timestamp;
 use crate::plan::admission::BindingLimit;
 use crate::plan::resolve::RoutedRequest;
-use crate::plan::{Affinity, Route, Upstream, UpstreamIndex};
+use crate::plan::{Affinity, Protocol, Route, Upstream, UpstreamIndex};
 use crate::proxy::record::request_context::RequestContext;
 use crate::proxy::session::peer::ConnectionPeer;
 use crate::proxy::session::request_reader::Source;
@@ -133,7 +133,18 @@ impl<'p> ForwardRequest<'p> {
             edits: &self.route.request_headers,
             noted: ctx.noted.as_deref(),
         };
-        onward.write(head, out);
+        match onward.upstream.protocol {
+            Protocol::Http1 => {
+                let mut sink = TextHead(out);
+                onward.write(head, &mut sink);
+                sink.end_request();
+            }
+            Protocol::Http2 => {
+                let mut sink = BlockHead::new(out);
+                onward.write(head, &mut sink);
+                sink.end_request();
+            }
+        }
     }
 
     /// Writes the cookie that names the server, where the request did not name it.

@@ -11,10 +11,11 @@ use http::HeaderValue;
 
 use super::consumer_headers::ConsumerHeaders;
 use crate::http1::fields::{Field, Fields};
-use crate::http1::head_writer::{put_field, put_number};
+use crate::http1::head_writer::put_field;
 use crate::http1::name::{Name, same_to_cgi, with_hyphens};
 use crate::http1::request::{Body, RequestHead, is_authority};
 use crate::http1::syntax::is_token;
+use crate::http2::head_sink::HeadSink;
 use crate::plan::loop_mark::LoopMark;
 use crate::plan::{HeaderEdits, Upstream};
 use crate::proxy::record::noted_values::NotedValues;
@@ -63,50 +64,46 @@ pub(crate) struct UpstreamRequestHead<'a> {
 
 impl UpstreamRequestHead<'_> {
     /// Writes the head for the backend (RFC 9110 §7.6).
-    pub(crate) fn write(&self, head: &RequestHead<'_>, out: &mut BytesMut) {
-        self.put_request_line(head, out);
+    #[inline(always)]
+    pub(crate) fn write(&self, head: &RequestHead<'_>, sink: &mut impl HeadSink) {
         // The target's authority wins where there is one (RFC 9112 §3.2.2).
         let sent = self.authority.or(head.target.authority).map(str::as_bytes);
         let sent = sent.or_else(|| head.fields.known(Name::Host));
-        self.put_own(
-            out,
-            b"host",
-            self.upstream
-                .host
-                .as_ref()
-                .map(HeaderValue::as_bytes)
-                .or(sent)
-                .unwrap_or_else(|| fallback_host(self.upstream)),
-        );
+        let own = self.upstream.host.as_ref().map(HeaderValue::as_bytes);
+        let host = own.or(sent).unwrap_or_else(|| fallback_host(self.upstream));
+        sink.request(&head.method, &self.target, host);
         let nominations = ConnectionOptions::of(head.fields);
         let keeps = |field: &Field<'_>| self.passes(field) && !nominations.name(field.name);
-        head.fields.copy_lines(keeps, |text| out.extend_from_slice(text));
+        sink.passing(head.fields, keeps);
         self.consumer.put(
             head.fields,
             |name| nominations.name(name),
-            |name, value| self.put_own(out, name, value),
+            |name, value| self.put_own(sink, name, value),
         );
         match head.body {
-            Body::Chunked => put_field(out, b"transfer-encoding", b"chunked"),
+            Body::Chunked => sink.of_connection(|out| put_field(out, b"transfer-encoding", b"chunked")),
             Body::Length(length) if head.fields.known(Name::ContentLength).is_some() => {
-                put_number(out, b"content-length", length);
+                sink.number(b"content-length", length);
             }
             Body::Length(_) => {}
         }
-        self.put_own(out, b"x-request-id", self.request_id);
+        self.put_own(sink, b"x-request-id", self.request_id);
         if let Some(trace) = self.trace {
-            self.put_own(out, b"traceparent", &trace.onward());
+            self.put_own(sink, b"traceparent", &trace.onward());
         }
         // Neither the client's `connection` nor the route's edits remove it: a loop would stay undetected.
-        self.loop_mark.write(head.fields, |text| out.extend_from_slice(text));
-        self.put_forwarded(head.fields, sent, &nominations, out);
-        self.put_connection_options(out);
+        self.loop_mark.put(head.fields, sink);
+        self.put_forwarded(head.fields, sent, &nominations, sink);
+        sink.of_connection(|out| self.put_connection_options(out));
         if self.via {
             // RFC 9110 §7.6.3.
-            self.put_own(out, b"via", b"1.1 tollgate");
+            self.put_own(sink, b"via", b"1.1 tollgate");
         }
-        put_edits(out, self.edits, || NotedValues::values(self.noted, self.request_id, self.client));
-        out.extend_from_slice(b"\r\n");
+        // Most routes set nothing.
+        if !self.edits.set.is_empty() {
+            let values = || NotedValues::values(self.noted, self.request_id, self.client);
+            sink.written(|out| put_edits(out, self.edits, values));
+        }
     }
 
     /// The headers for the backend connection only, named in `connection` as they must be (RFC 9110 §7.6.1, §10.1.4).
@@ -119,13 +116,6 @@ impl UpstreamRequestHead<'_> {
                 put_field(out, b"upgrade", protocol);
             }
         }
-    }
-
-    fn put_request_line(&self, head: &RequestHead<'_>, out: &mut BytesMut) {
-        out.extend_from_slice(head.method.as_str().as_bytes());
-        out.extend_from_slice(b" ");
-        out.extend_from_slice(self.target.as_bytes());
-        out.extend_from_slice(b" HTTP/1.1\r\n");
     }
 
     /// Whether a header is forwarded unchanged. Headers that are written anew are not.
@@ -182,43 +172,56 @@ impl UpstreamRequestHead<'_> {
         fields: Fields<'_>,
         host: Option<&[u8]>,
         nominations: &ConnectionOptions<'_>,
-        out: &mut BytesMut,
+        sink: &mut impl HeadSink,
     ) {
         let kept = |name: &[u8]| self.trusted && !nominations.name(name);
         let continued = |name: &[u8]| self.continues_claims() && !nominations.name(name);
         let (list, proto, for_host) = (b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host");
-        if !self.edits.touches(list) {
-            out.extend_from_slice(b"x-forwarded-for: ");
-            if kept(list) && *self.source == ClientSource::XForwardedFor {
-                // One line: the received values in order, then the peer.
+        if !self.trusted {
+            self.put_own(sink, list, self.peer);
+        } else if !self.edits.touches(list) {
+            let continues = kept(list) && *self.source == ClientSource::XForwardedFor;
+            sink.written(|out| self.put_path(continues.then_some(fields), out));
+        }
+        let real_ip = b"x-real-ip";
+        if kept(real_ip) && fields.known(Name::XRealIp).is_some() && !self.edits.touches(real_ip) {
+            sink.written(|out| {
+                out.extend_from_slice(b"x-real-ip: ");
+                if !self.put_client(b"\r\n", out) {
+                    out.extend_from_slice(self.peer);
+                    out.extend_from_slice(b"\r\n");
+                }
+            });
+        }
+        if !(continued(proto) && fields.known(Name::XForwardedProto).is_some()) {
+            self.put_own(sink, proto, self.scheme.as_bytes());
+        }
+        match host {
+            Some(host) if !(continued(for_host) && fields.known(Name::XForwardedHost).is_some()) => {
+                self.put_own(sink, for_host, host);
+            }
+            _ => {}
+        }
+    }
+
+    /// Writes `x-forwarded-for` of a trusted proxy's request: in one line the values in `continued`, in order, or else the
+    /// client; then the peer.
+    fn put_path(&self, continued: Option<Fields<'_>>, out: &mut BytesMut) {
+        out.extend_from_slice(b"x-forwarded-for: ");
+        match continued {
+            Some(fields) => {
                 for value in fields.all_known(Name::XForwardedFor) {
                     out.extend_from_slice(value);
                     out.extend_from_slice(b", ");
                 }
-            } else if self.trusted {
-                // The trusted part of the path: the client, unless it is the peer itself.
+            }
+            // The trusted part of the path: the client, unless it is the peer itself.
+            None => {
                 self.put_client(b", ", out);
             }
-            out.extend_from_slice(self.peer);
-            out.extend_from_slice(b"\r\n");
         }
-        let real_ip = b"x-real-ip";
-        if kept(real_ip) && fields.known(Name::XRealIp).is_some() && !self.edits.touches(real_ip) {
-            out.extend_from_slice(b"x-real-ip: ");
-            if !self.put_client(b"\r\n", out) {
-                out.extend_from_slice(self.peer);
-                out.extend_from_slice(b"\r\n");
-            }
-        }
-        if !(continued(proto) && fields.known(Name::XForwardedProto).is_some()) {
-            self.put_own(out, proto, self.scheme.as_bytes());
-        }
-        match host {
-            Some(host) if !(continued(for_host) && fields.known(Name::XForwardedHost).is_some()) => {
-                self.put_own(out, for_host, host);
-            }
-            _ => {}
-        }
+        out.extend_from_slice(self.peer);
+        out.extend_from_slice(b"\r\n");
     }
 
     /// Writes the client's address, or `unknown` (RFC 7239 §6.2), and `end`; nothing if the peer is the client.
@@ -239,9 +242,9 @@ impl UpstreamRequestHead<'_> {
     }
 
     /// Writes a field of the gateway, unless the route's edits override it.
-    fn put_own(&self, out: &mut BytesMut, name: &[u8], value: &[u8]) {
+    fn put_own(&self, sink: &mut impl HeadSink, name: &[u8], value: &[u8]) {
         if !self.edits.touches(name) {
-            put_field(out, name, value);
+            sink.field(name, value);
         }
     }
 }
@@ -278,6 +281,7 @@ pub(crate) fn only<'h>(mut values: impl Iterator<Item = &'h [u8]>) -> Option<&'h
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http2::head_sink::TextHead;
     use crate::proxy::fixtures::upstream;
     use http::HeaderName;
 
@@ -310,7 +314,9 @@ mod tests {
             noted: None,
         };
         let mut out = BytesMut::new();
-        onward.write(&head, &mut out);
+        let mut sink = TextHead(&mut out);
+        onward.write(&head, &mut sink);
+        sink.end_request();
         String::from_utf8(out.to_vec()).expect("text")
     }
 

@@ -60,13 +60,13 @@ impl<U: RequestBody> Exchange<'_, U> {
     /// As `poll_send`, in frames.
     pub(super) fn poll_send_http2(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BodyFailed>> {
         let Some(stream) = self.connection.http2() else { return Poll::Ready(Ok(())) };
-        let UpstreamRequest { message, body, .. } = &mut self.request;
+        let UpstreamRequest { message, head_length, body, to_head, .. } = &mut self.request;
+        let (length, to_head) = (*head_length, *to_head);
         while !self.sending.write_closed && self.refused.is_none() && !stream.is_ended() {
             if !stream.is_begun() {
                 let turn = ready!(stream.poll_turn(context));
-                let length = memchr::memmem::find(message, b"\r\n\r\n").map_or(message.len(), |end| end + 4);
                 let ended = body.is_done() && message.len() == length && body.trailers().is_empty();
-                match turn.and_then(|()| stream.begin(&message[..length], ended)) {
+                match turn.and_then(|()| stream.begin(&message[..length], to_head, ended)) {
                     Ok(()) => (self.sending.sent, self.sending.written) = (length, true),
                     Err(refused) => self.refused = Some(refused),
                 }

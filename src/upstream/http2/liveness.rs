@@ -82,6 +82,7 @@ mod tests {
     use super::*;
     use crate::http2::connection::LocalSettings;
     use crate::http2::frame::{HEADER_LENGTH, kind};
+    use crate::http2::head::Scheme;
     use crate::net::{Pipe, Stream};
 
     const SETTINGS: &[u8] = &[0, 0, 0, kind::SETTINGS, 0, 0, 0, 0, 0];
@@ -112,7 +113,7 @@ mod tests {
         }
 
         fn ask(&mut self) {
-            let stream = self.connection.open(b"GET / HTTP/1.1\r\n\r\n", b"http", true);
+            let stream = self.connection.open(b"GET / HTTP/1.1\r\n\r\n", Scheme::Http, true);
             self.streams.push(stream.expect("it opens"));
             self.liveness.request_sent(&self.connection);
         }

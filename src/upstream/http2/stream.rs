@@ -78,14 +78,25 @@ impl ClientStream {
         }
     }
 
-    /// Sends the request head, given as HTTP/1.1. `ended`: nothing follows it.
+    /// Sends the request head, given as a header block. `to_head`: the method is HEAD. `ended`: nothing follows it.
     ///
     /// # Errors
     ///
     /// Nothing was sent.
-    pub(in crate::upstream) fn begin(&mut self, head: &[u8], ended: bool) -> Result<(), NoAnswer> {
+    pub(in crate::upstream) fn begin(
+        &mut self,
+        block: &[u8],
+        to_head: bool,
+        ended: bool,
+    ) -> Result<(), NoAnswer> {
+        let Http2Connection { codec, scheme, .. } = &*self.permit.0;
+        self.opened(codec.open_block(block, *scheme, (to_head, ended)), ended)
+    }
+
+    /// The stream of the request, if it was opened.
+    fn opened(&mut self, opened: Result<StreamHandle, OpenError>, ended: bool) -> Result<(), NoAnswer> {
         let connection = &self.permit.0;
-        match connection.codec.open(head, connection.scheme, ended) {
+        match opened {
             Ok(stream) => {
                 connection.liveness.request_sent(&connection.codec);
                 (self.stream, self.ended) = (Some(stream), ended);
@@ -189,7 +200,8 @@ impl ClientStream {
     /// There is no response.
     pub(in crate::upstream) async fn ask(mut self, head: &[u8]) -> Result<u16, NoAnswer> {
         poll_fn(|context| self.poll_turn(context)).await?;
-        self.begin(head, true)?;
+        let Http2Connection { codec, scheme, .. } = &*self.permit.0;
+        self.opened(codec.open(head, *scheme, true), true)?;
         loop {
             let (head, _) = poll_fn(|context| self.poll_head(context)).await?;
             if self.answered {

@@ -1,6 +1,7 @@
 //! The memory that a peer can make a connection hold; and windows are restored after each stream.
 
 use super::*;
+use crate::http2::head::Scheme;
 
 fn window_updates(frames: &[Frame]) -> u64 {
     let updates =
@@ -60,7 +61,7 @@ fn a_server_that_does_not_read_gets_no_more_requests() {
     let context = Context::from_waker(Waker::noop());
     let mut opened = 0;
     while opened < 100_000 && peer.connection.poll_open(&context).is_ready() {
-        let stream = peer.connection.open(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n", b"http", true);
+        let stream = peer.connection.open(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n", Scheme::Http, true);
         drop(stream.expect("the server takes it"));
         peer.drive();
         opened += 1;

@@ -17,6 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use super::super::Reset;
 use super::*;
+use crate::http2::head::Scheme;
 
 /// The end of a pipe, with tokio's traits.
 struct Adapter(Pipe);
@@ -360,7 +361,7 @@ async fn serve_h2(theirs: Pipe, exchanges: Rc<Vec<Exchange>>, windows: Windows, 
 async fn ask_ours(connection: Rc<Http2Codec>, index: usize, exchange: Exchange) {
     poll_fn(|context| connection.poll_open(context)).await.expect("the server is there");
     let head = format!("POST /{index} HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n");
-    let stream = connection.open(head.as_bytes(), b"http", false).expect("it is open");
+    let stream = connection.open(head.as_bytes(), Scheme::Http, false).expect("it is open");
     let receiving = async {
         loop {
             match poll_fn(|context| stream.poll_head(context)).await {

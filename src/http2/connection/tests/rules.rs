@@ -1,6 +1,7 @@
 //! Rules of RFC 9113, one by one.
 
 use super::*;
+use crate::http2::head::Scheme;
 
 /// Bytes read before the switch to HTTP/2 may contain requests; they are served without further input.
 #[test]
@@ -79,7 +80,7 @@ fn streams_that_end_well_do_not_displace_those_that_were_reset() {
 fn a_late_answer_does_not_end_the_connection() {
     let mut peer = Peer::server(&SETTINGS);
     for _ in 0..300 {
-        let stream = peer.connection.open(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n", b"http", true);
+        let stream = peer.connection.open(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n", Scheme::Http, true);
         drop(stream.expect("the server takes it"));
         peer.frames();
     }
@@ -291,7 +292,7 @@ fn faults_of_servers_are_told_as_the_rfc_has_them() {
     ];
     for (rule, frames, expected) in cases {
         let mut peer = Peer::server(&SETTINGS);
-        let stream = peer.connection.open(b"POST / HTTP/1.1\r\nhost: a\r\n\r\n", b"http", false);
+        let stream = peer.connection.open(b"POST / HTTP/1.1\r\nhost: a\r\n\r\n", Scheme::Http, false);
         let _stream = stream.expect("the server takes it");
         for (kind, flags, stream, payload) in *frames {
             peer.send(*kind, *flags, *stream, payload);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::super::super::frame::{FrameHeader, kind};
 use super::*;
 use crate::http2::connection::{READ, Reset};
+use crate::http2::head::Scheme;
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut frame = BytesMut::new();
@@ -163,7 +164,7 @@ fn responses_with_a_fault_in_the_same_read_fail() {
     ];
     for (request, fields, body) in cases {
         let mut peer = Peer::server(&SETTINGS);
-        let stream = peer.connection.open(request, b"http", true).expect("it opens");
+        let stream = peer.connection.open(request, Scheme::Http, true).expect("it opens");
         let frames = [
             frame(kind::HEADERS, flag::END_HEADERS, 1, &head(fields)),
             frame(kind::DATA, flag::END_STREAM, 1, body),
@@ -180,7 +181,7 @@ fn responses_with_a_fault_in_the_same_read_fail() {
 fn heads_that_are_too_large_fail_alone_and_bombs_end_the_connection() {
     let mut peer = Peer::server(&SETTINGS);
     let open =
-        |peer: &Peer| peer.connection.open(b"GET / HTTP/1.1\r\n\r\n", b"http", true).expect("it opens");
+        |peer: &Peer| peer.connection.open(b"GET / HTTP/1.1\r\n\r\n", Scheme::Http, true).expect("it opens");
     let (first, second) = (open(&peer), open(&peer));
     let mut large = vec![0x88];
     for _ in 0..100 {
@@ -213,7 +214,7 @@ fn heads_that_are_too_large_fail_alone_and_bombs_end_the_connection() {
 #[test]
 fn ninety_nine_interim_responses_pass() {
     let mut peer = Peer::server(&SETTINGS);
-    let stream = peer.connection.open(b"GET / HTTP/1.1\r\n\r\n", b"http", true).expect("it opens");
+    let stream = peer.connection.open(b"GET / HTTP/1.1\r\n\r\n", Scheme::Http, true).expect("it opens");
     let interim = frame(kind::HEADERS, flag::END_HEADERS, 1, &[0x08, 3, b'1', b'0', b'3']);
     peer.write(&[interim.repeat(99), frame(kind::HEADERS, END, 1, &[0x88])].concat());
     let context = Context::from_waker(Waker::noop());
@@ -229,8 +230,9 @@ fn an_upload_that_is_not_read_leaves_half_of_the_window_to_others() {
     let mut peer = Peer::server(&SETTINGS);
     // Streams may send more than the connection.
     peer.send(kind::SETTINGS, 0, 0, &[0, 4, 0, 0x10, 0, 0]);
-    let open =
-        |peer: &Peer| peer.connection.open(b"POST / HTTP/1.1\r\n\r\n", b"http", false).expect("it opens");
+    let open = |peer: &Peer| {
+        peer.connection.open(b"POST / HTTP/1.1\r\n\r\n", Scheme::Http, false).expect("it opens")
+    };
     let context = Context::from_waker(Waker::noop());
     let send = |stream: &StreamHandle| match stream.poll_room(&context, 1 << 20) {
         Poll::Ready(Ok(room)) => stream.send_data(&vec![0; room], false).expect("it is open"),
