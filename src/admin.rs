@@ -1,7 +1,10 @@
 //! The admin listener: liveness, readiness and metrics; the API and the dashboard.
 //!
+//! For example, `GET /api/v1/limits` lists the limits, and `POST /api/v1/limits/per-client/keys/…/ban` bans a key on all
+//! gateways that share a store. Tokens have rights, and a browser of another site gets no answer.
+//!
 //! It runs on the control thread with a small connection limit of its own, so that neither traffic nor admin requests
-//! can starve the other. Every connection serves one request and has [`WHOLE_TIMEOUT`] for all of it, so no connection
+//! can starve the other. Every connection serves one request and has `WHOLE_TIMEOUT` for all of it, so no connection
 //! is idle.
 
 mod answer;

@@ -1,4 +1,6 @@
 //! Counters that one thread writes and any thread may read: no locked instruction, no cache line moved between writers.
+//!
+//! For example, each worker adds its refusals to a counter of its own, and a scrape adds up what it reads from all of them.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};

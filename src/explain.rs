@@ -1,4 +1,8 @@
 //! Explains which route and limits a request gets, without running anything: `tollgate explain`, and the admin API.
+//!
+//! For example, `tollgate explain POST https://shop.test/login` names the route and the condition by which each route before
+//! it does not match, and for each limit the key, the cost and whether the request is exempt. The route is found and the
+//! request decided by the code that serves requests, so that the two cannot disagree.
 
 mod description;
 pub(crate) mod json;

@@ -4,6 +4,9 @@
 //! Heads are parsed in place: a parsed head borrows the received bytes, and its fields are positions in them. So a
 //! proxied head is copied once, from one socket's buffer to the other's, and nothing is allocated for it.
 //!
+//! For example, of `GET /a HTTP/1.1` and `host: b` the parser returns the target `/a`, one field and an empty body. A head
+//! with `content-length` beside `transfer-encoding` is refused.
+//!
 //! Requests are parsed strictly, because any ambiguity enables request smuggling. Of responses only ambiguous ones are
 //! refused, since the operator controls the backends.
 

@@ -1,4 +1,8 @@
 //! Sockets for the data plane: no system call that is known to fail, and a limit on the size of each.
+//!
+//! For example, a read that got less than it had room for has emptied the socket: the next one waits for the kernel to
+//! report more. A socket that has its request when it is accepted is read, answered and closed without a registration at
+//! epoll ([`Socket`]), and its last bytes and its FIN are one segment ([`poll_write_last`]).
 
 // A dropped error once allowed request smuggling, so no error is dropped silently.
 #![warn(clippy::let_underscore_must_use)]

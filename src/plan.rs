@@ -1,5 +1,9 @@
 //! The compiled plan: the meaning of `gateway.toml`. `config` builds it, `proxy` runs it.
 //!
+//! Names are indices here, and texts are types. For example, `limits = ["per-client"]` of a route is a [`LimitUse`] with the
+//! index of that limit and the cost of a request, and `rate = "10/s"` of the limit is an algorithm whose parameters are
+//! units and microseconds. [`decision`] is the one machine that decides a request by all this.
+//!
 //! It is data: a reload replaces it as a whole, and nothing in it ever changes. What is learned while it runs is elsewhere:
 //! counters in the store, credentials in [`AuthRuntime`](crate::auth::runtime::AuthRuntime).
 

@@ -1,4 +1,10 @@
 //! Routing: the route of a request, and the keys that its limits count by.
+//!
+//! A route is a set of conditions, and the most specific route whose conditions a request meets is its route. A key is a
+//! list of parts that are found in the request. For example, `GET /api/users/7` goes to `/api/*` and not to `/*`. With
+//! `key = "ip"` it counts with all requests of its address, and with `key = ["header:x-api-key", "path"]` with those that
+//! have the same API key and the same path. `table` finds the route, and [`key`] makes a fingerprint of 128 bits of the
+//! parts, so that no value of a client is stored.
 
 mod candidates;
 pub mod client;

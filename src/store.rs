@@ -1,4 +1,9 @@
 //! The storage of counters: one call decides all limits of a request, all or none.
+//!
+//! For example, a request costs 10 units of its client's limit and 10 of the limit of all clients, which has 4 left. Neither
+//! counter changes, and the [`Outcome`] says how long each limit would have to wait. In memory ([`memory`]) a single
+//! counter changes by compare-and-swap, and several are locked in one order. In Redis ([`redis`]) one script decides, so
+//! that a fleet of gateways counts as one.
 
 pub mod bans;
 mod charge_records;

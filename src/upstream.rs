@@ -1,4 +1,9 @@
 //! The backends: connections to them, kept per worker, and the exchange of one request for one response.
+//!
+//! For example, a GET goes to the server that the balancer chooses (`balance`), on a connection that was kept from an
+//! earlier request ([`pool`]). The server has closed it in the meantime, so the request is sent again on a new one. A
+//! server that fails several times in a row is left out for a while ([`server_state`]), and a request that is idempotent
+//! is sent to another one, within the retry budget ([`retry`]).
 
 // A dropped error once allowed request smuggling, so no error is dropped silently.
 #![warn(clippy::let_underscore_must_use)]

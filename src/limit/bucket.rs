@@ -51,7 +51,7 @@ pub(super) trait Metered {
         self.bucket().quota.units().into()
     }
 
-    /// See [`Limiter::explain`].
+    /// See `Limiter::explain`.
     fn explain(&self, f: &mut Formatter<'_>) -> fmt::Result {
         burst(f, self.bucket().rate, self.bucket().quota.units())
     }

@@ -49,10 +49,10 @@ pub trait Windows: Copy {
     /// Which windows they are: a parameter of the Lua implementation.
     fn number(self) -> u64;
 
-    /// See [`Limiter::abridge`].
+    /// See `Limiter::abridge`.
     fn abridge(self, rate: Rate, f: &mut Formatter<'_>) -> fmt::Result;
 
-    /// See [`Limiter::explain`].
+    /// See `Limiter::explain`.
     fn explain(self, rate: Rate, f: &mut Formatter<'_>) -> fmt::Result;
 }
 

@@ -13,7 +13,7 @@ pub(super) fn time(line: &[u8]) -> Result<Timestamp, ProblemKind> {
     common_time(time).ok_or(ProblemKind::NoTime)
 }
 
-/// Reads a line but its time, which [`time`] returns: it is known when a line is read.
+/// Reads a line but its time, which `time` returns: it is known when a line is read.
 pub(super) fn read<'l>(line: &'l [u8], fields: &mut LineFields<'l>) -> Result<(), ProblemKind> {
     let (before, _, rest) = split_time(line).ok_or(ProblemKind::NotReadable)?;
     read_client(before, fields);

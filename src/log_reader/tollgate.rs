@@ -24,7 +24,7 @@ pub(super) fn time(line: &[u8]) -> Result<Timestamp, ProblemKind> {
         .and_then(|time| rfc3339(time.raw()).ok_or(ProblemKind::NoTime))
 }
 
-/// Reads a line but its time, which [`time`] returns: it is known when a line is read.
+/// Reads a line but its time, which `time` returns: it is known when a line is read.
 pub(super) fn read<'l>(line: &'l [u8], fields: &mut LineFields<'l>) -> Result<(), ProblemKind> {
     let mut own = OwnFields::default();
     let mut has_time = false;

@@ -64,7 +64,7 @@ impl AccessLog {
         }
     }
 
-    /// As the file has it: fields that [`Self::add`] adds are not in the file.
+    /// As the file has it: fields that `Self::add` adds are not in the file.
     pub fn as_written(&self) -> Self {
         let mut written = self.clone();
         let (Self::Json(fields) | Self::Pretty(fields) | Self::Auto(fields)) = &mut written else {

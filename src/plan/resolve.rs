@@ -2,7 +2,7 @@
 //! the proxy, `explain`, the admin API and `replay`.
 //!
 //! It does no I/O, reads no clock and draws nothing: the same input has the same result. [`locate`] finds the route; the
-//! [`Decision`](super::decision::Decision) learns what the request's credential and its body say, and assigns the rest.
+//! [`RequestDecision`](super::decision::RequestDecision) learns what the request's credential and its body say, and assigns the rest.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -297,7 +297,7 @@ impl<'r> RouteLookup<'_, 'r> {
         }
     }
 
-    /// See [`SeenRequest::routed_head`].
+    /// See `SeenRequest::routed_head`.
     #[inline]
     pub fn routed_head(&self) -> Option<RoutedHead> {
         self.seen()?.routed_head(self.route?.0)
