@@ -1,8 +1,7 @@
 //! The core. A limit is a pure function of *(state, now, cost)* → *(state', decision)*.
 //!
 //! For example, a token bucket of 10/s with a burst of 20 that was emptied half a second ago has 5 tokens. A request of cost
-//! 5 is admitted, and the new state is the time at which the bucket will be full. A request of cost 6 is refused, must wait
-//! for 100 ms, and changes nothing.
+//! 5 is admitted and leaves none. A request of cost 6 is refused: it has to wait for 100 ms, and the state stays.
 //!
 //! Only `std` below here: no clock, no I/O, no async, no logging. Each algorithm file exports its parameters, its
 //! `State` and the same few functions (`limiter`); [`Algorithm`] and [`State`] are the closed choice between them
