@@ -329,7 +329,7 @@ impl MatchedRoute {
         let location = format!("https://{host}{}", with_query(path));
         let limits = |routed: &RoutedRequest<'_, '_>| {
             let uses = route.limits.iter().zip(&routed.charges.checks);
-            uses.map(|(used, stands)| LimitExplanation::new(route, used, stands, routed, ids)).collect()
+            uses.map(|(used, check)| LimitExplanation::new(route, used, check, routed, ids)).collect()
         };
         Self {
             index,
@@ -403,11 +403,11 @@ impl LimitExplanation {
     fn new(
         route: &Route,
         used: &LimitUse,
-        stands: &LimitCheck<'_>,
+        check: &LimitCheck<'_>,
         routed: &RoutedRequest<'_, '_>,
         ids: Option<&ShortIds>,
     ) -> Self {
-        let (limit, request) = (stands.limit, &routed.request());
+        let (limit, request) = (check.limit, &routed.request());
         let matched = route.matched(request);
         let masking = match (limit.reveal, ids) {
             (true, _) => Masking::Off,
@@ -416,36 +416,36 @@ impl LimitExplanation {
         };
         Self {
             index: used.limit,
-            key_hash: routed.charges.key_hash(stands),
+            key_hash: routed.charges.key_hash(check),
             label: limit.key.label(matched, masking),
             name: limit.name.to_string(),
-            tier: stands.tier,
-            tier_name: limit.tier_name(stands.tier).map(str::to_owned),
-            mode: stands.mode,
+            tier: check.tier,
+            tier_name: limit.tier_name(check.tier).map(str::to_owned),
+            mode: check.mode,
             trial: limit.trial,
-            status: LimitStatus::of(stands, matched),
+            status: LimitStatus::of(check, matched),
             measured: description::measured(&used.cost, request),
             settled_by: used.cost.settled().map(|settled| settled.settled_by()),
             key: limit.key.describe(matched, masking),
             missing: limit.key.may_be_missing().then_some(limit.key.missing),
-            policies: stands
+            policies: check
                 .policies()
                 .iter()
-                .map(|policy| description::policy(policy, stands.cost()))
+                .map(|policy| description::policy(policy, check.cost()))
                 .collect(),
-            by_hand_only: stands.by_hand_only(),
+            by_hand_only: check.by_hand_only(),
             ban: limit.ban.as_ref().map(|ban| ban.algorithm.to_string()),
         }
     }
 }
 
 impl LimitStatus {
-    fn of(stands: &LimitCheck<'_>, matched: route::MatchedRequest<'_>) -> Self {
-        match stands.applicability {
+    fn of(check: &LimitCheck<'_>, matched: route::MatchedRequest<'_>) -> Self {
+        match check.applicability {
             admission::Applicability::Charged(cost, _) => Self::Charged(cost),
             admission::Applicability::Free => Self::Free,
             admission::Applicability::Exempt => {
-                let first = stands.limit.exempt.first(matched);
+                let first = check.limit.exempt.first(matched);
                 Self::Exempt(first.map(ToString::to_string).unwrap_or_default())
             }
             admission::Applicability::Skipped => Self::Skipped,

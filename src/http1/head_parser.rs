@@ -24,7 +24,7 @@ pub struct HeadParser {
     /// Its target, an origin-form, and then its host.
     text: String,
     /// Its other values.
-    outline: Outline,
+    values: RememberedValues,
     /// The head parsed last.
     last: HeadStart,
 }
@@ -39,7 +39,7 @@ struct HeadStart {
 
 /// The values of a head, beside its target and fields.
 #[derive(Debug)]
-struct Outline {
+struct RememberedValues {
     method: Method,
     /// The length of the target.
     target: usize,
@@ -76,8 +76,8 @@ impl HeadParser {
 
     #[inline]
     fn repeat<'h>(&'h self, bytes: &'h [u8]) -> RequestHead<'h> {
-        let Outline { method, target, has_host, query_mark, http_11, body, upgrade, keep_alive } =
-            &self.outline;
+        let RememberedValues { method, target, has_host, query_mark, http_11, body, upgrade, keep_alive } =
+            &self.values;
         let (text, host) = self.text.split_at_checked(*target).unwrap_or_default();
         let (path, query) = match query_mark.and_then(|mark| text.split_at_checked(mark)) {
             Some((path, query)) => (path, query.get(1..)),
@@ -98,7 +98,7 @@ impl HeadParser {
     }
 
     fn parse_anew<'h>(&'h mut self, bytes: &'h [u8]) -> Result<RequestHead<'h>, RequestError> {
-        let Self { spans, bytes: remembered, text, outline, last } = self;
+        let Self { spans, bytes: remembered, text, values, last } = self;
         remembered.clear();
         let head = RequestHead::parse(bytes, spans)?;
         let is_usual = head.length <= MAX_REMEMBERED && head.target.authority.is_none();
@@ -109,7 +109,7 @@ impl HeadParser {
             text.clear();
             text.push_str(head.target.text);
             text.push_str(head.host.unwrap_or_default());
-            *outline = Outline {
+            *values = RememberedValues {
                 method: head.method.clone(),
                 target: head.target.text.len(),
                 has_host: head.host.is_some(),
@@ -124,7 +124,7 @@ impl HeadParser {
     }
 }
 
-impl Default for Outline {
+impl Default for RememberedValues {
     fn default() -> Self {
         Self {
             method: Method::GET,

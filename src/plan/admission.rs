@@ -302,14 +302,16 @@ impl<'a> RequestCharges<'a> {
 
     /// The numbers of every enforced policy that was charged, in the order of the route's limits: those that have admitted
     /// the request earlier first, unless a limit refuses now.
-    pub fn told(&self, outcome: &Outcome, admitted: bool) -> Vec<BindingLimit<'a>> {
-        let mut told = if admitted { self.before.clone() } else { Vec::with_capacity(self.charges.len()) };
+    pub fn reported(&self, outcome: &Outcome, admitted: bool) -> Vec<BindingLimit<'a>> {
+        let mut reported =
+            if admitted { self.before.clone() } else { Vec::with_capacity(self.charges.len()) };
         for check in self.checks.iter().filter(|check| check.mode == Mode::Enforce) {
             let Applicability::Charged(cost, first) = check.applicability else { continue };
             let policies = (first..).zip(check.policies());
-            told.extend(policies.filter_map(|(index, policy)| check.told(outcome, index, policy, cost)));
+            reported
+                .extend(policies.filter_map(|(index, policy)| check.reported(outcome, index, policy, cost)));
         }
-        told
+        reported
     }
 
     #[cold]
@@ -327,7 +329,7 @@ impl<'a> RequestCharges<'a> {
         for check in self.checks.iter().filter(|check| check.mode == Mode::Enforce) {
             let Applicability::Charged(cost, first) = check.applicability else { continue };
             for (index, policy) in (first..).zip(check.policies()) {
-                let Some(this) = check.told(outcome, index, policy, cost) else { continue };
+                let Some(this) = check.reported(outcome, index, policy, cost) else { continue };
                 match this.decision.verdict {
                     Verdict::Allow => {}
                     Verdict::Delay(span) => delay = delay.max(span),
@@ -408,7 +410,7 @@ impl<'a> LimitCheck<'a> {
 
     /// The numbers of the policy with the charge at `index`; `None` if there is no decision on it.
     #[inline]
-    fn told(
+    fn reported(
         &self,
         outcome: &Outcome,
         index: usize,

@@ -464,7 +464,7 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         known: Known<'_>,
         observer: &mut impl DecisionObserver<'p>,
     ) -> Need {
-        self.request.charges.before = self.request.charges.told(outcome, true);
+        self.request.charges.before = self.request.charges.reported(outcome, true);
         self.checked(self.check_credential(), known, observer)
     }
 

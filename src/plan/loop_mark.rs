@@ -49,13 +49,13 @@ impl LoopMark {
 
     /// Writes the header for the backend: the received values, in one line, then this process.
     pub fn put(&self, fields: Fields<'_>, sink: &mut impl HeadSink) {
-        let mut came = fields.all_known(Name::CdnLoop).filter(|list| !list.is_empty()).peekable();
-        if came.peek().is_none() {
+        let mut received = fields.all_known(Name::CdnLoop).filter(|list| !list.is_empty()).peekable();
+        if received.peek().is_none() {
             return sink.line(&self.line, NAME.len() - 2);
         }
         sink.written(|out| {
             out.extend_from_slice(NAME);
-            for list in came {
+            for list in received {
                 out.extend_from_slice(list);
                 out.extend_from_slice(b", ");
             }

@@ -69,7 +69,7 @@ pub(super) async fn connect(
         }
         let addresses = host_address.addresses().await;
         let opened = open_socket(&addresses, turn, endpoint.port, end).await;
-        let (mut socket, address) = opened.inspect_err(|_| host_address.doubt())?;
+        let (mut socket, address) = opened.inspect_err(|_| host_address.report_unreachable())?;
         #[expect(
             clippy::let_underscore_must_use,
             reason = "a socket that refuses works, but small requests wait for acknowledgements"

@@ -95,9 +95,9 @@ impl HostAddress {
     }
 
     /// The server's addresses accept no connection: a name may have others by now.
-    pub(super) fn doubt(&self) {
+    pub(super) fn report_unreachable(&self) {
         if let Self::Name(name) = self {
-            name.doubted.notify_one();
+            name.unreachable.notify_one();
         }
     }
 
@@ -129,7 +129,7 @@ pub(super) struct ResolvedName {
     known: ArcSwapOption<Vec<IpAddr>>,
     learned: Notify,
     /// Its addresses accept no connection.
-    doubted: Notify,
+    unreachable: Notify,
 }
 
 impl ResolvedName {
@@ -138,7 +138,7 @@ impl ResolvedName {
             host: host.into(),
             known: ArcSwapOption::empty(),
             learned: Notify::new(),
-            doubted: Notify::new(),
+            unreachable: Notify::new(),
         }
     }
 
@@ -187,7 +187,7 @@ impl ResolvedName {
     async fn rest(&self, pause: Duration) {
         sleep(pause.min(EARLIEST)).await;
         // Over the time is the usual case.
-        drop(timeout(pause.saturating_sub(EARLIEST), self.doubted.notified()).await);
+        drop(timeout(pause.saturating_sub(EARLIEST), self.unreachable.notified()).await);
     }
 
     fn warn_of_change(&self, learned: &Result<(), io::Error>, failures: u32) {
@@ -264,15 +264,15 @@ mod tests {
         let begun = tokio::time::Instant::now();
         name.rest(REFRESH).await;
         assert_eq!(begun.elapsed(), REFRESH);
-        host_address.doubt();
-        host_address.doubt();
+        host_address.report_unreachable();
+        host_address.report_unreachable();
         let begun = tokio::time::Instant::now();
         name.rest(REFRESH).await;
         assert_eq!(begun.elapsed(), EARLIEST, "many failures are one reason");
         let begun = tokio::time::Instant::now();
         tokio::join!(name.rest(REFRESH), async {
             sleep(5 * EARLIEST).await;
-            host_address.doubt();
+            host_address.report_unreachable();
         });
         assert_eq!(begun.elapsed(), 5 * EARLIEST);
     }

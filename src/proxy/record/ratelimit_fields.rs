@@ -32,7 +32,7 @@ impl RequestContext {
         if server.ratelimit_policies == RatelimitPolicies::All && server.ratelimit_headers.has_standard() {
             let binding = admission.tightest.as_ref().map(|tightest| tightest.policy);
             let admitted = matches!(admission.decision, AdmissionDecision::Admit(_));
-            self.listed = listed(&charges.told(outcome, admitted), binding, retry_after, self.started);
+            self.listed = listed(&charges.reported(outcome, admitted), binding, retry_after, self.started);
         } else if let Some(tightest) = &admission.tightest {
             self.list_binding(tightest, retry_after);
         }
@@ -63,17 +63,17 @@ fn listed(
     }
     let is_binding = |policy: &Policy| binding.is_some_and(|binding| std::ptr::eq(binding, policy));
     let (mut quotas, mut rests) = (String::from("ratelimit-policy: "), String::from("\r\nratelimit: "));
-    for (index, told) in policies.iter().enumerate() {
-        let [(_, quota), (_, rest)] = told.policy.standard.fields();
+    for (index, reported) in policies.iter().enumerate() {
+        let [(_, quota), (_, rest)] = reported.policy.standard.fields();
         let comma = if index > 0 { ", " } else { "" };
-        let reset = reset(told, retry_after.filter(|_| is_binding(told.policy)));
+        let reset = reset(reported, retry_after.filter(|_| is_binding(reported.policy)));
         let mut buffers = (itoa::Buffer::new(), itoa::Buffer::new());
         quotas.extend([comma, quota]);
-        if told.policy.algorithm.calendar().is_some() {
-            let window = told.policy.algorithm.window_at(now).seconds_rounded_up();
+        if reported.policy.algorithm.calendar().is_some() {
+            let window = reported.policy.algorithm.window_at(now).seconds_rounded_up();
             quotas.extend([";w=", itoa::Buffer::new().format(window)]);
         }
-        rests.extend([comma, rest, buffers.0.format(told.decision.remaining)]);
+        rests.extend([comma, rest, buffers.0.format(reported.decision.remaining)]);
         if let Some(reset) = reset {
             rests.extend([";t=", buffers.1.format(reset)]);
         }
@@ -84,9 +84,9 @@ fn listed(
 
 /// The seconds until more is available; of a refusal, until the same request is admitted (`retry_after`). A place of a
 /// concurrency limit becomes free when another request ends, which is not known, unless a ban ends first.
-fn reset(told: &BindingLimit<'_>, retry_after: Option<u64>) -> Option<u64> {
-    let reset_after = told.decision.reset_after;
-    let untimed = told.policy.algorithm.as_concurrency().is_some() && reset_after.0 == 0;
+fn reset(reported: &BindingLimit<'_>, retry_after: Option<u64>) -> Option<u64> {
+    let reset_after = reported.decision.reset_after;
+    let untimed = reported.policy.algorithm.as_concurrency().is_some() && reset_after.0 == 0;
     (!untimed).then(|| retry_after.unwrap_or(reset_after.seconds_rounded_up()))
 }
 
