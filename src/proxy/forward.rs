@@ -76,15 +76,14 @@ pub(crate) async fn forward(
     let mut upload = Upload::new(body_options, forward_request.route.max_body_bytes, reader, inbound);
     let trailer_rules = TrailerRules { plan: &plan, route: forward_request.route };
     upload.filter_trailers(&trailer_rules);
-    let &ForwardRequest { route, upstream, idempotent, affinity, private, since: asked, .. } =
-        forward_request;
+    let &ForwardRequest { route, upstream, idempotent, affinity, private, since, .. } = forward_request;
     if ctx.options.http_11 {
         upload.pass_hints(&route.response_headers);
     }
     let (head_length, body, to_head) = (message.len(), &mut upload, ctx.options.to_head);
     let request =
         UpstreamRequest { message, head_length, body, answer, idempotent, to_head, affinity, private, own };
-    let now = ctx.worker.shared.clock.instant(asked);
+    let now = ctx.worker.shared.clock.instant(since);
     let mut watch = DisconnectWatch::new(source, holds_place, now, watch_deadline);
     let sent = {
         let client = &plan.upstream_clients[upstream.0];
@@ -98,7 +97,7 @@ pub(crate) async fn forward(
             return NextAction::Drop;
         }
         Some(Ok((exchange, head))) if forward_request.is_answer(&exchange, &head) => {
-            ctx.note_answer(upstream, &exchange, head.status, asked);
+            ctx.note_answer(upstream, &exchange, head.status, since);
             let (watch, deadline) = ((client_http2 || holds_place).then_some(watch), backend_deadline);
             let http2 = client_http2 && backend_http2;
             let relay = ResponseRelay { forward_request, http2, ctx, outbound, writer, watch, deadline };
