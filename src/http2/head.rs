@@ -10,7 +10,7 @@ use bytes::{BufMut as _, BytesMut};
 use http::StatusCode;
 use smallvec::SmallVec;
 
-use super::hpack::encoder::{put_field, put_status, scheme_field};
+use super::hpack::encoder::{Scheme, put_field, put_status, scheme_field};
 use crate::http1::lines::{LineEnd, split_line};
 use crate::http1::name::Name;
 use crate::http1::syntax::{is_token, parse_length};
@@ -50,15 +50,6 @@ pub struct ReceivedHead {
     pub content_length: Option<u64>,
     /// The status of a response, else 0.
     pub status: u16,
-}
-
-/// The scheme of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheme {
-    /// `http`.
-    Http,
-    /// `https`.
-    Https,
 }
 
 /// The position of a value in [`HeadBuilder::values`].

@@ -6,8 +6,8 @@
 use bytes::{BufMut as _, BytesMut};
 use http::{Method, StatusCode};
 
-use super::head::{Scheme, is_grpc, percent_encoded, put_lines};
-use super::hpack::encoder;
+use super::head::{is_grpc, percent_encoded, put_lines};
+use super::hpack::encoder::{self, Scheme};
 use crate::http1::fields::{Field, Fields};
 use crate::http1::head_writer::{self, HeaderPair};
 

@@ -20,7 +20,7 @@ use super::dns::ConnectedAddress;
 use crate::clock::{Deadline, now};
 use crate::http2::connection::{ConnectionEnd, Http2Codec, LocalSettings};
 use crate::http2::frame::{ErrorCode, MAX_31_BITS};
-use crate::http2::head::Scheme;
+use crate::http2::hpack::encoder::Scheme;
 use crate::net::{Alpn, Stream};
 use liveness::Liveness;
 pub(super) use stream::{ClientStream, NoAnswer};

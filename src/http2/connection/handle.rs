@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::{BufMut as _, BytesMut};
 
 use super::super::frame::{ErrorCode, put_headers, put_window_update};
-use super::super::head::{InvalidHead, ReceivedHead, Scheme, put_request, put_response, put_trailers};
-use super::super::hpack::encoder::{put_table_size, scheme_field};
+use super::super::head::{InvalidHead, ReceivedHead, put_request, put_response, put_trailers};
+use super::super::hpack::encoder::{Scheme, put_table_size, scheme_field};
 use super::streams::StreamState;
 use super::waiting::is_scarce;
 use super::{ConnectionState, Http2Codec, Reset, Role};

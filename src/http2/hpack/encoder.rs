@@ -5,7 +5,6 @@
 
 use bytes::{BufMut as _, BytesMut};
 
-use super::super::head::Scheme;
 use super::static_table;
 
 /// Upper bound of the bytes of a field besides its name and value: three integers.
@@ -62,6 +61,15 @@ pub fn put_status(status: u16, out: &mut BytesMut) {
         }
     };
     out.put_u8(indexed);
+}
+
+/// The scheme of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// `http`.
+    Http,
+    /// `https`.
+    Https,
 }
 
 /// The field `:scheme`: one byte.

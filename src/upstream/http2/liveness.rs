@@ -82,7 +82,7 @@ mod tests {
     use super::*;
     use crate::http2::connection::LocalSettings;
     use crate::http2::frame::{HEADER_LENGTH, kind};
-    use crate::http2::head::Scheme;
+    use crate::http2::hpack::encoder::Scheme;
     use crate::net::{Pipe, Stream};
 
     const SETTINGS: &[u8] = &[0, 0, 0, kind::SETTINGS, 0, 0, 0, 0, 0];

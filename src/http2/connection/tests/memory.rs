@@ -1,7 +1,7 @@
 //! The memory that a peer can make a connection hold; and windows are restored after each stream.
 
 use super::*;
-use crate::http2::head::Scheme;
+use crate::http2::hpack::encoder::Scheme;
 
 fn window_updates(frames: &[Frame]) -> u64 {
     let updates =

@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use super::super::Reset;
 use super::*;
-use crate::http2::head::Scheme;
+use crate::http2::hpack::encoder::Scheme;
 
 /// The end of a pipe, with tokio's traits.
 struct Adapter(Pipe);

@@ -1,7 +1,7 @@
 //! Rules of RFC 9113, one by one.
 
 use super::*;
-use crate::http2::head::Scheme;
+use crate::http2::hpack::encoder::Scheme;
 
 /// Bytes read before the switch to HTTP/2 may contain requests; they are served without further input.
 #[test]

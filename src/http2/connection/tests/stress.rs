@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::super::frame::{FrameHeader, kind};
 use super::*;
 use crate::http2::connection::{READ, Reset};
-use crate::http2::head::Scheme;
+use crate::http2::hpack::encoder::Scheme;
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut frame = BytesMut::new();
