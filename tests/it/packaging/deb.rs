@@ -156,13 +156,11 @@ fn keeps_a_changed_file_and_rotates_logs(machine: &Machine) {
     assert!(file.ends_with("[log]\nfile = \"/var/log/tollgate/access.log\"\n"));
     let log = |name: &str| std::fs::read_to_string(machine.system.path(&format!("/var/log/tollgate/{name}")));
     eventually("lines in the file", || log("access.log").ok().filter(|text| !text.is_empty()));
-    let printed = machine.system.good(&["logrotate", "--verbose", "--force", "/etc/logrotate.d/tollgate"]);
-    machine.under_load(|| ());
-    let wait =
-        || eventually("lines in the new file", || log("access.log").ok().filter(|text| !text.is_empty()));
-    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(wait)).is_err() {
-        panic!("the log was not rotated:\n{printed}\n{}", machine.log());
-    }
+    machine.system.good(&["logrotate", "--force", "/etc/logrotate.d/tollgate"]);
+    // The load goes on until then: the gateway writes to the moved file until it has handled the signal.
+    machine.under_load(|| {
+        eventually("lines in the new file", || log("access.log").ok().filter(|text| !text.is_empty()));
+    });
     assert!(log("access.log.1").is_ok_and(|text| !text.is_empty()));
 }
 
