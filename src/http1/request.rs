@@ -454,7 +454,7 @@ mod tests;
 pub enum Body {
     /// This many bytes; may be 0.
     Length(u64),
-    /// Chunked.
+    /// Any length: chunked, or until the stream of HTTP/2 ends.
     Chunked,
 }
 

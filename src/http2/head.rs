@@ -48,6 +48,8 @@ pub struct ReceivedHead {
     pub text: BytesMut,
     /// The length of the body, if the head declares it.
     pub content_length: Option<u64>,
+    /// A body of unknown length follows: the head declares no length, and the stream goes on.
+    pub unknown_length: bool,
     /// The status of a response, else 0.
     pub status: u16,
 }
@@ -240,14 +242,11 @@ impl HeadBuilder {
         if !self.cookie.is_empty() {
             put_line(&mut self.text, b"cookie", &self.cookie);
         }
-        if self.kind == BlockKind::Request && !ended && self.content_length.is_none() {
-            put(&mut self.text, &[b"transfer-encoding: chunked\r\n"]);
-        }
         if self.kind != BlockKind::Trailers {
             put(&mut self.text, &[b"\r\n"]);
         }
         let Self { text, content_length, status, .. } = self;
-        Ok(ReceivedHead { text, content_length, status })
+        Ok(ReceivedHead { text, content_length, unknown_length: !ended && content_length.is_none(), status })
     }
 }
 

@@ -19,6 +19,8 @@ const UNAVAILABLE: &[u8] = b"grpc-status: 14\r\ngrpc-message: the upstream broke
 #[derive(Debug)]
 pub struct ServerStream {
     stream: StreamHandle,
+    /// The length of the request's body is unknown.
+    unknown_length: bool,
     /// How long the client's flow-control window may stay closed. While the connection's socket blocks, it is unknown
     /// whether the client has opened the window, and the kernel judges the client by acknowledged bytes.
     write_timeout: Duration,
@@ -56,9 +58,16 @@ pub enum ResponseOutcome {
 }
 
 impl ServerStream {
-    /// The stream of a request with a complete head.
-    pub fn new(stream: StreamHandle, write_timeout: Duration) -> Self {
-        Self { stream, write_timeout, answer: Cell::new(Answer::Awaited), stall: RefCell::default() }
+    /// The stream of a request with a complete head. `unknown_length`: as in
+    /// [`ReceivedHead`](super::head::ReceivedHead).
+    pub fn new(stream: StreamHandle, unknown_length: bool, write_timeout: Duration) -> Self {
+        let (answer, stall) = (Cell::new(Answer::Awaited), RefCell::default());
+        Self { stream, unknown_length, write_timeout, answer, stall }
+    }
+
+    /// Whether the length of the request's body is unknown until the stream ends.
+    pub fn has_unknown_length(&self) -> bool {
+        self.unknown_length
     }
 
     /// Appends received bytes of the request body. Ready with 0 at its end.

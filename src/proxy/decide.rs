@@ -65,11 +65,13 @@ pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction 
     let Buffers { inbound, head_parser, last_head, message, outbound, .. } =
         &mut **buffers.get_or_insert_default();
     // Parsed in place: it is large enough that moving it costs measurably.
-    let parsed = head_parser.parse(inbound);
-    let head = match &parsed {
+    let mut parsed = head_parser.parse(inbound);
+    let head = match &mut parsed {
         Ok(head) => head,
-        &Err(fault) => return refuse(session, &mut ctx, fault).await,
+        &mut Err(fault) => return refuse(session, &mut ctx, fault).await,
     };
+    head.body = reader.source().body(head.body);
+    let head = &*head;
     last_head.set(last_head.take().filter(|_| head.is_repeated));
     ctx.take_head(peer, head, *may_keep);
     ctx.open_record(peer, Some(head));
@@ -204,9 +206,11 @@ async fn decide_request<'p, 'r>(
             Need::Store => {
                 let charges = &decision.request().charges;
                 match boxed_cold(|| decide_otherwise(ctx, charges, reader)).await {
-                    Some(outcome) => {
-                        decision.decided(&outcome, plan.counters.known(ctx.started.plus(ctx.delay)), ctx)
-                    }
+                    Some(outcome) => decision.decided(
+                        &outcome,
+                        plan.counters.known(ctx.started.plus(ctx.limits.delay)),
+                        ctx,
+                    ),
                     None => return RequestAction::GiveUp,
                 }
             }
@@ -305,12 +309,12 @@ async fn act<'p, 'r>(
         ctx.note_key(routed, tightest.limit);
     }
     let since = match delay {
-        Micros(0) if ctx.delay == Micros(0) => ctx.started,
+        Micros(0) if ctx.limits.delay == Micros(0) => ctx.started,
         Micros(0) => ctx.worker.shared.clock.now(),
         delay if wait(ctx, delay, reader).await => ctx.worker.shared.clock.now(),
         _ => return RequestAction::GiveUp,
     };
-    ctx.admitted = true;
+    ctx.limits.admitted = true;
     let route = routed.route;
     let form = match &route.action {
         RouteAction::Redirect(redirect) => {
@@ -374,9 +378,9 @@ fn note(
         ctx.on_route(index, route);
         match (&route.cors, early) {
             (Some(cors), Some(EarlyResponse::Preflight)) => {
-                cors::put_preflight(cors, head.fields, &mut ctx.cors)
+                cors::put_preflight(cors, head.fields, &mut ctx.lines.cors)
             }
-            (Some(cors), _) => cors::put_actual(cors, head.fields, &mut ctx.cors),
+            (Some(cors), _) => cors::put_actual(cors, head.fields, &mut ctx.lines.cors),
             (None, _) => {}
         }
     }
@@ -388,14 +392,14 @@ fn note(
 
 /// Waits for the request's delay. False if the client left meanwhile.
 async fn wait(ctx: &mut RequestContext, delay: Micros, reader: &RequestReader) -> bool {
-    ctx.delay = Micros(ctx.delay.0 + delay.0);
+    ctx.limits.delay = Micros(ctx.limits.delay.0 + delay.0);
     ctx.trace_delay(delay);
     tokio::select! {
         biased;
         () = reader.gone() => return false,
         () = tokio::time::sleep(Duration::from_micros(delay.0)) => {}
     }
-    ctx.outcome = RequestOutcome::Delayed;
+    ctx.limits.outcome = RequestOutcome::Delayed;
     true
 }
 
@@ -454,7 +458,7 @@ async fn over_limit(
     let reject = route.reject_of(refusal.limit);
     let plan = Rc::clone(&ctx.plan);
     let (which, templates) = (plan.server.ratelimit_headers, &plan.refusal_templates);
-    let listed = ctx.listed.take();
+    let listed = ctx.lines.ratelimit.take();
     let (tightest, listed) = (tightest.as_ref(), listed.as_deref());
     let over = OverLimit { refusal, tightest, reject, which, listed, templates };
     ctx.answered(over.status(), None);

@@ -70,7 +70,7 @@ pub(crate) async fn forward(
         body_options.turn_to_http2(client_http2);
     }
     answer.bytes.clear();
-    let (holds_place, source) = (ctx.places.is_some(), reader.source().clone());
+    let (holds_place, source) = (ctx.limits.places.is_some(), reader.source().clone());
     let announced = forward_request.announce(ctx, peer, &source);
     let own = OwnConnections::new(own, announced.as_ref(), !client_http2);
     let mut upload = Upload::new(body_options, forward_request.route.max_body_bytes, reader, inbound);
@@ -114,7 +114,7 @@ pub(crate) async fn forward(
         if upload.fault() == Some(BodyFault::Stalled) {
             writer.give_up();
         }
-        ctx.error = Some(error);
+        ctx.response.error = Some(error);
         return NextAction::Drop;
     }
     upload.end_interim(outbound);
@@ -178,7 +178,7 @@ impl ResponseRelay<'_, '_> {
         let head_begins = self.outbound.len();
         let format = self.put_head(&mut exchange, &head, framing);
         self.ctx.note_response_head(self.outbound.get(head_begins..).unwrap_or_default());
-        if let Some(settlement) = &mut self.ctx.settlement {
+        if let Some(settlement) = &mut self.ctx.limits.settlement {
             settlement.head(head.status, exchange.answer().fields(&head));
         }
         exchange.answer().bytes.advance(head.length);
@@ -188,12 +188,12 @@ impl ResponseRelay<'_, '_> {
         if !self.ctx.options.keep {
             download.mark_last();
         }
-        if self.ctx.settlement.as_ref().is_some_and(|settlement| settlement.reads_trailers()) {
+        if self.ctx.limits.settlement.as_ref().is_some_and(|settlement| settlement.reads_trailers()) {
             download.keep_trailers();
         }
-        let Self {
-            ctx: RequestContext { options, settlement, .. }, outbound, writer, watch, deadline, ..
-        } = &mut self;
+        let Self { ctx: RequestContext { options, limits, .. }, outbound, writer, watch, deadline, .. } =
+            &mut self;
+        let settlement = &mut limits.settlement;
         let mut relay = RelayBuffers { exchange: &mut exchange, outbound, deadline, settlement };
         let passed = poll_fn(|context| {
             if watch.as_mut().is_some_and(|watch| watch.poll(context).is_ready()) {
@@ -206,7 +206,7 @@ impl ResponseRelay<'_, '_> {
             }
         });
         let passed = passed.await;
-        self.ctx.sent = download.sent();
+        self.ctx.response.bytes_out = download.sent();
         self.ctx.received = exchange.body().bytes();
         Ok(match passed {
             Ok(()) => {
@@ -230,7 +230,7 @@ impl ResponseRelay<'_, '_> {
     /// Ends a call in the middle of its response with a gRPC status.
     fn end_call(self, fault: BodyFault) -> NextAction {
         let (status, detail, error) = upload_fault(Some(fault));
-        self.ctx.error = Some(error);
+        self.ctx.response.error = Some(error);
         let mut trailers = BytesMut::new();
         grpc::put_status_of(status, |out| out.extend_from_slice(detail.as_bytes()), &mut trailers);
         if let ResponseWriter::Http2(stream) = self.writer
@@ -300,7 +300,7 @@ impl ResponseRelay<'_, '_> {
         sink.field(b"upgrade", protocol);
         sink.end();
         self.ctx.note_response_head(out.get(head_begins..).unwrap_or_default());
-        if let Some(settlement) = &mut self.ctx.settlement {
+        if let Some(settlement) = &mut self.ctx.limits.settlement {
             settlement.head(head.status, exchange.answer().fields(head));
         }
         exchange.answer().bytes.advance(head.length);
@@ -309,8 +309,8 @@ impl ResponseRelay<'_, '_> {
             Ok(()) => NextAction::Tunnel(Box::new(PendingTunnel {
                 backend: exchange.into_connection(),
                 silence: self.forward_request.route.tunnel_timeout,
-                places: self.ctx.places.take(),
-                settlement: self.ctx.settlement.take(),
+                places: self.ctx.limits.places.take(),
+                settlement: self.ctx.limits.settlement.take(),
             })),
             Err(_) => self.cut(RelayError::Client, false),
         }
@@ -319,7 +319,7 @@ impl ResponseRelay<'_, '_> {
     /// The head is sent, but the body cannot be completed: only closing the connection can signal that. `unbounded`:
     /// the end of the connection ends the body too, so that only a reset shows that it is truncated.
     fn cut(self, cut: RelayError, unbounded: bool) -> NextAction {
-        self.ctx.error = match cut {
+        self.ctx.response.error = match cut {
             RelayError::Backend | RelayError::Unsent => Some("response_cut"),
             RelayError::Client if self.writer.is_stalled() => Some("write_timeout"),
             // It has all that it wants: nothing failed.
@@ -344,7 +344,7 @@ async fn fail(
 ) -> NextAction {
     ctx.note_failure(forward_request.upstream, failed);
     // A body that breaks off is the client's doing: the backend has worked on it.
-    if let Some(settlement) = ctx.settlement.as_mut().filter(|_| failed.failure != Failure::Upload) {
+    if let Some(settlement) = ctx.limits.settlement.as_mut().filter(|_| failed.failure != Failure::Upload) {
         if failed.reached { settlement.lose() } else { settlement.give_back() }
     }
     let word = failed.failure.as_str();

@@ -47,7 +47,7 @@ fn a_request_is_written_as_http_1_1() {
     );
     assert_eq!(
         build(BlockKind::Request, &with(&[("host", "b")]), false).as_deref(),
-        Ok("GET /x?y=1 HTTP/1.1\r\nhost: a.test:8443\r\nhost: b\r\ntransfer-encoding: chunked\r\n\r\n"),
+        Ok("GET /x?y=1 HTTP/1.1\r\nhost: a.test:8443\r\nhost: b\r\n\r\n"),
         "the parser refuses two hosts"
     );
     let no_authority = [&GET[..3], &[("host", "b"), ("content-length", "3")]].concat();
@@ -60,6 +60,21 @@ fn a_request_is_written_as_http_1_1() {
         build(BlockKind::Request, &connect, true).as_deref(),
         Ok("CONNECT a:443 HTTP/1.1\r\nhost: a:443\r\n\r\n")
     );
+}
+
+/// A head of HTTP/2 has no field for it.
+#[test]
+fn a_body_of_unknown_length_is_told_by_the_stream() {
+    for (fields, ended, expected) in [
+        (&[][..], false, true),
+        (&[], true, false),
+        (&[("content-length", "3")], false, false),
+        (&[("content-length", "0")], true, false),
+    ] {
+        let mut head = HeadBuilder::new(BlockKind::Request, MAX);
+        with(fields).iter().for_each(|(name, value)| head.field(name.as_bytes(), value.as_bytes()));
+        assert_eq!(head.finish(ended).map(|head| head.unknown_length), Ok(expected), "{fields:?} {ended}");
+    }
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub(crate) async fn send(
     let Buffers { inbound, message: scrap, outbound, .. } = &mut **buffers.get_or_insert_default();
     let (request_id, options, head_begins) = (ctx.own_request_id(), ctx.options, outbound.len());
     let (errors, values) = (&ctx.plan.errors, ctx.template_values());
-    let (cors, cookies, date) = (&ctx.cors, &ctx.cookies, &date);
+    let (cors, cookies, date) = (&ctx.lines.cors, &ctx.lines.cookies, &date);
     let body = write(LocalResponseWriter {
         scrap,
         outbound,
@@ -42,17 +42,17 @@ pub(crate) async fn send(
     ctx.note_response_head(outbound.get(head_begins..).unwrap_or_default());
     let is_followed = inbound.ends_with(b"\r\n\r\n") && matches!(writer, ResponseWriter::Http1(_));
     if is_followed && options.keep && body.large.is_none() && outbound.len() < MAX_HELD {
-        ctx.sent = body.length as u64;
+        ctx.response.bytes_out = body.length as u64;
         return NextAction::Keep;
     }
     match writer.send(outbound, &body, !options.keep).await {
         Ok(()) => {
-            ctx.sent = body.length as u64;
+            ctx.response.bytes_out = body.length as u64;
             if options.keep { NextAction::Keep } else { NextAction::Close }
         }
         Err(_) => {
             let reason = if writer.is_stalled() { "write_timeout" } else { "client_gone" };
-            ctx.error = ctx.error.or(Some(reason));
+            ctx.response.error = ctx.response.error.or(Some(reason));
             NextAction::Drop
         }
     }

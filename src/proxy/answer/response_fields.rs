@@ -25,7 +25,7 @@ pub(crate) fn put_fields(
     let which = ctx.plan.server.ratelimit_headers;
     let limit = tightest.map_or("", |tightest| &tightest.limit.name);
     let tightest = tightest.filter(|_| which != RatelimitHeaders::Off);
-    let listed = ctx.listed.as_deref();
+    let listed = ctx.lines.ratelimit.as_deref();
     let limited = tightest.is_some() || listed.is_some();
     let cors = route.cors.is_some();
     let all_ids = ctx.plan.server.request_id == RequestIds::All;
@@ -39,9 +39,9 @@ pub(crate) fn put_fields(
     if all_ids {
         put_request_id(ctx, route, sink);
     }
-    sink.lines(&ctx.cors);
+    sink.lines(&ctx.lines.cors);
     if !route.response_headers.touches(b"set-cookie") {
-        sink.lines(&ctx.cookies);
+        sink.lines(&ctx.lines.cookies);
     }
     if limited {
         put_ratelimit(sink, which, tightest, listed, None);

@@ -87,7 +87,7 @@ async fn ask_service<'p>(
     };
     match outcome {
         ForwardOutcome::Admitted(identity, cookies) => {
-            ctx.cookies = cookie_lines(&cookies);
+            ctx.lines.cookies = cookie_lines(&cookies);
             Ok(Verified::Accepted(identity))
         }
         ForwardOutcome::Answered(answer) => Ok(Verified::Answered(answer)),

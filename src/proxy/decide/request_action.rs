@@ -133,10 +133,10 @@ async fn take_turn(
         turn = turn => turn,
         () = reader.gone() => return None,
     };
-    ctx.places = places;
+    ctx.limits.places = places;
     if waited > Micros(0) {
-        ctx.delay = waited;
-        ctx.outcome = RequestOutcome::Delayed;
+        ctx.limits.delay = waited;
+        ctx.limits.outcome = RequestOutcome::Delayed;
     }
     Some(outcome)
 }

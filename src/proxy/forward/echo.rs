@@ -29,7 +29,7 @@ pub(crate) async fn echo(
         return send_problem(session, ctx, upload_fault(Some(fault))).await;
     }
     ctx.answered(StatusCode::OK, None);
-    let mut settlement = ctx.settlement.take();
+    let mut settlement = ctx.limits.settlement.take();
     let mut fields = BytesMut::new();
     put_fields(
         ctx,
@@ -56,7 +56,7 @@ pub(crate) async fn echo(
         put_body(page.options, text.as_bytes(), None, out)
     })
     .await;
-    ctx.settlement = settlement;
+    ctx.limits.settlement = settlement;
     after
 }
 

@@ -99,11 +99,11 @@ impl<'p> ForwardRequest<'p> {
         let plan = Rc::clone(&ctx.plan);
         let server = &plan.server;
         let trusted = server.client.trusts(peer.address);
-        if ctx.trace.is_some() {
+        if ctx.log.trace.is_some() {
             ctx.trace_way(self.upstream, &target, self.since);
         }
         let client = self.client(ctx);
-        let settlement = ctx.settlement.as_mut().map(|settlement| {
+        let settlement = ctx.limits.settlement.as_mut().map(|settlement| {
             settlement.forward(self.since);
             &**settlement
         });
@@ -128,7 +128,7 @@ impl<'p> ForwardRequest<'p> {
             // A cost may be in trailers that the client does not take.
             trailers: self.trailers || settlement.is_some_and(|settlement| settlement.reads_trailers()),
             via: server.via,
-            trace: ctx.trace.as_ref(),
+            trace: ctx.log.trace.as_ref(),
             consumer,
             edits: &self.route.request_headers,
             noted: ctx.noted.as_deref(),

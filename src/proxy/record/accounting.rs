@@ -31,31 +31,29 @@ use crate::upstream::exchange::{Exchange, RequestBody};
 
 impl Drop for RequestContext {
     fn drop(&mut self) {
-        let settled = self.settlement.take().and_then(|mut settlement| settlement.end());
+        let settled = self.limits.settlement.take().and_then(|mut settlement| settlement.end());
         let now = self.worker.shared.clock.now();
         self.worker.last_answer.set(now);
         let duration = now.since(self.started);
         let outcome = self.outcome();
         let passed = matches!(outcome, RequestOutcome::Admitted | RequestOutcome::Delayed);
-        let admitted = passed || self.admitted;
-        self.plan.metrics.request(self.route, self.status, duration, self.delay, admitted);
-        self.plan.metrics.bodies(self.route, self.received, self.sent);
+        let admitted = passed || self.limits.admitted;
+        self.plan.metrics.request(self.route, self.response.status, duration, self.limits.delay, admitted);
+        self.plan.metrics.bodies(self.route, self.received, self.response.bytes_out);
         self.plan.metrics.outcome(self.route, outcome);
         if !matches!(outcome, RequestOutcome::Admitted | RequestOutcome::Delayed) {
             self.record_refusal(outcome);
         }
-        if let Some(mut record) = self.record.take() {
-            record.status = self.status;
+        if let Some(mut record) = self.log.record.take() {
             record.duration = duration;
-            record.bytes_in = self.received;
-            record.bytes_out = self.sent;
-            record.error = self.error;
-            record.settled = settled;
-            if self.trace.is_some() {
+            record.request.bytes_in = self.received;
+            record.response = self.response;
+            record.decision.settled = settled;
+            if self.log.trace.is_some() {
                 self.end_trace(&record);
             }
             let logged = self.plan.log.access != AccessLog::Off;
-            if self.sampled || logged && record.is_notable() {
+            if self.log.sampled || logged && record.is_notable() {
                 self.worker.shared.access_log.record(record);
             } else {
                 self.worker.recorder.put(record);
@@ -71,7 +69,7 @@ impl RequestContext {
         let plan = &self.plan;
         if let Some(trace) = &plan.trace {
             let fields = head.map_or(Fields::NONE, |head| head.fields);
-            self.trace = Some(self.worker.tracer.begin(
+            self.log.trace = Some(self.worker.tracer.begin(
                 plan,
                 trace,
                 fields,
@@ -80,11 +78,11 @@ impl RequestContext {
             ));
         }
         let logged = plan.log.access != AccessLog::Off;
-        let traced = self.trace.as_ref().is_some_and(RequestTrace::is_recorded);
+        let traced = self.log.trace.as_ref().is_some_and(RequestTrace::is_recorded);
         if !logged && !traced && !self.worker.is_troubled(self.started) {
             return;
         }
-        self.sampled = logged && self.worker.recorder.chooses(plan.log.sample);
+        self.log.sampled = logged && self.worker.recorder.chooses(plan.log.sample);
         let mut record = self.worker.recorder.take();
         let client = plan.server.client.client(peer.address).address;
         begin(&mut record, self.started, head, client, peer.http2);
@@ -92,16 +90,16 @@ impl RequestContext {
         if let Some(head) = head {
             log_capture::note_request(&mut record, plan, head);
         }
-        record.trace_id = self.trace.as_ref().map(RequestTrace::id);
-        self.record = Some(record);
+        record.trace_id = self.log.trace.as_ref().map(RequestTrace::id);
+        self.log.record = Some(record);
     }
 
     /// Notes the client and the host.
     pub(crate) fn identify(&mut self, client: IpAddr, host: &str) {
         self.client = Some(client);
-        if let Some(record) = &mut self.record {
+        if let Some(record) = &mut self.log.record {
             record.client = client;
-            host.clone_into(&mut record.host);
+            host.clone_into(&mut record.request.host);
         }
     }
 
@@ -110,9 +108,9 @@ impl RequestContext {
         // Most plans have no auth.
         if !self.plan.auths.is_empty()
             && self.plan.hides_queries()
-            && let Some(record) = &mut self.record
+            && let Some(record) = &mut self.log.record
         {
-            self.plan.cut_credentials(&mut record.path);
+            self.plan.cut_credentials(&mut record.request.path);
         }
     }
 
@@ -218,7 +216,7 @@ impl RequestContext {
         if self.route.replace(index).is_none() {
             self.plan.metrics.begun(index);
         }
-        if let Some(record) = &mut self.record {
+        if let Some(record) = &mut self.log.record {
             (*route.name).clone_into(&mut record.route);
         }
     }
@@ -235,7 +233,7 @@ impl RequestContext {
         let (authority, attempts) = (exchange.authority(), exchange.attempts());
         self.plan.metrics.response(upstream, exchange.index(), status, took);
         self.note_server(upstream, authority, Some(took));
-        if self.trace.is_some() {
+        if self.log.trace.is_some() {
             self.trace_answer(upstream, Some(authority), attempts, Some(status));
         }
     }
@@ -251,12 +249,12 @@ impl RequestContext {
 
     /// Notes the server tried last, and the time to its response head if one was received.
     fn note_server(&mut self, upstream: UpstreamIndex, authority: &str, took: Option<Micros>) {
-        if let Some(record) = &mut self.record {
+        if let Some(record) = &mut self.log.record {
             let name = &*self.plan.upstream(upstream).name;
-            record.upstream.clear();
-            record.upstream.reserve(name.len() + 1 + authority.len());
-            record.upstream.extend([name, "/", authority]);
-            record.upstream_duration = took;
+            record.upstream.server.clear();
+            record.upstream.server.reserve(name.len() + 1 + authority.len());
+            record.upstream.server.extend([name, "/", authority]);
+            record.upstream.duration = took;
         }
     }
 
@@ -285,9 +283,10 @@ impl RequestContext {
             };
             self.note_asker(request, index, check, refused);
         }
-        if let (Some(limit), Some(record)) = (request.charges.decided_locally(outcome), &mut self.record) {
-            (*limit.name).clone_into(&mut record.limit);
-            record.decision = Some(DecisionLabel::StoreError);
+        if let (Some(limit), Some(record)) = (request.charges.decided_locally(outcome), &mut self.log.record)
+        {
+            (*limit.name).clone_into(&mut record.decision.limit);
+            record.decision.label = Some(DecisionLabel::StoreError);
             self.note_key(request, limit);
         }
     }
@@ -295,9 +294,9 @@ impl RequestContext {
     /// Notes a limit in shadow that would have refused the request.
     #[cold]
     fn note_shadow(&mut self, limit: &Limit) {
-        if let Some(record) = &mut self.record {
-            let comma = if record.shadow.is_empty() { "" } else { "," };
-            record.shadow.extend([comma, &*limit.name]);
+        if let Some(record) = &mut self.log.record {
+            let comma = if record.decision.shadow.is_empty() { "" } else { "," };
+            record.decision.shadow.extend([comma, &*limit.name]);
         }
     }
 
@@ -374,33 +373,33 @@ impl RequestContext {
 
     /// Notes the outcome, and the refusing limit for the access log.
     fn note_refusal(&mut self, refusal: &Refusal<'_>, tightest: Option<&BindingLimit<'_>>) {
-        self.outcome = RequestOutcome::Refused;
+        self.limits.outcome = RequestOutcome::Refused;
         self.note(tightest);
-        let Some(record) = &mut self.record else { return };
+        let Some(record) = &mut self.log.record else { return };
         if tightest.is_none() {
-            (*refusal.limit.name).clone_into(&mut record.limit);
-            record.decision = Some(DecisionLabel::Limited);
+            (*refusal.limit.name).clone_into(&mut record.decision.limit);
+            record.decision.label = Some(DecisionLabel::Limited);
         }
         if matches!(refusal.why, RefusalCause::Banned { .. }) {
-            record.decision = Some(DecisionLabel::Banned);
+            record.decision.label = Some(DecisionLabel::Banned);
         }
     }
 
     /// Notes the binding limit for the access log.
     pub(crate) fn note(&mut self, tightest: Option<&BindingLimit<'_>>) {
-        if let (Some(record), Some(tightest)) = (&mut self.record, tightest) {
-            (*tightest.limit.name).clone_into(&mut record.limit);
-            record.remaining = Some(tightest.decision.remaining);
-            record.cost = Some(tightest.cost.units());
-            record.decision = Some(DecisionLabel::of_binding(tightest));
+        if let (Some(record), Some(tightest)) = (&mut self.log.record, tightest) {
+            (*tightest.limit.name).clone_into(&mut record.decision.limit);
+            record.decision.remaining = Some(tightest.decision.remaining);
+            record.decision.cost = Some(tightest.cost.units());
+            record.decision.label = Some(DecisionLabel::of_binding(tightest));
         }
     }
 
     /// The outcome of the request. A refusal stays one if the client did not wait for it. A backend's 5xx is a failure:
     /// for the client there is no difference.
     fn outcome(&self) -> RequestOutcome {
-        let failed = self.error.is_some() || self.status.is_server_error();
-        match self.outcome {
+        let failed = self.response.error.is_some() || self.response.status.is_server_error();
+        match self.limits.outcome {
             RequestOutcome::Admitted | RequestOutcome::Delayed if failed => self.rejection(),
             outcome => outcome,
         }
@@ -412,9 +411,9 @@ impl<'p> DecisionObserver<'p> for RequestContext {
         let Some(auth) = &request.route.auth else { return };
         match (request.caller.consumer, auth.auths.first()) {
             (Some(NamedConsumer { auth, consumer }), _) => {
-                if let Some(record) = &mut self.record {
-                    consumer.name().clone_into(&mut record.consumer);
-                    consumer.tier().unwrap_or_default().clone_into(&mut record.tier);
+                if let Some(record) = &mut self.log.record {
+                    consumer.name().clone_into(&mut record.consumer.name);
+                    consumer.tier().unwrap_or_default().clone_into(&mut record.consumer.tier);
                 }
                 if let Some(noted) = &mut self.noted {
                     noted.set_consumer(consumer);
@@ -441,7 +440,8 @@ impl<'p> DecisionObserver<'p> for RequestContext {
         if let (Ruling::Decided(Admission { decision: AdmissionDecision::Admit(_), .. }), LimitPhase::Route) =
             (ruling, phase)
         {
-            self.settlement = Settlement::begin(&self.worker, &self.plan, request, outcome, self.started);
+            self.limits.settlement =
+                Settlement::begin(&self.worker, &self.plan, request, outcome, self.started);
         }
     }
 }
@@ -458,13 +458,13 @@ fn begin(
     *record = std::mem::take(record).emptied();
     record.time = wall_clock::system().wall_time(started);
     record.client = client;
-    record.method = head.map_or_else(no_method, |head| head.method.clone());
-    record.version = match head {
+    record.request.method = head.map_or_else(no_method, |head| head.method.clone());
+    record.request.version = match head {
         _ if http2 => Version::HTTP_2,
         Some(head) if !head.http_11 => Version::HTTP_10,
         _ => Version::HTTP_11,
     };
-    head.map_or("-", |head| head.target.path_and_query()).clone_into(&mut record.path);
+    head.map_or("-", |head| head.target.path_and_query()).clone_into(&mut record.request.path);
 }
 
 fn no_method() -> Method {

@@ -20,8 +20,8 @@ pub(crate) fn note_request(record: &mut Record, plan: &Plan, head: &RequestHead<
     let access = &plan.log.access;
     if access.needs_agent() {
         let field = |name| head.fields.first(name).unwrap_or_default();
-        without_credentials(plan, field(&header::REFERER)).as_ref().clone_into(&mut record.referer);
-        field(&header::USER_AGENT).clone_into(&mut record.user_agent);
+        without_credentials(plan, field(&header::REFERER)).as_ref().clone_into(&mut record.request.referer);
+        field(&header::USER_AGENT).clone_into(&mut record.request.user_agent);
     }
     for name in access.fields().map(LogFields::request_headers).unwrap_or_default() {
         capture(record, plan, HeaderOrigin::Request, name, head.fields.all(name).iter());
@@ -41,7 +41,7 @@ impl RequestContext {
     pub(crate) fn note_response_head(&mut self, text: &[u8]) {
         let names = self.plan.log.access.fields().map(LogFields::response_headers).unwrap_or_default();
         if !names.is_empty()
-            && let Some(record) = &mut self.record
+            && let Some(record) = &mut self.log.record
         {
             note_response(record, &self.plan, names, text);
         }
@@ -50,7 +50,7 @@ impl RequestContext {
     /// Notes the key under the limit that the record names.
     #[inline]
     pub(crate) fn note_key(&mut self, routed: &RoutedRequest<'_, '_>, limit: &Limit) {
-        if self.record.is_some() && self.plan.log.access.needs_key() {
+        if self.log.record.is_some() && self.plan.log.access.needs_key() {
             self.note_key_of(routed.route.matched(&routed.request()), limit);
         }
     }
@@ -58,11 +58,11 @@ impl RequestContext {
     /// The same without a routed request.
     pub(crate) fn note_key_of(&mut self, matched: MatchedRequest<'_>, limit: &Limit) {
         let plan = &self.plan;
-        let (true, Some(record)) = (plan.log.access.needs_key(), &mut self.record) else { return };
+        let (true, Some(record)) = (plan.log.access.needs_key(), &mut self.log.record) else { return };
         let credential = || limit.key.parts.iter().any(|part| plan.log.secrets.has_part(part));
         let masking = Masking::of(limit.reveal && !credential(), &plan.short_ids);
-        record.key.clear();
-        limit.key.write_label(matched, masking, &mut record.key);
+        record.decision.key.clear();
+        limit.key.write_label(matched, masking, &mut record.decision.key);
     }
 }
 

@@ -32,7 +32,8 @@ impl RequestContext {
         if server.ratelimit_policies == RatelimitPolicies::All && server.ratelimit_headers.has_standard() {
             let binding = admission.tightest.as_ref().map(|tightest| tightest.policy);
             let admitted = matches!(admission.decision, AdmissionDecision::Admit(_));
-            self.listed = listed(&charges.reported(outcome, admitted), binding, retry_after, self.started);
+            self.lines.ratelimit =
+                listed(&charges.reported(outcome, admitted), binding, retry_after, self.started);
         } else if let Some(tightest) = &admission.tightest {
             self.list_binding(tightest, retry_after);
         }
@@ -44,7 +45,7 @@ impl RequestContext {
         if tightest.policy.algorithm.calendar().is_some() && self.plan.server.ratelimit_headers.has_standard()
         {
             let policies = std::slice::from_ref(tightest);
-            self.listed = listed(policies, Some(tightest.policy), retry_after, self.started);
+            self.lines.ratelimit = listed(policies, Some(tightest.policy), retry_after, self.started);
         }
     }
 }

@@ -67,14 +67,14 @@ impl RequestContext {
                 retry_after: refusal.retry_after(),
             });
             kept.reason = reason(refusal, tightest);
-            self.refusal_sample = RefusalSample::Kept(kept);
+            self.log.refusal = RefusalSample::Kept(kept);
         }
     }
 
     /// Samples a request refused before any limit was checked, or since none can be.
     pub(crate) fn sample_rejection(&mut self, head: &RequestHead<'_>, host: &str) {
-        if matches!(self.refusal_sample, RefusalSample::Undecided) && self.keeps(None) {
-            self.refusal_sample = RefusalSample::Kept(self.sample_head(head, host));
+        if matches!(self.log.refusal, RefusalSample::Undecided) && self.keeps(None) {
+            self.log.refusal = RefusalSample::Kept(self.sample_head(head, host));
         }
     }
 
@@ -82,7 +82,7 @@ impl RequestContext {
     fn keeps(&mut self, limit: Option<usize>) -> bool {
         let worker = &self.worker;
         let keeps = worker.shared.refusals.admits(worker.index(), limit, self.started);
-        self.refusal_sample = RefusalSample::Waived;
+        self.log.refusal = RefusalSample::Waived;
         keeps
     }
 
@@ -105,7 +105,7 @@ impl RequestContext {
             host: None,
             path: None,
             route: self.route.map(|route| Arc::clone(&self.plan.route(route).name)),
-            status: self.status,
+            status: self.response.status,
             client: self.client,
             by: None,
             reason: Cow::Borrowed(""),
@@ -115,16 +115,16 @@ impl RequestContext {
     /// Records the sample of a request that ended refused or failed.
     #[inline(never)]
     pub(crate) fn record_refusal(&mut self, outcome: RequestOutcome) {
-        let mut kept = match std::mem::take(&mut self.refusal_sample) {
+        let mut kept = match std::mem::take(&mut self.log.refusal) {
             RefusalSample::Waived => return,
             RefusalSample::Kept(kept) => *kept,
             RefusalSample::Undecided if self.keeps(None) => self.sample_record(),
             RefusalSample::Undecided => return,
         };
-        kept.status = self.status;
+        kept.status = self.response.status;
         if outcome != RequestOutcome::Refused {
             // Without an error of the gateway's own, it is the backend's 5xx.
-            kept.reason = Cow::Borrowed(self.error.unwrap_or("answer of the backend"));
+            kept.reason = Cow::Borrowed(self.response.error.unwrap_or("answer of the backend"));
         }
         self.worker.shared.refusals.keep(kept);
     }
@@ -132,18 +132,18 @@ impl RequestContext {
     /// The sample of a request without its head, made from its access record.
     fn sample_record(&self) -> refusal_samples::SampledRefusal {
         let base = self.base();
-        match &self.record {
+        match &self.log.record {
             // More such requests may follow: they are to have records, with or without an access log.
             None => {
                 self.worker.troubled.set(self.started);
                 base
             }
             // Refused unread.
-            Some(record) if record.path == "-" => base,
+            Some(record) if record.request.path == "-" => base,
             Some(record) => refusal_samples::SampledRefusal {
-                method: Some(record.method.clone()),
-                host: Some(cut(&record.host)),
-                path: record.path.split('?').next().map(cut),
+                method: Some(record.request.method.clone()),
+                host: Some(cut(&record.request.host)),
+                path: record.request.path.split('?').next().map(cut),
                 client: Some(record.client),
                 ..base
             },

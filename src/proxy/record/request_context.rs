@@ -24,7 +24,7 @@ use crate::proxy::worker::{Worker, WorkerPlan};
 use crate::route::RouteIndex;
 use crate::route::client::AddressRefusal;
 use crate::store::Places;
-use crate::telemetry::access_log::Record;
+use crate::telemetry::access_log::{Record, RecordedResponse};
 use crate::telemetry::metrics::RequestOutcome;
 use crate::telemetry::refusal_samples;
 
@@ -37,49 +37,65 @@ pub(crate) struct RequestContext {
     /// When the request head was complete.
     pub(crate) started: Timestamp,
     pub(crate) route: Option<RouteIndex>,
-    /// The response's status; until there is one, that of a client that left.
-    pub(crate) status: StatusCode,
+    /// The client's address, once known.
+    pub(crate) client: Option<IpAddr>,
+    /// `x-request-id`: generated, or sent by a trusted proxy.
+    pub(crate) request_id: SmallVec<[u8; 64]>,
+    /// Values of its head that templates of the file may name; `None`: there are no templates.
+    pub(crate) noted: Option<Box<NotedValues>>,
     /// Body bytes received.
     pub(crate) received: u64,
-    /// Body bytes sent.
-    pub(crate) sent: u64,
-    /// Why tollgate itself responded, or why the response is truncated; until there is a response, that the client
-    /// left.
-    pub(crate) error: Option<&'static str>,
-    /// The limits' decision on the request.
+    /// How its body is read, until it is read.
+    pub(crate) body_options: BodyOptions,
+    /// The form of its response.
+    pub(crate) options: ResponseOptions,
+    /// Its response so far. Until there is one, its status and error are those of a client that left.
+    pub(crate) response: RecordedResponse,
+    /// Header lines that the response gets from the gateway.
+    pub(crate) lines: ResponseLines,
+    /// What the limits decided, and what ends with the request.
+    pub(crate) limits: RequestLimits,
+    /// What is logged of it.
+    pub(crate) log: RequestLog,
+}
+
+/// Header lines that a request's response gets from the gateway, whoever answers.
+#[derive(Debug, Default)]
+pub(crate) struct ResponseLines {
+    /// The CORS headers that scripts of another site need to read the response.
+    pub(crate) cors: BytesMut,
+    /// The cookies of the service that has admitted the request.
+    pub(crate) cookies: Box<[u8]>,
+    /// The standard rate-limit headers, if they list every policy.
+    pub(crate) ratelimit: Option<Box<str>>,
+}
+
+/// A request under its limits.
+#[derive(Debug)]
+pub(crate) struct RequestLimits {
+    /// Their decision.
     pub(crate) outcome: RequestOutcome,
     /// All limits have admitted the request, and any delay is over.
     pub(crate) admitted: bool,
     /// How long the request waits for a place and in a leaky bucket.
     pub(crate) delay: Micros,
-    /// Values of its head that templates of the file may name; `None`: there are no templates.
-    pub(crate) noted: Option<Box<NotedValues>>,
     /// Its places under concurrency limits.
     pub(crate) places: Option<Box<Places>>,
     /// Its costs that are settled when the response has ended.
     pub(crate) settlement: Option<Box<Settlement>>,
-    /// The sample to record if the request is refused or fails.
-    pub(crate) refusal_sample: RefusalSample,
-    /// The client's address, once known.
-    pub(crate) client: Option<IpAddr>,
-    /// `x-request-id`: generated, or sent by a trusted proxy.
-    pub(crate) request_id: SmallVec<[u8; 64]>,
-    /// The CORS headers that scripts of another site need to read the response, as header lines.
-    pub(crate) cors: BytesMut,
-    /// The cookies of the service that has admitted the request, as header lines.
-    pub(crate) cookies: Box<[u8]>,
-    /// The standard rate-limit headers, as header lines, if they list every policy.
-    pub(crate) listed: Option<Box<str>>,
+}
+
+/// The logs of a request.
+#[derive(Debug, Default)]
+pub(crate) struct RequestLog {
     /// The rest of the access record, if there is an access log.
     pub(crate) record: Option<Box<Record>>,
-    /// The request's place in a trace, if requests are traced.
-    pub(crate) trace: Option<RequestTrace>,
     /// The request is logged even if it is neither refused nor failed.
     pub(crate) sampled: bool,
-    /// The form of its response.
-    pub(crate) options: ResponseOptions,
-    /// How its body is read, until it is read.
-    pub(crate) body_options: BodyOptions,
+    /// The request's place in a trace, if requests are traced.
+    pub(crate) trace: Option<RequestTrace>,
+    /// The sample to record if the request is refused or fails.
+    pub(crate) refusal: RefusalSample,
 }
 
 /// The data recorded of a request that is refused or fails.
@@ -102,27 +118,26 @@ impl RequestContext {
             started,
             worker: Rc::clone(worker),
             route: None,
-            status: client_gone_status(),
-            received: 0,
-            sent: 0,
-            error: Some("client_gone"),
-            outcome: RequestOutcome::Admitted,
-            admitted: false,
-            delay: Micros(0),
-            refusal_sample: RefusalSample::Undecided,
             client: None,
             request_id: SmallVec::from_slice(&worker.next_request_id()),
-            cors: BytesMut::new(),
-            cookies: Box::default(),
-            listed: None,
-            places: None,
-            settlement: None,
             noted: None,
-            record: None,
-            trace: None,
-            sampled: false,
-            options: ResponseOptions::unread(peer.http2),
+            received: 0,
             body_options: BodyOptions::default(),
+            options: ResponseOptions::unread(peer.http2),
+            response: RecordedResponse {
+                status: client_gone_status(),
+                bytes_out: 0,
+                error: Some("client_gone"),
+            },
+            lines: ResponseLines::default(),
+            limits: RequestLimits {
+                outcome: RequestOutcome::Admitted,
+                admitted: false,
+                delay: Micros(0),
+                places: None,
+                settlement: None,
+            },
+            log: RequestLog::default(),
         }
     }
 
@@ -163,13 +178,16 @@ impl RequestContext {
 
     /// Whether the client has got a terminal event of the stream that it was sent.
     pub(crate) fn has_terminal_event(&self) -> bool {
-        self.settlement.as_ref().is_some_and(|settlement| settlement.has_ended(self.sent))
+        self.limits
+            .settlement
+            .as_ref()
+            .is_some_and(|settlement| settlement.has_ended(self.response.bytes_out))
     }
 
     /// Notes that the gateway itself responded, for this reason.
     pub(crate) fn answered(&mut self, status: StatusCode, error: Option<&'static str>) {
-        self.status = status;
-        self.error = error;
+        self.response.status = status;
+        self.response.error = error;
     }
 
     /// The refusal that is of no limit, by the gateway's own error; or else a failure.
@@ -178,18 +196,18 @@ impl RequestContext {
         let credential = [CredentialFault::Missing, CredentialFault::Invalid].map(CredentialFault::error);
         let address = [AddressRefusal::Denied, AddressRefusal::NotAllowed].map(AddressRefusal::error);
         let service = CredentialFault::Answered.error();
-        match self.error {
-            Some(error) if error == service && self.status == StatusCode::FORBIDDEN => {
+        match self.response.error {
+            Some(error) if error == service && self.response.status == StatusCode::FORBIDDEN => {
                 RequestOutcome::Forbidden
             }
             // A service that fails is not a refusal.
-            Some(error) if error == service && !self.status.is_server_error() => {
+            Some(error) if error == service && !self.response.status.is_server_error() => {
                 RequestOutcome::Unauthenticated
             }
             Some(error) if credential.contains(&error) => RequestOutcome::Unauthenticated,
             Some(error) if address.contains(&error) => RequestOutcome::Forbidden,
             // Where the response of the backend had begun, its status stands.
-            Some("body_too_large") if self.status == StatusCode::PAYLOAD_TOO_LARGE => {
+            Some("body_too_large") if self.response.status == StatusCode::PAYLOAD_TOO_LARGE => {
                 RequestOutcome::TooLarge
             }
             _ => RequestOutcome::Failed,

@@ -9,7 +9,7 @@ use crate::limit::units::{Micros, Timestamp};
 use crate::limit::wall_clock;
 use crate::plan::{Backend, UpstreamIndex};
 use crate::proxy::worker::tracer::RequestTrace;
-use crate::telemetry::access_log::Record;
+use crate::telemetry::access_log::{Record, RecordedRequest};
 use crate::telemetry::trace::span::{Forwarded, RequestSpan, ServerAddress, bounded, without_query};
 
 /// The longest method that a span keeps; bytes.
@@ -18,7 +18,7 @@ const MAX_METHOD: usize = 32;
 impl RequestContext {
     /// The span to be exported, if there is one.
     fn span(&mut self) -> Option<&mut RequestSpan> {
-        self.trace.as_mut()?.span.as_deref_mut()
+        self.log.trace.as_mut()?.span.as_deref_mut()
     }
 
     /// Notes how long the request is delayed by a leaky bucket.
@@ -30,7 +30,7 @@ impl RequestContext {
 
     /// Notes that the request is forwarded to an upstream, with this target.
     pub(crate) fn trace_way(&mut self, upstream: UpstreamIndex, target: &str, since: Timestamp) {
-        if !self.trace.as_ref().is_some_and(RequestTrace::is_recorded) {
+        if !self.log.trace.as_ref().is_some_and(RequestTrace::is_recorded) {
             return;
         }
         let upstream = self.plan.upstream(upstream);
@@ -63,7 +63,7 @@ impl RequestContext {
         attempts: u32,
         status: Option<StatusCode>,
     ) {
-        if !self.trace.as_ref().is_some_and(RequestTrace::is_recorded) {
+        if !self.log.trace.as_ref().is_some_and(RequestTrace::is_recorded) {
             return;
         }
         let now = wall_clock::system().wall_time(self.worker.shared.clock.now());
@@ -86,7 +86,7 @@ impl RequestContext {
 
     /// Ends the spans and hands them to the exporter, with the data of the access record.
     pub(crate) fn end_trace(&mut self, record: &Record) {
-        let Some(mut span) = self.trace.take().and_then(|traced| traced.span) else { return };
+        let Some(mut span) = self.log.trace.take().and_then(|traced| traced.span) else { return };
         span.record = kept(record);
         if let Some(route) = self.route {
             span.pattern = self.plan.route(route).conditions.path.to_string();
@@ -104,15 +104,18 @@ impl RequestContext {
 
 /// The part of a record that a span keeps; a record may be long.
 fn kept(record: &Record) -> Record {
-    let name = record.method.as_str().as_bytes();
+    let name = record.request.method.as_str().as_bytes();
     let method = name.get(..MAX_METHOD).and_then(|start| Method::from_bytes(start).ok());
     Record {
-        method: method.unwrap_or_else(|| record.method.clone()),
-        path: without_query(&record.path).to_owned(),
-        host: bounded(&record.host).to_owned(),
+        request: RecordedRequest {
+            method: method.unwrap_or_else(|| record.request.method.clone()),
+            path: without_query(&record.request.path).to_owned(),
+            host: bounded(&record.request.host).to_owned(),
+            referer: Vec::new(),
+            user_agent: Vec::new(),
+            ..record.request
+        },
         request_id: bounded(&record.request_id).to_owned(),
-        referer: Vec::new(),
-        user_agent: Vec::new(),
         ..record.clone()
     }
 }

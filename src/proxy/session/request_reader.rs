@@ -11,7 +11,7 @@ use http::StatusCode;
 use tokio::time::Instant;
 
 use crate::clock::{Deadline, now};
-use crate::http1::request::RequestError;
+use crate::http1::request::{Body, RequestError};
 use crate::http1::scanner::HeadScanner;
 use crate::http2::connection::{PREFACE, StreamLost};
 use crate::http2::server_stream::ServerStream;
@@ -90,6 +90,16 @@ impl Source {
         match self {
             Self::Http1(_) => false,
             Self::Http2(stream) => stream.is_window_closed(),
+        }
+    }
+
+    /// The body of a request, whose head declares this one. A head of HTTP/2 has no field that announces a body of
+    /// unknown length: the stream goes on after it.
+    #[inline]
+    pub(crate) fn body(&self, declared: Body) -> Body {
+        match self {
+            Self::Http2(stream) if stream.has_unknown_length() => Body::Chunked,
+            _ => declared,
         }
     }
 

@@ -55,7 +55,7 @@ impl LogSampling {
 
 /// The memory of the texts that can be long.
 fn sent_by_client(record: &Record) -> usize {
-    let texts = [&record.host, &record.path, &record.request_id].map(String::capacity);
-    let fields = [&record.referer, &record.user_agent].map(Vec::capacity);
-    texts.iter().chain(&fields).sum::<usize>() + record.headers.capacity() + record.key.capacity()
+    let texts = [&record.request.host, &record.request.path, &record.request_id].map(String::capacity);
+    let fields = [&record.request.referer, &record.request.user_agent].map(Vec::capacity);
+    texts.iter().chain(&fields).sum::<usize>() + record.headers.capacity() + record.decision.key.capacity()
 }

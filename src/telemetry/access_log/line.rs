@@ -1,146 +1,20 @@
-//! The record of a request, and its line of text. No bytes of a client can end the line or the field.
+//! The line of text of a record. No bytes of a client can end the line or the field.
 
 use std::io::{self, Write};
-use std::net::{IpAddr, Ipv4Addr};
 
-use http::{Method, StatusCode, Version};
+use http::Version;
 use serde::Serializer as _;
 use serde::ser::SerializeMap;
 use serde_json::ser::{CompactFormatter, Formatter, Serializer};
 use time::OffsetDateTime;
 
-use super::captured_headers::{CapturedHeaders, HeaderOrigin, shown};
+use super::captured_headers::{HeaderOrigin, shown};
+use super::record::Record;
 use crate::limit::units::Micros;
 use crate::limit::wall_clock::WallTime;
 use crate::plan::log::{LogColumn, LogField, LogFields};
 use crate::route::key::LABEL_END;
-use crate::telemetry::metrics::{DecisionLabel, SettledUnits};
-use crate::telemetry::trace::context::TraceId;
-
-/// The record of one completed request. Empty or `None`: unknown, or not applicable. Its texts are strings so that an
-/// unlogged record can be reused with their memory.
-#[derive(Clone, Debug)]
-pub struct Record {
-    /// When the request head was complete.
-    pub time: WallTime,
-    /// The method as sent.
-    pub method: Method,
-    /// The protocol version.
-    pub version: Version,
-    /// The host as routed.
-    pub host: String,
-    /// Path and query as sent.
-    pub path: String,
-    /// The matched route's name.
-    pub route: String,
-    /// The response's status.
-    pub status: StatusCode,
-    /// Request body bytes received.
-    pub bytes_in: u64,
-    /// Response body bytes sent.
-    pub bytes_out: u64,
-    /// From the request head to the end of the response.
-    pub duration: Micros,
-    /// `NAME/HOST:PORT` of the last server that responded.
-    pub upstream: String,
-    /// The time until its response head.
-    pub upstream_duration: Option<Micros>,
-    /// The client as identified.
-    pub client: IpAddr,
-    /// The consumer that its credential named.
-    pub consumer: String,
-    /// The consumer's tier.
-    pub tier: String,
-    /// `x-request-id`.
-    pub request_id: String,
-    /// The limit that decided: the one that refused, or the binding one.
-    pub limit: String,
-    /// Its decision.
-    pub decision: Option<DecisionLabel>,
-    /// The remaining units of that limit.
-    pub remaining: Option<u64>,
-    /// The request's cost for that limit.
-    pub cost: Option<u32>,
-    /// The units reserved and settled, if the cost was settled after the response.
-    pub settled: Option<SettledUnits>,
-    /// The limits in shadow that would have refused it, joined by commas.
-    pub shadow: String,
-    /// Why tollgate itself responded, as one word: `connect`, `timeout`, …
-    pub error: Option<&'static str>,
-    /// The trace that the request belongs to, if requests are traced.
-    pub trace_id: Option<TraceId>,
-    /// The masked key of that limit, in the form of [`Key::write_label`](crate::route::key::Key::write_label), if the log
-    /// names it.
-    pub key: String,
-    /// `referer`, if the log names it.
-    pub referer: Vec<u8>,
-    /// `user-agent`, if the log names it.
-    pub user_agent: Vec<u8>,
-    /// Other headers that the log names.
-    pub headers: CapturedHeaders,
-}
-
-impl Default for Record {
-    /// An empty `GET`, answered with 200.
-    fn default() -> Self {
-        Self {
-            time: WallTime(0),
-            method: Method::GET,
-            version: Version::HTTP_11,
-            host: String::new(),
-            path: String::new(),
-            route: String::new(),
-            status: StatusCode::OK,
-            bytes_in: 0,
-            bytes_out: 0,
-            duration: Micros(0),
-            upstream: String::new(),
-            upstream_duration: None,
-            client: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            consumer: String::new(),
-            tier: String::new(),
-            request_id: String::new(),
-            limit: String::new(),
-            decision: None,
-            remaining: None,
-            cost: None,
-            settled: None,
-            shadow: String::new(),
-            error: None,
-            trace_id: None,
-            key: String::new(),
-            referer: Vec::new(),
-            user_agent: Vec::new(),
-            headers: CapturedHeaders::default(),
-        }
-    }
-}
-
-impl Record {
-    /// A default record with the memory of this one's texts.
-    #[must_use]
-    pub fn emptied(mut self) -> Self {
-        let Self { host, path, route, upstream, consumer, tier, request_id, limit, shadow, key, .. } =
-            &mut self;
-        [host, path, route, upstream, consumer, tier, request_id, limit, shadow, key]
-            .into_iter()
-            .for_each(String::clear);
-        let Self { referer, user_agent, headers, .. } = &mut self;
-        [referer, user_agent].into_iter().for_each(Vec::clear);
-        headers.clear();
-        let Self { host, path, route, upstream, consumer, tier, request_id, .. } = self;
-        let texts = Self { host, path, route, upstream, consumer, tier, request_id, ..Self::default() };
-        let Self { limit, shadow, key, referer, user_agent, headers, .. } = self;
-        Self { limit, shadow, key, referer, user_agent, headers, ..texts }
-    }
-
-    /// Whether the request is logged even if only a sample is: a limit's decision other than "allowed", also in shadow, a
-    /// response of tollgate itself or a truncated one, or a 5xx.
-    pub fn is_notable(&self) -> bool {
-        let let_through = matches!(self.decision, None | Some(DecisionLabel::Allowed));
-        !let_through || self.error.is_some() || self.status.is_server_error() || !self.shadow.is_empty()
-    }
-}
+use crate::telemetry::metrics::DecisionLabel;
 
 /// All chosen fields are on every line: `null` if unknown or not applicable.
 pub(super) fn json(batch: &mut Vec<u8>, record: &Record, fields: &LogFields) -> io::Result<()> {
@@ -173,7 +47,7 @@ pub(super) fn own_header(value: &[u8]) -> Option<String> {
 
 /// The values of a key; `None`: the record has no key.
 pub(super) fn key(record: &Record) -> Option<String> {
-    let parts: Vec<_> = record.key.split_terminator(LABEL_END).collect();
+    let parts: Vec<_> = record.decision.key.split_terminator(LABEL_END).collect();
     said(&parts.join(", ")).map(str::to_owned)
 }
 
@@ -184,35 +58,39 @@ fn put<M: SerializeMap>(line: &mut M, field: LogField, record: &Record) -> Resul
             let text = rfc3339(record.time);
             line.serialize_entry(name, std::str::from_utf8(&text).unwrap_or_default())
         }
-        LogField::Method => line.serialize_entry(name, record.method.as_str()),
-        LogField::Host => line.serialize_entry(name, &record.host),
-        LogField::Path => line.serialize_entry(name, &record.path),
+        LogField::Method => line.serialize_entry(name, record.request.method.as_str()),
+        LogField::Host => line.serialize_entry(name, &record.request.host),
+        LogField::Path => line.serialize_entry(name, &record.request.path),
         LogField::Route => line.serialize_entry(name, &said(&record.route)),
-        LogField::Status => line.serialize_entry(name, &record.status.as_u16()),
-        LogField::BytesIn => line.serialize_entry(name, &record.bytes_in),
-        LogField::BytesOut => line.serialize_entry(name, &record.bytes_out),
+        LogField::Status => line.serialize_entry(name, &record.response.status.as_u16()),
+        LogField::BytesIn => line.serialize_entry(name, &record.request.bytes_in),
+        LogField::BytesOut => line.serialize_entry(name, &record.response.bytes_out),
         LogField::DurationMs => line.serialize_entry(name, &milliseconds(record.duration)),
-        LogField::Upstream => line.serialize_entry(name, &said(&record.upstream)),
-        LogField::UpstreamMs => line.serialize_entry(name, &record.upstream_duration.map(milliseconds)),
+        LogField::Upstream => line.serialize_entry(name, &said(&record.upstream.server)),
+        LogField::UpstreamMs => line.serialize_entry(name, &record.upstream.duration.map(milliseconds)),
         LogField::Client => line.serialize_entry(name, &record.client),
-        LogField::Consumer => line.serialize_entry(name, &said(&record.consumer)),
-        LogField::Tier => line.serialize_entry(name, &said(&record.tier)),
+        LogField::Consumer => line.serialize_entry(name, &said(&record.consumer.name)),
+        LogField::Tier => line.serialize_entry(name, &said(&record.consumer.tier)),
         LogField::RequestId => line.serialize_entry(name, &record.request_id),
-        LogField::Limit => line.serialize_entry(name, &said(&record.limit)),
-        LogField::Decision => line.serialize_entry(name, &record.decision.map(DecisionLabel::as_str)),
-        LogField::Remaining => line.serialize_entry(name, &record.remaining),
-        LogField::Cost => line.serialize_entry(name, &record.cost),
-        LogField::Reserved => line.serialize_entry(name, &record.settled.map(|settled| settled.reserved)),
-        LogField::Settled => line.serialize_entry(name, &record.settled.map(|settled| settled.units)),
-        LogField::Settlement => {
-            line.serialize_entry(name, &record.settled.map(|settled| settled.result.as_str()))
+        LogField::Limit => line.serialize_entry(name, &said(&record.decision.limit)),
+        LogField::Decision => line.serialize_entry(name, &record.decision.label.map(DecisionLabel::as_str)),
+        LogField::Remaining => line.serialize_entry(name, &record.decision.remaining),
+        LogField::Cost => line.serialize_entry(name, &record.decision.cost),
+        LogField::Reserved => {
+            line.serialize_entry(name, &record.decision.settled.map(|settled| settled.reserved))
         }
-        LogField::Shadow => line.serialize_entry(name, &said(&record.shadow)),
-        LogField::Error => line.serialize_entry(name, &record.error),
+        LogField::Settled => {
+            line.serialize_entry(name, &record.decision.settled.map(|settled| settled.units))
+        }
+        LogField::Settlement => {
+            line.serialize_entry(name, &record.decision.settled.map(|settled| settled.result.as_str()))
+        }
+        LogField::Shadow => line.serialize_entry(name, &said(&record.decision.shadow)),
+        LogField::Error => line.serialize_entry(name, &record.response.error),
         LogField::TraceId => line.serialize_entry(name, &record.trace_id.map(|id| id.to_string())),
-        LogField::UserAgent => line.serialize_entry(name, &own_header(&record.user_agent)),
-        LogField::Referer => line.serialize_entry(name, &own_header(&record.referer)),
-        LogField::Protocol => line.serialize_entry(name, version(record.version)),
+        LogField::UserAgent => line.serialize_entry(name, &own_header(&record.request.user_agent)),
+        LogField::Referer => line.serialize_entry(name, &own_header(&record.request.referer)),
+        LogField::Protocol => line.serialize_entry(name, version(record.request.version)),
         LogField::Key => line.serialize_entry(name, &key(record)),
     }
 }
@@ -247,13 +125,19 @@ impl Formatter for Plain {
 /// Apache's combined format: `client - - [time] "request" status bytes "referer" "user-agent"`.
 pub(super) fn combined(batch: &mut Vec<u8>, record: &Record) -> io::Result<()> {
     write!(batch, "{} - - [{}] \"", record.client, common_time(record.time))?;
-    escape(batch, record.method.as_str().as_bytes());
+    escape(batch, record.request.method.as_str().as_bytes());
     batch.push(b' ');
-    escape(batch, record.path.as_bytes());
-    write!(batch, " {}\" {} {} \"", version(record.version), record.status.as_u16(), record.bytes_out)?;
-    escape(batch, or_dash(&record.referer));
+    escape(batch, record.request.path.as_bytes());
+    write!(
+        batch,
+        " {}\" {} {} \"",
+        version(record.request.version),
+        record.response.status.as_u16(),
+        record.response.bytes_out
+    )?;
+    escape(batch, or_dash(&record.request.referer));
     batch.extend_from_slice(b"\" \"");
-    escape(batch, or_dash(&record.user_agent));
+    escape(batch, or_dash(&record.request.user_agent));
     batch.push(b'"');
     Ok(())
 }

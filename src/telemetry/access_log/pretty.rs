@@ -5,7 +5,8 @@
 use std::io::{self, Write as _};
 use std::sync::LazyLock;
 
-use super::line::{Record, header_value, key, milliseconds, own_header, said, utc, version};
+use super::line::{header_value, key, milliseconds, own_header, said, utc, version};
+use super::record::Record;
 use crate::limit::units::Micros;
 use crate::plan::log::{LogColumn, LogField, LogFields};
 use crate::telemetry::metrics::DecisionLabel;
@@ -33,7 +34,7 @@ pub(super) fn write(
 ) -> io::Result<()> {
     let paint = |code: &'static str| if colour { code } else { "" };
     let (dim, plain) = (paint(DIM), paint(PLAIN));
-    let of_status = paint(match record.status.as_u16() {
+    let of_status = paint(match record.response.status.as_u16() {
         500.. => RED,
         400.. => YELLOW,
         300.. => CYAN,
@@ -41,10 +42,10 @@ pub(super) fn write(
     });
     let (hour, minute, second, millisecond) = utc(record.time).time().as_hms_milli();
     write!(batch, "{dim}{hour:02}:{minute:02}:{second:02}.{millisecond:03}{plain} ")?;
-    write!(batch, "{of_status}{}{plain} {:>9} ", record.status.as_u16(), duration(record.duration))?;
+    write!(batch, "{of_status}{}{plain} {:>9} ", record.response.status.as_u16(), duration(record.duration))?;
     // Wide enough for IPv4; most methods are at most 7 letters long.
-    write!(batch, "{:<15} {:<7} ", record.client.to_string(), safe(record.method.as_str()))?;
-    write!(batch, "{}{}", safe(&record.host), safe(&record.path))?;
+    write!(batch, "{:<15} {:<7} ", record.client.to_string(), safe(record.request.method.as_str()))?;
+    write!(batch, "{}{}", safe(&record.request.host), safe(&record.request.path))?;
     if let Some(reason) = reason(record) {
         write!(batch, " {}{}{plain}", paint(YELLOW), safe(&reason))?;
     }
@@ -59,12 +60,12 @@ pub(super) fn write(
 
 /// Why the response is not an ordinary one of the backend.
 fn reason(record: &Record) -> Option<String> {
-    let limit = &record.limit;
-    let decision = match record.decision {
+    let limit = &record.decision.limit;
+    let decision = match record.decision.label {
         None | Some(DecisionLabel::Allowed) => None,
         Some(decision) => Some(format!("{} by {limit}", decision.as_str())),
     };
-    match (decision, record.error) {
+    match (decision, record.response.error) {
         (Some(decision), Some(error)) => Some(format!("{decision}, {error}")),
         (Some(decision), None) => Some(decision),
         (None, error) => error.map(str::to_owned),
@@ -93,23 +94,23 @@ fn value(column: &LogColumn, record: &Record) -> Option<String> {
     let LogColumn::Field(field) = column else { return header_value(column, record) };
     match field {
         F::Route => said(&record.route).map(str::to_owned),
-        F::BytesIn => Some(record.bytes_in.to_string()),
-        F::BytesOut => Some(record.bytes_out.to_string()),
-        F::Upstream => said(&record.upstream).map(str::to_owned),
-        F::UpstreamMs => record.upstream_duration.map(|span| milliseconds(span).to_string()),
-        F::Consumer => said(&record.consumer).map(str::to_owned),
-        F::Tier => said(&record.tier).map(str::to_owned),
+        F::BytesIn => Some(record.request.bytes_in.to_string()),
+        F::BytesOut => Some(record.response.bytes_out.to_string()),
+        F::Upstream => said(&record.upstream.server).map(str::to_owned),
+        F::UpstreamMs => record.upstream.duration.map(|span| milliseconds(span).to_string()),
+        F::Consumer => said(&record.consumer.name).map(str::to_owned),
+        F::Tier => said(&record.consumer.tier).map(str::to_owned),
         F::RequestId => said(&record.request_id).map(str::to_owned),
-        F::Remaining => record.remaining.map(|remaining| remaining.to_string()),
-        F::Cost => record.cost.map(|cost| cost.to_string()),
-        F::Reserved => record.settled.map(|settled| settled.reserved.to_string()),
-        F::Settled => record.settled.map(|settled| settled.units.to_string()),
-        F::Settlement => record.settled.map(|settled| settled.result.as_str().to_owned()),
-        F::Shadow => said(&record.shadow).map(str::to_owned),
+        F::Remaining => record.decision.remaining.map(|remaining| remaining.to_string()),
+        F::Cost => record.decision.cost.map(|cost| cost.to_string()),
+        F::Reserved => record.decision.settled.map(|settled| settled.reserved.to_string()),
+        F::Settled => record.decision.settled.map(|settled| settled.units.to_string()),
+        F::Settlement => record.decision.settled.map(|settled| settled.result.as_str().to_owned()),
+        F::Shadow => said(&record.decision.shadow).map(str::to_owned),
         F::TraceId => record.trace_id.map(|id| id.to_string()),
-        F::UserAgent => own_header(&record.user_agent),
-        F::Referer => own_header(&record.referer),
-        F::Protocol => Some(version(record.version).to_owned()),
+        F::UserAgent => own_header(&record.request.user_agent),
+        F::Referer => own_header(&record.request.referer),
+        F::Protocol => Some(version(record.request.version).to_owned()),
         F::Key => key(record),
         F::Time | F::Method | F::Host | F::Path | F::Status | F::DurationMs | F::Client => None,
         F::Limit | F::Decision | F::Error => None,

@@ -4,8 +4,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use super::line::{self, Record};
+use super::line;
 use super::output::{LostRecords, Output, OutputStyle};
+use super::record::Record;
 use super::{Change, LogQueueState, Message, QUEUE, pretty};
 use crate::plan::log::AccessLog;
 

@@ -43,27 +43,28 @@ pub(super) fn encode(spans: &[RequestSpan], service_name: &str) -> Vec<u8> {
 fn server(span: &RequestSpan) -> SpanMessage {
     let record = &span.record;
     let mut attributes = Attributes::default();
-    attributes.method(&record.method);
+    attributes.method(&record.request.method);
     attributes.text("url.scheme", span.scheme);
-    attributes.some("url.path", &record.path);
-    attributes.some("server.address", &record.host);
+    attributes.some("url.path", &record.request.path);
+    attributes.some("server.address", &record.request.host);
     attributes.text("client.address", record.client.to_string());
-    attributes.text("network.protocol.version", version(record.version));
+    attributes.text("network.protocol.version", version(record.request.version));
     attributes.some("http.route", &span.pattern);
-    if record.error != Some("client_gone") || record.status.is_success() {
+    if record.response.error != Some("client_gone") || record.response.status.is_success() {
         // A client that left was sent no status.
-        attributes.whole("http.response.status_code", record.status.as_u16());
+        attributes.whole("http.response.status_code", record.response.status.as_u16());
     }
     attributes.some("tollgate.route", &record.route);
     attributes.some("tollgate.request_id", &record.request_id);
     attributes.limit(record, span.delay);
     let error = error(record);
     attributes.some("error.type", error.as_deref().unwrap_or_default());
-    let failed = record.status.is_server_error() || record.error.is_some() && record.status.is_success();
+    let failed = record.response.status.is_server_error()
+        || record.response.error.is_some() && record.response.status.is_success();
     let parent = span.parent.map(|parent| parent.bytes().to_vec()).unwrap_or_default();
     SpanMessage {
         parent_span_id: parent,
-        name: name(&record.method, &span.pattern),
+        name: name(&record.request.method, &span.pattern),
         attributes: attributes.0,
         flags: u32::from(span.context.flags()) | REMOTE_PARENT,
         ..skeleton(
@@ -81,7 +82,7 @@ fn client(span: &RequestSpan) -> Option<SpanMessage> {
     let forwarded = span.forwarded.as_ref()?;
     let record = &span.record;
     let mut attributes = Attributes::default();
-    attributes.method(&record.method);
+    attributes.method(&record.request.method);
     attributes.server(forwarded);
     attributes.text("tollgate.upstream", &*forwarded.upstream);
     if let Some(status) = forwarded.status {
@@ -97,12 +98,12 @@ fn client(span: &RequestSpan) -> Option<SpanMessage> {
     let refused = |status: StatusCode| status.is_client_error() || status.is_server_error();
     let error = match forwarded.status {
         Some(status) => refused(status).then(|| status.as_str().to_owned()),
-        None => record.error.map(str::to_owned),
+        None => record.response.error.map(str::to_owned),
     };
     attributes.some("error.type", error.as_deref().unwrap_or_default());
     Some(SpanMessage {
         parent_span_id: span.context.span.bytes().to_vec(),
-        name: name(&record.method, ""),
+        name: name(&record.request.method, ""),
         attributes: attributes.0,
         flags: u32::from(span.context.flags()) | LOCAL_PARENT,
         ..skeleton(
@@ -138,8 +139,9 @@ fn skeleton(
 
 /// Why the request failed: the gateway's own reason, or the backend's status.
 fn error(record: &Record) -> Option<String> {
-    let status = || record.status.is_server_error().then(|| record.status.as_str().to_owned());
-    record.error.map(str::to_owned).or_else(status)
+    let status =
+        || record.response.status.is_server_error().then(|| record.response.status.as_str().to_owned());
+    record.response.error.map(str::to_owned).or_else(status)
 }
 
 /// `GET /search/*`: a name with a cardinality bounded by the config file and the methods.
@@ -216,15 +218,15 @@ impl Attributes {
 
     /// The limits' decision.
     fn limit(&mut self, record: &Record, delay: Option<Micros>) {
-        self.some("tollgate.limit", &record.limit);
-        self.some("tollgate.decision", record.decision.map_or("", DecisionLabel::as_str));
-        if let Some(remaining) = record.remaining {
+        self.some("tollgate.limit", &record.decision.limit);
+        self.some("tollgate.decision", record.decision.label.map_or("", DecisionLabel::as_str));
+        if let Some(remaining) = record.decision.remaining {
             self.whole("tollgate.remaining", remaining);
         }
-        if let Some(cost) = record.cost {
+        if let Some(cost) = record.decision.cost {
             self.whole("tollgate.cost", cost);
         }
-        if let Some(SettledUnits { reserved, units, result }) = record.settled {
+        if let Some(SettledUnits { reserved, units, result }) = record.decision.settled {
             self.whole("tollgate.reserved", reserved);
             self.whole("tollgate.settled", units);
             self.text("tollgate.settlement", result.as_str());

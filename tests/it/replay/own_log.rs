@@ -11,7 +11,10 @@ use tollgate::limit::units::Micros;
 use tollgate::limit::wall_clock::WallTime;
 use tollgate::log_reader::request::OwnRecord;
 use tollgate::plan::log::{AccessLog, HeaderColumn, LogColumn, LogField, LogFields};
-use tollgate::telemetry::access_log::{AccessLogger, HeaderOrigin, Output, Record};
+use tollgate::telemetry::access_log::{
+    AccessLogger, HeaderOrigin, Output, Record, RecordedConsumer, RecordedDecision, RecordedRequest,
+    RecordedResponse,
+};
 use tollgate::telemetry::metrics::DecisionLabel;
 
 use crate::harness::log_files::{ReadLogs, head, read_text};
@@ -50,23 +53,31 @@ fn record(
     let [bytes, duration, cost] = numbers;
     let mut record = Record {
         time: WallTime(time),
-        method: Method::POST,
-        host: "example.com".into(),
-        path,
-        route: "search".into(),
-        status: StatusCode::TOO_MANY_REQUESTS,
-        bytes_in: u64::from(bytes) + 1,
-        bytes_out: u64::from(bytes),
         duration: Micros(duration.into()),
         client,
-        consumer: "ada \"l\"".into(),
         request_id: "r1".into(),
-        limit: "per-client".into(),
-        decision: Some(DecisionLabel::Limited),
-        remaining: Some(7),
-        cost: Some(cost),
-        error: Some("timeout"),
-        user_agent: agent.into_bytes(),
+        route: "search".into(),
+        request: RecordedRequest {
+            method: Method::POST,
+            host: "example.com".into(),
+            path,
+            bytes_in: u64::from(bytes) + 1,
+            user_agent: agent.into_bytes(),
+            ..RecordedRequest::default()
+        },
+        response: RecordedResponse {
+            status: StatusCode::TOO_MANY_REQUESTS,
+            bytes_out: u64::from(bytes),
+            error: Some("timeout"),
+        },
+        consumer: RecordedConsumer { name: "ada \"l\"".into(), tier: String::new() },
+        decision: RecordedDecision {
+            limit: "per-client".into(),
+            label: Some(DecisionLabel::Limited),
+            remaining: Some(7),
+            cost: Some(cost),
+            ..RecordedDecision::default()
+        },
         ..Record::default()
     };
     if let Some(tenant) = tenant {
@@ -104,15 +115,15 @@ proptest! {
         let request = &log.requests[0];
         prop_assert_eq!((request.time.0, request.client), (expected.time.0, client.to_canonical()));
         prop_assert_eq!((request.duration, request.status), (Some(expected.duration), Some(429)));
-        prop_assert_eq!((request.bytes_in, request.bytes_out), (Some(expected.bytes_in), Some(expected.bytes_out)));
-        prop_assert_eq!(&request.consumer, &expected.consumer);
+        prop_assert_eq!((request.bytes_in, request.bytes_out), (Some(expected.request.bytes_in), Some(expected.response.bytes_out)));
+        prop_assert_eq!(&request.consumer, &expected.consumer.name);
         let own = OwnRecord {
             tier: String::new(),
             route: "search".into(),
             limit: "per-client".into(),
             decision: "limited".into(),
             remaining: Some(7),
-            cost: expected.cost,
+            cost: expected.decision.cost,
             settled: None,
             error: "timeout".into(),
         };
@@ -120,7 +131,7 @@ proptest! {
         let tenant = tenant.map_or_else(String::new, |tenant| format!("X-Tenant: {tenant}\r\n"));
         let expected = format!(
             "POST {path} HTTP/1.1\r\nhost: example.com\r\nuser-agent: {agent}\r\n{tenant}content-length: {}\r\n\r\n",
-            expected.bytes_in
+            expected.request.bytes_in
         );
         prop_assert_eq!(head(request), expected);
     }

@@ -6,13 +6,15 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use http::{Method, StatusCode, Version};
+use http::StatusCode;
 use proptest::prelude::*;
 use serde_json::Value;
 use tollgate::limit::units::Micros;
 use tollgate::limit::wall_clock::WallTime;
 use tollgate::plan::log::{AccessLog, LogField, LogFields, Sample};
-use tollgate::telemetry::access_log::{AccessLogger, Output, Record};
+use tollgate::telemetry::access_log::{
+    AccessLogger, Output, Record, RecordedDecision, RecordedRequest, RecordedResponse, RecordedUpstream,
+};
 use tollgate::telemetry::metrics::DecisionLabel;
 
 use crate::harness::{TIMEOUT, eventually};
@@ -39,28 +41,26 @@ impl Write for Kept {
 fn record() -> Record {
     Record {
         time: WallTime(1_767_225_599_999_999),
-        method: Method::GET,
-        version: Version::HTTP_11,
-        host: "example.com".into(),
-        path: "/a?b=c".into(),
-        route: "search".into(),
-        status: StatusCode::TOO_MANY_REQUESTS,
-        bytes_in: 1,
-        bytes_out: 2,
         duration: Micros(1_234),
-        upstream: "api/127.0.0.1:9001".into(),
-        upstream_duration: Some(Micros(1_000)),
         client: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
-        consumer: String::new(),
-        tier: String::new(),
         request_id: "r1".into(),
-        limit: "per-client".into(),
-        decision: Some(DecisionLabel::Limited),
-        remaining: Some(0),
-        cost: Some(10),
-        error: None,
-        trace_id: None,
-        user_agent: b"curl/8".to_vec(),
+        route: "search".into(),
+        request: RecordedRequest {
+            host: "example.com".into(),
+            path: "/a?b=c".into(),
+            bytes_in: 1,
+            user_agent: b"curl/8".to_vec(),
+            ..RecordedRequest::default()
+        },
+        response: RecordedResponse { status: StatusCode::TOO_MANY_REQUESTS, bytes_out: 2, error: None },
+        upstream: RecordedUpstream { server: "api/127.0.0.1:9001".into(), duration: Some(Micros(1_000)) },
+        decision: RecordedDecision {
+            limit: "per-client".into(),
+            label: Some(DecisionLabel::Limited),
+            remaining: Some(0),
+            cost: Some(10),
+            ..RecordedDecision::default()
+        },
         ..Record::default()
     }
 }
@@ -91,10 +91,8 @@ fn a_json_line_has_every_field_in_its_order() {
 fn what_there_is_nothing_to_say_of_is_null() {
     let bare = Record {
         route: String::new(),
-        upstream: String::new(),
-        upstream_duration: None,
-        limit: String::new(),
-        decision: None,
+        upstream: RecordedUpstream::default(),
+        decision: RecordedDecision::default(),
         ..record()
     };
     let line: Value = serde_json::from_str(&written(AccessLog::json(), [bare])).unwrap();
@@ -109,7 +107,8 @@ fn a_combined_line_is_apaches() {
         written(AccessLog::Combined, [record()]),
         "192.0.2.1 - - [31/Dec/2025:23:59:59 +0000] \"GET /a?b=c HTTP/1.1\" 429 2 \"-\" \"curl/8\"\n"
     );
-    let hostile = Record { user_agent: b"\"\\\r\n\x1b[2J\xff".to_vec(), ..record() };
+    let mut hostile = record();
+    hostile.request.user_agent = b"\"\\\r\n\x1b[2J\xff".to_vec();
     let line = written(AccessLog::Combined, [hostile]);
     assert!(line.ends_with(" \"\\\"\\\\\\x0d\\x0a\\x1b[2J\\xff\"\n"), "{line}");
 }
@@ -184,7 +183,11 @@ fn a_sample_is_even_however_requests_take_turns() {
 
 #[test]
 fn all_that_was_handed_over_is_written_at_the_end() {
-    let records = (0..5_000).map(|number| Record { bytes_in: number, ..record() });
+    let records = (0..5_000).map(|number| {
+        let mut record = record();
+        record.request.bytes_in = number;
+        record
+    });
     let text = written(AccessLog::json(), records);
     let numbers: Vec<u64> = text
         .lines()
@@ -273,8 +276,11 @@ proptest! {
     #[test]
     fn json_cannot_be_injected(host in ".{0,20}", path in "(?s).{0,40}", id in "[\"\\\\\r\n\u{85}\u{2028}{},:]{0,20}") {
         let hostile = Record {
-            host: host.as_str().into(),
-            path: path.as_str().into(),
+            request: RecordedRequest {
+                host: host.as_str().into(),
+                path: path.as_str().into(),
+                ..RecordedRequest::default()
+            },
             request_id: id.as_str().into(),
             ..record()
         };
@@ -294,9 +300,7 @@ proptest! {
     #[test]
     fn combined_cannot_be_injected(path in "(?s).{0,40}", agent: Vec<u8>, referer: Vec<u8>) {
         let hostile = Record {
-            path,
-            user_agent: agent,
-            referer,
+            request: RecordedRequest { path, user_agent: agent, referer, ..RecordedRequest::default() },
             ..record()
         };
         let text = written(AccessLog::Combined, [hostile]);

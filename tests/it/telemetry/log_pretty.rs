@@ -11,7 +11,10 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use tollgate::limit::units::Micros;
 use tollgate::limit::wall_clock::WallTime;
 use tollgate::plan::log::{AccessLog, HeaderColumn, LogColumn, LogField, LogFields};
-use tollgate::telemetry::access_log::{AccessLogger, HeaderOrigin, Output, OutputStyle, Record};
+use tollgate::telemetry::access_log::{
+    AccessLogger, HeaderOrigin, Output, OutputStyle, Record, RecordedConsumer, RecordedDecision,
+    RecordedRequest, RecordedResponse,
+};
 use tollgate::telemetry::metrics::{DecisionLabel, SettledUnits, SettlementResult};
 
 use crate::harness::{Backend, Gateway, TIMEOUT, everything_to};
@@ -41,15 +44,22 @@ fn written(form: AccessLog, style: OutputStyle, records: impl IntoIterator<Item 
 fn record() -> Record {
     Record {
         time: WallTime(1_767_225_599_999_999),
-        host: "example.com".into(),
-        path: "/a?b=c".into(),
         duration: Micros(1_234),
         client: [192, 0, 2, 1].into(),
         request_id: "r1".into(),
-        limit: "per-client".into(),
-        decision: Some(DecisionLabel::Allowed),
+        request: RecordedRequest {
+            host: "example.com".into(),
+            path: "/a?b=c".into(),
+            ..RecordedRequest::default()
+        },
+        decision: decided(DecisionLabel::Allowed),
         ..Record::default()
     }
+}
+
+/// The decision of the limit `per-client`.
+fn decided(label: DecisionLabel) -> RecordedDecision {
+    RecordedDecision { limit: "per-client".into(), label: Some(label), ..RecordedDecision::default() }
 }
 
 const PLAIN: OutputStyle = OutputStyle { terminal: false, colour: false };
@@ -58,15 +68,18 @@ const TERMINAL: OutputStyle = OutputStyle { terminal: true, colour: true };
 #[test]
 fn lines_are_aligned_and_say_why() {
     let refused = Record {
-        status: StatusCode::TOO_MANY_REQUESTS,
-        decision: Some(DecisionLabel::Limited),
-        consumer: "acme".into(),
+        response: RecordedResponse { status: StatusCode::TOO_MANY_REQUESTS, ..RecordedResponse::default() },
+        decision: decided(DecisionLabel::Limited),
+        consumer: RecordedConsumer { name: "acme".into(), tier: String::new() },
         duration: Micros(12_000_000),
         ..record()
     };
     let failed = Record {
-        status: StatusCode::BAD_GATEWAY,
-        error: Some("connect"),
+        response: RecordedResponse {
+            status: StatusCode::BAD_GATEWAY,
+            error: Some("connect"),
+            ..RecordedResponse::default()
+        },
         client: "2001:db8::1".parse().unwrap(),
         duration: Micros(45_678),
         ..record()
@@ -82,7 +95,9 @@ fn lines_are_aligned_and_say_why() {
 #[test]
 fn settled_costs_follow_where_a_route_settles() {
     let settled = SettledUnits { reserved: 2_000, units: 532, result: SettlementResult::Measured };
-    let record = || Record { settled: Some(settled), cost: Some(2_000), ..record() };
+    let decision =
+        || RecordedDecision { settled: Some(settled), cost: Some(2_000), ..decided(DecisionLabel::Allowed) };
+    let record = || Record { decision: decision(), ..record() };
     let fields = LogFields::default_with(true, false);
     assert_eq!(
         written(AccessLog::Pretty(fields.clone()), PLAIN, [record(), self::record()]),
@@ -172,7 +187,8 @@ proptest! {
     fn no_client_controls_the_terminal(host in "(?s).{0,20}", path in "(?s).{0,300}", tenant: Vec<u8>) {
         let name = HeaderName::from_static("x-tenant");
         let column = LogColumn::RequestHeader(HeaderColumn { label: "header:x-tenant".into(), name: name.clone() });
-        let mut hostile = Record { host, path, ..record() };
+        let request = RecordedRequest { host, path, ..RecordedRequest::default() };
+        let mut hostile = Record { request, ..record() };
         hostile.headers.add(HeaderOrigin::Request, &name, [&*tenant]);
         let text = written(AccessLog::Pretty(LogFields::new([column])), PLAIN, [hostile]);
         prop_assert_eq!(text.matches('\n').count(), 1);

@@ -93,7 +93,8 @@ async fn serve(request: ReceivedRequest, guard: StreamGuard) {
     let worker = Rc::clone(&streams.worker);
     let mut buffers = worker.spare.take();
     let timeout = worker.plan().server.write_timeout;
-    let stream = Rc::new(ServerStream::new(request.stream, timeout));
+    let unknown_length = request.head.as_ref().is_ok_and(|head| head.unknown_length);
+    let stream = Rc::new(ServerStream::new(request.stream, unknown_length, timeout));
     let mut session =
         Session::new(Source::Http2(Rc::clone(&stream)), Rc::clone(&streams.peer), worker, guard.opened());
     if let Ok(head) = request.head {
