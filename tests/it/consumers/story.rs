@@ -254,7 +254,7 @@ fn three_gateways_on_one_redis_agree() {
     let service = Service::start();
     let told: [Statuses; 4] = within_a_minute(|| {
         let (files, redis) = (Files::with_consumers(ACME_IS_PRO), Redis::start());
-        let store = format!("[store]\nbackend = \"redis\"\nurl = \"{}\"\ntimeout = \"5s\"\n", redis.url());
+        let store = redis.store_table();
         let toml = configuration(&service, &files, &store);
         let gateways = [(); 3].map(|()| Gateway::start(&toml));
         for gateway in &gateways {

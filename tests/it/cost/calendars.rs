@@ -71,5 +71,5 @@ fn a_month_in_memory_is_settled() {
 #[test]
 fn a_month_in_redis_is_settled() {
     let redis = Redis::start();
-    settles_a_month(&format!("[store]\nbackend = \"redis\"\nurl = \"{}\"\ntimeout = \"5s\"\n", redis.url()));
+    settles_a_month(&redis.store_table());
 }

@@ -10,8 +10,7 @@ use crate::harness::{Backend, Cluster, Gateway, Redis, eventually};
 const TOKENS: &str = "{ reserve = 100, settle = \"json:/total\" }";
 
 fn fleet<const COUNT: usize>(backend: &Backend, redis: &Redis, cost: &str, lines: &str) -> [Gateway; COUNT] {
-    let store =
-        format!("[store]\nbackend = \"redis\"\nurl = \"{}\"\ntimeout = \"5s\"\n{lines}\n", redis.url());
+    let store = format!("{}{lines}\n", redis.store_table());
     let toml = metered(&backend.url(), &[cost], &a_day(1_000), &store);
     std::array::from_fn(|_| {
         let gateway = Gateway::start(&toml);
@@ -146,7 +145,7 @@ fn corrections_wait_for_the_store() {
 #[test]
 fn corrections_outlive_a_reload() {
     let (backend, mut redis) = (parrot(), Redis::start());
-    let store = format!("[store]\nbackend = \"redis\"\nurl = \"{}\"\ntimeout = \"5s\"\n", redis.url());
+    let store = redis.store_table();
     let toml = metered(&backend.url(), &[TOKENS], &a_day(1_000), &store);
     let gateway = Gateway::start(&toml);
     is_up(&gateway);
@@ -205,7 +204,7 @@ fn a_reservation_outlives_reloads_and_is_settled_after_them() {
 #[test]
 fn a_correction_without_a_reply_is_counted() {
     let (backend, redis) = (parrot(), Redis::start());
-    let store = format!("[store]\nbackend = \"redis\"\nurl = \"{}\"\ntimeout = \"500ms\"\n", redis.url());
+    let store = format!("[store]\nbackend = \"redis\"\nurl = \"{}\"\ntimeout = \"2s\"\n", redis.url());
     let gateway = Gateway::start(&metered(&backend.url(), &[TOKENS], &a_day(1_000), &store));
     is_up(&gateway);
     let mut client = begin(&gateway, 0, "a", "x-then: gate\r\n", &held(30));

@@ -110,7 +110,7 @@ fn with_two_gateways_the_sums_are_equal_to_the_unit() {
         let redis = Redis::start();
         let ledger = Arc::<Mutex<Ledger>>::default();
         let backend = streaming(&ledger);
-        let store = format!("[store]\nbackend = \"redis\"\nurl = \"{}\"\ntimeout = \"5s\"\n", redis.url());
+        let store = redis.store_table();
         let toml = metered(&backend.url(), &[COST], &algorithm, &store);
         let gateways = [(); 2].map(|()| Gateway::start(&toml));
         for gateway in &gateways {

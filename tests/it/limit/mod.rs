@@ -11,6 +11,7 @@ mod exact;
 mod grant;
 mod keys;
 mod listed_policies;
+mod packed;
 mod promises;
 mod repeated;
 mod resume;

@@ -50,9 +50,7 @@ fn statuses(gateway: &Gateway, http2: bool, count: usize) -> (Vec<u16>, String) 
 fn a_service_is_asked_at_most_as_often_as_the_limit_says() {
     for (shared, http2) in [(false, false), (false, true), (true, false), (true, true)] {
         let redis = shared.then(Redis::start);
-        let store = redis.as_ref().map_or_else(String::new, |redis| {
-            format!("[store]\nbackend = \"redis\"\nurl = \"{}\"\ntimeout = \"5s\"\n", redis.url())
-        });
+        let store = redis.as_ref().map_or_else(String::new, |redis| redis.store_table());
         let door = refusing();
         let gateway = start(
             "",

@@ -97,7 +97,7 @@ fn a_calendar_day_ends_when_the_clock_is_set_to_another() {
 #[test]
 fn with_redis_a_wrong_clock_of_a_gateway_has_no_effect_on_days() {
     let redis = Redis::start();
-    let store = format!("[store]\nbackend = \"redis\"\nurl = \"{}\"\n", redis.url());
+    let store = redis.store_table();
     let backend = Backend::ok();
     let toml = everything_to(&backend, &format!("{TWO_A_DAY}{ADMIN}{store}"));
     let right = Gateway::start(&toml);

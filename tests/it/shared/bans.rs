@@ -31,7 +31,7 @@ fn fleet(backend: &Backend, redis: &Redis, limit: &str) -> Fleet {
 fn refusals_by_two_gateways_begin_one_ban_at_exactly_the_last() {
     let (backend, redis) = (HoldingBackend::start(), Redis::start());
     let limit = "max = 1\nban = { after = 7, within = \"10min\", for = \"1h\" }";
-    let store = format!("[store]\nbackend = \"redis\"\nurl = \"{}\"\ntimeout = \"5s\"\n", redis.url());
+    let store = redis.store_table();
     let fleet = Fleet::start(&limited(&backend, limit, "", &store));
     is_up(&fleet);
     let mut first = begin(&fleet.gateways[0], "/first");

@@ -97,7 +97,7 @@ fn a_request_that_outlives_its_lease_keeps_its_place() {
 fn a_busy_gateway_renews_its_places() {
     let (backend, redis) = (HoldingBackend::start(), Redis::start());
     let echo = "[[routes]]\npath = \"/echo\"\nupstream = \"echo\"\nlimits = [\"x\"]\n[server]\nworkers = 1\n";
-    let store = format!("[store]\nbackend = \"redis\"\nurl = \"{}\"\ntimeout = \"5s\"\n", redis.url());
+    let store = redis.store_table();
     let toml = limited(&backend, "max = 50", "", &format!("{echo}{store}"));
     let [one, other] = fleet(&toml.replace("[upstreams]\n", "[upstreams]\necho = \"builtin:echo\"\n"));
     let mut long = begin(&one, "/long");
@@ -305,7 +305,7 @@ fn requests_under_two_limits_all_have_their_turn() {
     let (backend, redis) = (HoldingBackend::start(), Redis::start());
     let queue = "max = 2\nqueue = 100\nmax_wait = \"28s\"";
     let other = format!("[limits.y]\nalgorithm = \"concurrency\"\nkey = \"header:x-org\"\n{queue}\n");
-    let store = format!("[store]\nbackend = \"redis\"\nurl = \"{}\"\ntimeout = \"5s\"\n", redis.url());
+    let store = redis.store_table();
     let gateways: [_; 2] =
         fleet(&limited(&backend, queue, "limits = [\"x\", \"y\"]", &format!("{other}{store}")));
     let addresses = gateways.each_ref().map(Gateway::addr);

@@ -69,6 +69,11 @@ impl Redis {
         format!("redis://{}", self.address)
     }
 
+    /// A store in this server, which gets all the time it needs: the default would let a busy machine count locally.
+    pub(crate) fn store_table(&self) -> String {
+        format!("[store]\nbackend = \"redis\"\nurl = \"{}\"\ntimeout = \"5s\"\n", self.url())
+    }
+
     /// A new connection.
     pub(crate) fn connect(&self) -> Connection {
         Connection::open(self.address).expect("the server takes connections")
