@@ -2,7 +2,7 @@
 //! sent or as something else.
 
 use crate::harness::frames::{
-    CONTINUATION, DATA, END_HEADERS, END_STREAM, Fate, Frames, HEADERS, block, get,
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, Fate, Frames, HEADERS, block, frame, get,
 };
 use crate::harness::hpack::{put_number, put_string};
 use crate::harness::{Backend, Gateway, Recorded, everything_to};
@@ -162,11 +162,13 @@ fn a_body_that_is_not_as_long_as_it_says_is_no_request() {
         ("too long in parts", &[b"abcde", b"f"]),
         ("empty", &[b""]),
     ] {
-        let mut client = Frames::connect(gateway.addr());
-        client.send(HEADERS, END_HEADERS, 1, &post);
+        // Together: of five bytes that come first nobody knows that a sixth follows, and they are passed on.
+        let mut frames = vec![frame(HEADERS, END_HEADERS, 1, &post)];
         for (place, part) in parts.iter().enumerate() {
-            client.send(DATA, u8::from(place + 1 == parts.len()) * END_STREAM, 1, part);
+            frames.push(frame(DATA, u8::from(place + 1 == parts.len()) * END_STREAM, 1, part));
         }
+        let mut client = Frames::connect(gateway.addr());
+        client.send_together(&frames);
         let fate = client.fate(1);
         assert_eq!(fate, STREAM_ERROR, "{what}");
     }

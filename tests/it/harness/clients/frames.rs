@@ -104,6 +104,11 @@ impl Frames {
         self.client.write(frame(kind, flags, stream, payload));
     }
 
+    /// Sends frames that arrive together.
+    pub(crate) fn send_together(&mut self, frames: &[Vec<u8>]) {
+        self.client.write(frames.concat());
+    }
+
     /// Sends a whole request without body.
     pub(crate) fn request(&mut self, stream: u32, block: &[u8]) {
         self.send(HEADERS, END_HEADERS | END_STREAM, stream, block);
