@@ -13,9 +13,11 @@ else
 RUN_TESTS := cargo test --locked --lib --bins --tests -- --skip peers:: --test-threads $(JOBS)
 RUN_PEERS := cargo test --locked --test it peers::
 endif
+# The sample of `make mutants`: a hundred of the mutants, others with each number.
+SAMPLE ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help run tools test quick test-peers fmt clippy units lint deny release release-test bench load soak compare budget
+.PHONY: help run tools test quick test-peers mutants fmt clippy units lint deny release release-test bench load soak compare budget
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +38,11 @@ quick: fmt clippy ## format, lints, unit tests, and the rooms of tests/it that a
 test-peers: ## tests beside programs of others: client libraries of APIs
 	@.ci/tools peers
 	$(RUN_PEERS)
+
+mutants: ## a hundred changes to the code, one at a time: do tests fail? (four hours; others: make mutants SAMPLE=1)
+	@command -v cargo-mutants >/dev/null || \
+	{ echo "cargo-mutants is not installed: cargo install cargo-mutants --locked"; exit 1; }
+	NEXTEST_TEST_THREADS=$(JOBS) cargo mutants --shard $(SAMPLE)/47 --output target
 
 fmt:
 	cargo fmt --check

@@ -18,12 +18,14 @@
 //!  auth                    credentials that have to be verified: tokens, passwords, sessions that a service knows
 //!  route · store · http2   routes and keys · counters · HTTP/2 frames and streams (`log_reader`: requests of access logs)
 //!  clock · net · counter   the clock (`time_zones`: calendars) · sockets and TLS · counters of one thread
-//!                          (`boxed_cold`: rare futures; `labels`: enums whose variants have a word each)
+//!                          (`boxed_cold`: rare futures; `labels`: enums whose variants have a word each;
+//!                          `admin_api`: the values of the admin API)
 //!  limit · http1 · measure the core: only std; no clock, no I/O, no async, no logging · HTTP/1.1 messages as bytes ·
 //!                          values of a body that streams past (both with crates, and without I/O)
 //! ```
 
 pub mod admin;
+pub mod admin_api;
 pub mod auth;
 pub mod boxed_cold;
 pub mod cli;

@@ -21,10 +21,11 @@ use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
+use serde::Serialize;
 use serde_json::Value;
 
 use super::guard::Caller;
-use super::response::{AdminResponse, not_allowed, problem, text, with};
+use super::response::{AdminResponse, json, not_allowed, problem, text, with};
 use crate::limit::units::Fingerprint;
 use crate::plan::admin::AdminRight;
 use crate::plan::{LimitIndex, Plan, Upstream};
@@ -38,8 +39,8 @@ pub(super) const PREFIX: &str = "/api/v1/";
 /// The maximum number of bytes of a body.
 const MAX_BODY: usize = 16 << 10;
 
-/// The response: a status and a value, or an error.
-type ApiResult = Result<(StatusCode, Value), ApiError>;
+/// The response: a status and a value as JSON, or an error.
+type ApiResult = Result<(StatusCode, String), ApiError>;
 
 /// Why an API request fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,7 +108,7 @@ pub(super) async fn answer(request: Request<Incoming>, caller: Caller, shared: &
         Err(fault) => Err(fault),
     };
     match said {
-        Ok((status, value)) => nosniff(text(status, "application/json", value.to_string())),
+        Ok((status, value)) => nosniff(text(status, "application/json", value)),
         Err(fault) => nosniff(problem(fault.status, &fault.detail)),
     }
 }
@@ -186,12 +187,12 @@ impl<'p> ApiEndpoint<'p> {
             Self::Samples => history::get(asked.shared, asked.query).and_then(good),
             Self::Bans => bans::get(asked.shared, asked.query).await.and_then(good),
             Self::Routes => good(routes::get(&asked.shared.plan.load())),
-            Self::Limits => good(limits::to_json(asked.shared).await),
+            Self::Limits => good(limits::get(asked.shared).await),
             Self::Keys(limit) => top_keys::get(asked.shared, limit, asked.query).await.and_then(good),
             Self::Refusals => refusals::get(asked.shared, asked.query).and_then(good),
             Self::Explain => explain::explain(asked).await.and_then(good),
             Self::Reload => control::reload(asked).await,
-            Self::Drain => Ok(control::drain(asked)),
+            Self::Drain => control::drain(asked),
             Self::Key(limit, key) => {
                 let one = KeyRef::find(asked.shared, limit, key)?;
                 if *method == Method::DELETE { one.reset(asked).await } else { good(one.look(asked).await?) }
@@ -213,8 +214,8 @@ impl<'p> ApiEndpoint<'p> {
     }
 }
 
-fn good(value: Value) -> ApiResult {
-    Ok((StatusCode::OK, value))
+fn good(value: impl Serialize) -> ApiResult {
+    Ok((StatusCode::OK, json(&value)))
 }
 
 impl From<Unreachable> for ApiError {

@@ -4,6 +4,9 @@ use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::Full;
+use serde::Serialize;
+
+use crate::admin_api::changes::ProblemDetails;
 
 pub(super) type AdminResponse = Response<Full<Bytes>>;
 
@@ -16,11 +19,19 @@ pub(super) fn not_allowed(allowed: &'static str) -> AdminResponse {
 
 /// Problem details (RFC 9457).
 pub(super) fn problem(status: StatusCode, detail: &str) -> AdminResponse {
-    let title = status.canonical_reason().unwrap_or_default();
-    let body = serde_json::json!({
-        "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail
-    });
-    text(status, "application/problem+json", body.to_string())
+    let body = ProblemDetails {
+        kind: "about:blank".to_owned(),
+        title: status.canonical_reason().unwrap_or_default().to_owned(),
+        status: status.as_u16(),
+        detail: detail.to_owned(),
+    };
+    text(status, "application/problem+json", json(&body))
+}
+
+/// The JSON text of a value of the API, with the names of each object in alphabetical order.
+pub(super) fn json(value: &impl Serialize) -> String {
+    // The types of the API have no key that JSON lacks, so that this cannot fail.
+    serde_json::to_value(value).unwrap_or_default().to_string()
 }
 
 pub(super) fn text(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> AdminResponse {

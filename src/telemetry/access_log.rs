@@ -6,6 +6,8 @@ mod line;
 mod output;
 mod pretty;
 mod record;
+mod timestamps;
+mod values;
 mod writer;
 
 use std::io;
@@ -19,11 +21,11 @@ use parking_lot::Mutex;
 use crate::plan::log::AccessLog;
 
 pub use captured_headers::{CapturedHeaders, HeaderOrigin};
-pub use line::rfc3339;
 pub use output::{Output, OutputStyle};
 pub use record::{
     Record, RecordedConsumer, RecordedDecision, RecordedRequest, RecordedResponse, RecordedUpstream,
 };
+pub use timestamps::rfc3339;
 
 /// The capacity of the queue, in records. It need not hold a second's records: the writer returns every 10 ms.
 const QUEUE: usize = 8_192;

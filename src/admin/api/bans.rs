@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::key::KeyRef;
 use super::values::moment;
 use super::{ApiError, ApiRequest, ApiResult, Query, key_id, only, top_keys};
+use crate::admin_api::bans::{BanList, BanReport};
 use crate::limit::span;
 use crate::limit::units::{Fingerprint, Micros};
 use crate::plan::{KeyBan, Limit, Plan};
@@ -28,15 +29,15 @@ type ListedBan<'g> = (&'g Limit, KeyBan);
 
 /// Lists the bans that end first, also those in shadow. Bans of limits that a reload removed are left out, since they
 /// refuse no request.
-pub(super) async fn get(shared: &Shared, query: Query<'_>) -> Result<Value, ApiError> {
+pub(super) async fn get(shared: &Shared, query: Query<'_>) -> Result<BanList, ApiError> {
     let top = query.top(TOP, MAX_LISTED)?;
     let plan = shared.plan.load_full();
     let mut bans = in_force(shared, &plan);
     let total = bans.len();
     bans.truncate(top);
     let labels = labels(shared, &bans).await;
-    let listed = bans.iter().map(|ban| one(ban, &labels)).collect::<Vec<_>>();
-    Ok(json!({ "time": moment(shared.clock.now()), "total": total, "bans": listed }))
+    let bans = bans.iter().map(|ban| one(ban, &labels)).collect();
+    Ok(BanList { time: moment(shared.clock.now()), total: total as u64, bans })
 }
 
 fn in_force<'g>(shared: &Shared, plan: &'g Plan) -> Vec<ListedBan<'g>> {
@@ -67,13 +68,17 @@ async fn labels(shared: &Shared, bans: &[ListedBan<'_>]) -> HashMap<(Arc<str>, F
 fn one(
     (limit, KeyBan { key_hash, ban, in_shadow }): &ListedBan<'_>,
     labels: &HashMap<(Arc<str>, Fingerprint), String>,
-) -> Value {
+) -> BanReport {
     let label = labels.get(&(Arc::clone(&limit.name), *key_hash));
-    json!({
-        "limit": &*limit.name, "mode": limit.mode.as_str(), "id": key_id(*key_hash),
-        "key": label.map(|label| top_keys::values(label)), "banned_until": moment(ban.until),
-        "cause": limit.ban_cause(ban.cause), "in_shadow": in_shadow,
-    })
+    BanReport {
+        limit: limit.name.to_string(),
+        mode: limit.mode.as_str().to_owned(),
+        id: key_id(*key_hash),
+        key: label.map(|label| top_keys::values(label)),
+        banned_until: moment(ban.until),
+        cause: limit.ban_cause(ban.cause).to_string(),
+        in_shadow: *in_shadow,
+    }
 }
 
 /// Bans the key for a time, in place of an earlier ban.

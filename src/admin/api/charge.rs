@@ -2,10 +2,11 @@
 //! sent.
 
 use http::{HeaderMap, StatusCode};
-use serde_json::{Value, json};
 
 use super::key::{KeyRef, units};
 use super::{ApiError, ApiRequest, ApiResult, good, key_id, only};
+use crate::admin_api::changes::ChargeReport;
+use crate::admin_api::keys::KeyState;
 use crate::limit::units::Cost;
 use crate::plan::admin::AdminRight;
 use crate::store::{IdempotentCharge, KeyOperation, OperationFault};
@@ -30,24 +31,20 @@ pub(super) async fn charge(one: &KeyRef, asked: &ApiRequest<'_>) -> ApiResult {
         asked,
         &format!("{} {} units to", if repeated { "has charged" } else { "charges" }, units.units()),
     );
-    let own = json!({
-        "limit": &*one.limit().name, "id": key_id(one.key_hash), "charged": units.units(), "repeated": repeated,
-        "changed": !repeated,
-    });
-    good(with_state(own, one, asked).await)
-}
-
-/// The response with the state of the key, if the client may read it. The charge is made: without the state, too, it is
-/// no failure.
-async fn with_state(own: Value, one: &KeyRef, asked: &ApiRequest<'_>) -> Value {
-    if !asked.caller.rights.allow(AdminRight::Read) {
-        return own;
+    // The charge is made: without the state of the key, too, it is no failure.
+    if asked.caller.rights.allow(AdminRight::Read)
+        && let Ok(state) = one.look(asked).await
+    {
+        let (charged, repeated, changed) = (Some(units.units()), Some(repeated), Some(!repeated));
+        return good(KeyState { charged, repeated, changed, ..state });
     }
-    let Ok(mut seen) = one.look(asked).await else { return own };
-    if let (Some(fields), Value::Object(own)) = (seen.as_object_mut(), own) {
-        fields.extend(own);
-    }
-    seen
+    good(ChargeReport {
+        limit: one.limit().name.to_string(),
+        id: key_id(one.key_hash),
+        charged: units.units(),
+        repeated,
+        changed: !repeated,
+    })
 }
 
 /// The idempotency key, if the request has one.

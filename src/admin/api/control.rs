@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{ApiError, ApiRequest, ApiResult};
+use super::{ApiError, ApiRequest, ApiResult, good};
+use crate::admin::response::json;
+use crate::admin_api::changes::{EndedBansReport, ReloadFailure, ReloadSuccess, ShutdownReport};
 use crate::shared::Life;
-use crate::shared::control::Reload;
+use crate::shared::control::{EndedBans, Reload};
 
 /// How long a reload is waited for.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -25,10 +27,11 @@ pub(super) async fn reload(asked: &ApiRequest<'_>) -> ApiResult {
     let done = config_status
         .wait_for(|config_status| config_status.last.as_ref().is_some_and(|last| last.number > before));
     match tokio::time::timeout(TIMEOUT, done).await {
-        Ok(Ok(config_status)) => Ok(config_status
-            .last
-            .as_ref()
-            .map_or_else(unknown, |last| reload_result(last, &config_status.version))),
+        Ok(Ok(config_status)) => {
+            let last = config_status.last.as_ref();
+            // Never `None`: the awaited reload has a result.
+            last.map_or_else(|| good(Value::Null), |last| reload_result(last, &config_status.version))
+        }
         _ => Err(ApiError::new(
             StatusCode::GATEWAY_TIMEOUT,
             "the reload takes long: `status` will tell how it ends",
@@ -36,36 +39,36 @@ pub(super) async fn reload(asked: &ApiRequest<'_>) -> ApiResult {
     }
 }
 
-fn reload_result(reload: &Reload, version: &str) -> (StatusCode, Value) {
+fn reload_result(reload: &Reload, version: &str) -> ApiResult {
     match &reload.result {
         Ok(good) => {
             let warnings = good.lines.get(..MAX_FAULTS).unwrap_or(&good.lines);
-            let ended = good.ended_bans.iter().map(
-                |ended| json!({ "limit": &*ended.limit, "bans": ended.count, "in_shadow": ended.in_shadow }),
-            );
-            let value = json!({
-                "result": "success", "version": version, "changed": good.changed, "warnings": warnings,
-                "ended_bans": ended.collect::<Vec<_>>(),
-            });
-            (StatusCode::OK, value)
+            let ended = |ended: &EndedBans| EndedBansReport {
+                limit: ended.limit.to_string(),
+                bans: ended.count,
+                in_shadow: ended.in_shadow,
+            };
+            super::good(ReloadSuccess {
+                result: "success".to_owned(),
+                version: version.to_owned(),
+                changed: good.changed,
+                warnings: warnings.to_vec(),
+                ended_bans: good.ended_bans.iter().map(ended).collect(),
+            })
         }
         Err(faults) => {
-            let faults = faults.get(..MAX_FAULTS).unwrap_or(faults);
-            (StatusCode::UNPROCESSABLE_ENTITY, json!({ "result": "failure", "faults": faults }))
+            let faults = faults.get(..MAX_FAULTS).unwrap_or(faults).to_vec();
+            let failure = ReloadFailure { result: "failure".to_owned(), faults };
+            Ok((StatusCode::UNPROCESSABLE_ENTITY, json(&failure)))
         }
     }
 }
 
-/// Never happens: the awaited reload has a result.
-fn unknown() -> (StatusCode, Value) {
-    (StatusCode::OK, Value::Null)
-}
-
 /// The process ends when its requests have ended.
-pub(super) fn drain(asked: &ApiRequest<'_>) -> (StatusCode, Value) {
+pub(super) fn drain(asked: &ApiRequest<'_>) -> ApiResult {
     tracing::info!("shutdown requested by {} through the admin API", asked.caller);
     // Full: it has been asked for.
     let changed =
         *asked.shared.life.borrow() == Life::Running && asked.shared.control.drain.try_send(()).is_ok();
-    (StatusCode::ACCEPTED, json!({ "life": "draining", "changed": changed }))
+    Ok((StatusCode::ACCEPTED, json(&ShutdownReport { life: "draining".to_owned(), changed })))
 }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::key::ends;
 use super::policies::{self, PolicyState};
 use super::values::{moment, span};
 use super::{ApiError, ApiRequest, only};
@@ -140,9 +139,9 @@ impl<'e> LimitOutcome<'e> {
         let mut object = json::limit(plan, applied);
         object["id"] = json!(applied.key_hash.map(super::key_id));
         object["verdict"] = json!(self.as_str());
-        object["banned_until"] = json!(ends(banned.map(|(until, _)| until)));
+        object["banned_until"] = json!(banned.map(|(until, _)| moment(until)));
         if let Some(state) = state {
-            object["policies"] = state.to_json(plan.limit(applied.index));
+            object["policies"] = json!(state.allowances(plan.limit(applied.index)));
         }
         object
     }

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::values::moment;
 use super::{ApiError, Query};
+use crate::admin_api::servers::ServerReport;
 use crate::clock;
 use crate::plan::{Plan, Upstream};
 use crate::shared::Shared;
@@ -83,7 +84,7 @@ fn upstreams(shared: &Shared, plan: &Plan, samples: &History, columns: &[&Second
     let minute = samples.servers_minute();
     for upstream in &plan.upstreams {
         if let Some(Value::Object(of)) = listed.get_mut(&*upstream.name) {
-            of.insert("servers".to_owned(), servers(shared, upstream, &minute));
+            of.insert("servers".to_owned(), json!(servers(shared, upstream, &minute)));
         }
     }
     listed
@@ -203,7 +204,11 @@ fn classes<T: Into<Value>>(to_json: impl Fn(StatusClass) -> T) -> Value {
 }
 
 /// The present servers, why one is down, and each one's responses in the last minute.
-fn servers(shared: &Shared, upstream: &Upstream, minute: &HashMap<&ServerName, ServerSecond>) -> Value {
+fn servers(
+    shared: &Shared,
+    upstream: &Upstream,
+    minute: &HashMap<&ServerName, ServerSecond>,
+) -> Vec<ServerReport> {
     let (now, server_states) = (clock::now(), shared.server_registry.states(upstream));
     let servers = upstream.endpoints().iter().enumerate().take(MAX_SERVERS);
     let listed = servers.map(|(index, server)| {
@@ -211,14 +216,21 @@ fn servers(shared: &Shared, upstream: &Upstream, minute: &HashMap<&ServerName, S
         let name = (Arc::clone(&upstream.name), Arc::clone(&server.authority));
         let ServerSecond { counts, times } = minute.get(&name).copied().unwrap_or_default();
         let state = server_states.get(index);
-        json!({
-            "server": &*server.authority, "up": down.is_none(), "why": down.map(DownReason::as_str),
-            "reason": down.map(|down| server_states.reason(index, down)),
-            "drained": state.is_some_and(|state| state.is_drained()),
-            "in_flight": state.map_or(0, |state| state.requests_in_flight()),
-            "p50_ms": times.map(|times| milliseconds(times.p50)), "p99_ms": times.map(|times| milliseconds(times.p99)),
-            "minute": classes(|class| counts.class(class)), "retries": counts.retries,
-        })
+        ServerReport {
+            server: server.authority.to_string(),
+            up: down.is_none(),
+            why: down.map(DownReason::as_str).map(str::to_owned),
+            reason: down.map(|down| server_states.reason(index, down).to_string()),
+            drained: state.is_some_and(|state| state.is_drained()),
+            in_flight: state.map_or(0, |state| state.requests_in_flight()),
+            p50_ms: times.map(|times| milliseconds(times.p50)),
+            p99_ms: times.map(|times| milliseconds(times.p99)),
+            minute: StatusClass::ALL
+                .map(|class| (class.as_str().to_owned(), counts.class(class)))
+                .into_iter()
+                .collect(),
+            retries: counts.retries,
+        }
     });
-    Value::Array(listed.collect())
+    listed.collect()
 }

@@ -4,12 +4,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::limits::algorithm;
 use super::policies::{PolicyState, verdict};
 use super::values::moment;
-use super::{ApiError, ApiRequest, ApiResult, decoded, key_id, limit_named, only, top_keys};
+use super::{ApiError, ApiRequest, ApiResult, decoded, good, key_id, limit_named, only, top_keys};
+use crate::admin_api::keys::KeyState;
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
 use crate::plan::{Limit, LimitIndex, Plan, Route, TierIndex};
 use crate::route::key::PathForm;
@@ -53,7 +54,7 @@ impl KeyRef {
     }
 
     /// `GET`, and the response to every change.
-    pub(super) async fn look(&self, asked: &ApiRequest<'_>) -> Result<Value, ApiError> {
+    pub(super) async fn look(&self, asked: &ApiRequest<'_>) -> Result<KeyState, ApiError> {
         let shared = asked.shared;
         let tier = self.tier(shared).await;
         let state =
@@ -66,17 +67,24 @@ impl KeyRef {
         let named = || shared.store.bans().label(self.banned()).map(|label| top_keys::values(&label));
         // A request that named the key by its values contains them.
         let key = self.values.clone().or(label).or_else(named);
-        Ok(json!({
-            "limit": &*limit.name, "mode": limit.mode.as_str(), "algorithm": algorithm(limit), "id": key_id(self.key_hash), "key": key,
-            "tier": limit.tier_name(tier),
-            "verdict": if is_refused { "banned" } else { verdict(state.verdict()) },
-            "policies": state.to_json(limit),
-            "banned_until": ends(until), "ban_cause": ban.map(|one| limit.ban_cause(one.ban.cause)),
-            "ban_in_shadow": ban.map(|one| one.in_shadow),
-            "requests": top_key.map(|top_key| top_key.requests),
-            "admitted": top_key.map(|top_key| top_key.admitted), "refused": top_key.map(|top_key| top_key.refused),
-            "units": top_key.filter(|_| limit.settles()).map(|top_key| top_key.units),
-        }))
+        Ok(KeyState {
+            limit: limit.name.to_string(),
+            mode: limit.mode.as_str().to_owned(),
+            algorithm: algorithm(limit).to_owned(),
+            id: key_id(self.key_hash),
+            key,
+            tier: limit.tier_name(tier).map(str::to_owned),
+            verdict: if is_refused { "banned" } else { verdict(state.verdict()) }.to_owned(),
+            policies: state.allowances(limit),
+            banned_until: until.map(moment),
+            ban_cause: ban.map(|one| limit.ban_cause(one.ban.cause).to_string()),
+            ban_in_shadow: ban.map(|one| one.in_shadow),
+            requests: top_key.map(|top_key| top_key.requests),
+            admitted: top_key.map(|top_key| top_key.admitted),
+            refused: top_key.map(|top_key| top_key.refused),
+            units: top_key.filter(|_| limit.settles()).map(|top_key| top_key.units),
+            ..KeyState::default()
+        })
     }
 
     /// `DELETE`.
@@ -95,11 +103,8 @@ impl KeyRef {
         let result = self.execute(asked, KeyOperation::Grant(units)).await?;
         let granted = result.units.first().copied().unwrap_or_default();
         self.log(asked, &format!("gives {granted} of {} units back to", units.units()));
-        let (status, mut seen) = self.changed(asked, result.changed).await?;
-        if let Some(fields) = seen.as_object_mut() {
-            fields.insert("granted".to_owned(), json!(granted));
-        }
-        Ok((status, seen))
+        let state = self.look(asked).await?;
+        good(KeyState { changed: Some(result.changed), granted: Some(granted), ..state })
     }
 
     /// Places are given back by the requests that hold them, and by nothing else.
@@ -113,11 +118,7 @@ impl KeyRef {
 
     /// The response to a change: the key as it is now, and whether anything changed.
     pub(super) async fn changed(&self, asked: &ApiRequest<'_>, changed: bool) -> ApiResult {
-        let mut seen = self.look(asked).await?;
-        if let Some(fields) = seen.as_object_mut() {
-            fields.insert("changed".to_owned(), json!(changed));
-        }
-        super::good(seen)
+        good(KeyState { changed: Some(changed), ..self.look(asked).await? })
     }
 
     /// The key's text in lists, if known: its values, masked where they may be secrets.
@@ -178,11 +179,6 @@ pub(super) fn units(body: &Value, are: &str) -> Result<Cost, ApiError> {
     units.and_then(Cost::new).ok_or_else(|| {
         ApiError::bad(format!("`units` is how many are {are}: a whole number, 1 to {}", Cost::MAX))
     })
-}
-
-/// The end, or `null`.
-pub(super) fn ends(until: Option<Timestamp>) -> Value {
-    until.map_or(Value::Null, moment)
 }
 
 /// The owner with this id, without the id's prefix.

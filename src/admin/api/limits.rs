@@ -1,11 +1,11 @@
 //! `GET limits`: each limit, and its recent verdicts.
 
 use std::collections::HashMap;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
-
 use super::values::moment;
+use crate::admin_api::limits::{LimitList, LimitReport, PlacesInUse, TierReport, VerdictReport};
 use crate::limit::display::ShortDisplay;
 use crate::plan::{Limit, LimitIndex, Plan, Policy, Tier};
 use crate::route::key::Part;
@@ -18,7 +18,7 @@ use crate::telemetry::metrics::{LimitVerdict, VerdictCounts};
 /// The keys that each limit refused in the last minute and hour.
 type RefusedKeys = HashMap<Arc<str>, [HyperLogLogUnion; 2]>;
 
-pub(super) async fn to_json(shared: &Shared) -> Value {
+pub(super) async fn get(shared: &Shared) -> LimitList {
     let refused = refused_keys(shared).await;
     let (plan, samples) = (shared.plan.load(), shared.samples.lock());
     let used = users(&plan);
@@ -28,23 +28,28 @@ pub(super) async fn to_json(shared: &Shared) -> Value {
         let (in_force, in_shadow) = limit.ban_counts(&bans);
         let [minute, hour] =
             refused.get(&limit.name).map_or([0, 0], |both| both.each_ref().map(HyperLogLogUnion::count));
-        json!({
-            "name": &*limit.name, "mode": limit.mode.as_str(), "trial": limit.trial.map(|trial| trial.share()), "algorithm": algorithm(limit),
-            "key": limit.key.parts.iter().map(Part::to_string).collect::<Vec<_>>(),
-            "policies": policies(&limit.policies), "tiers": tiers(limit), "routes": routes,
-            "failures": plan.failures_of(LimitIndex(index)),
-            "minute": verdicts(samples.minute(&limit.name), minute),
-            "hour": verdicts(samples.hour(&limit.name), hour),
-            "bans": in_force, "shadow_bans": in_shadow,
-            "ban": limit.ban.as_ref().map(|ban| ban.algorithm.to_string()),
-            "keys": shared.store.keys_of_limit(limit.identity()),
-            "max_keys": limit.max_keys,
-            "settles": limit.settles(),
-            "in_flight": limit.is_concurrency().then(|| in_flight(usages.get(&limit.identity()))),
-        })
+        LimitReport {
+            name: limit.name.to_string(),
+            mode: limit.mode.as_str().to_owned(),
+            trial: limit.trial.map(|trial| trial.share()),
+            algorithm: algorithm(limit).to_owned(),
+            key: limit.key.parts.iter().map(Part::to_string).collect(),
+            policies: policies(&limit.policies),
+            tiers: tiers(limit),
+            routes: routes.into_iter().map(str::to_owned).collect(),
+            failures: plan.failures_of(LimitIndex(index)).map(str::to_owned),
+            minute: verdicts(samples.minute(&limit.name), minute),
+            hour: verdicts(samples.hour(&limit.name), hour),
+            bans: in_force as u64,
+            shadow_bans: in_shadow as u64,
+            ban: limit.ban.as_ref().map(|ban| ban.algorithm.to_string()),
+            keys: shared.store.keys_of_limit(limit.identity()),
+            max_keys: limit.max_keys.map(NonZeroU64::get),
+            settles: limit.settles(),
+            in_flight: limit.is_concurrency().then(|| in_flight(usages.get(&limit.identity()))),
+        }
     });
-    let limits: Vec<Value> = limits.collect();
-    json!({ "time": moment(shared.clock.now()), "keys_error": hyperloglog::ERROR, "limits": limits })
+    LimitList { time: moment(shared.clock.now()), keys_error: hyperloglog::ERROR, limits: limits.collect() }
 }
 
 async fn refused_keys(shared: &Shared) -> RefusedKeys {
@@ -59,9 +64,9 @@ async fn refused_keys(shared: &Shared) -> RefusedKeys {
 }
 
 /// The places and the queue of a concurrency limit in this process.
-fn in_flight(usage: Option<&PlaceUsage>) -> Value {
+fn in_flight(usage: Option<&PlaceUsage>) -> PlacesInUse {
     let PlaceUsage { held, waiting } = usage.copied().unwrap_or_default();
-    json!({ "held": held, "waiting": waiting })
+    PlacesInUse { held, waiting }
 }
 
 /// Of each limit, the routes that use it, also for wrong credentials.
@@ -82,8 +87,8 @@ pub(super) fn algorithm(limit: &Limit) -> &'static str {
     limit.policies.first().map_or("", |policy| policy.algorithm.name())
 }
 
-fn tiers(limit: &Limit) -> Vec<Value> {
-    let tier = |tier: &Tier| json!({ "name": &*tier.name, "policies": policies(&tier.policies) });
+fn tiers(limit: &Limit) -> Vec<TierReport> {
+    let tier = |tier: &Tier| TierReport { name: tier.name.to_string(), policies: policies(&tier.policies) };
     limit.tiers.iter().map(tier).collect()
 }
 
@@ -91,10 +96,12 @@ fn policies(policies: &[Policy]) -> Vec<String> {
     policies.iter().map(|policy| ShortDisplay(&policy.algorithm).to_string()).collect()
 }
 
-fn verdicts(counts: VerdictCounts, refused_keys: u64) -> Value {
-    json!({
-        "admitted": counts.of(LimitVerdict::Admitted), "delayed": counts.of(LimitVerdict::Delayed),
-        "refused": counts.refused(), "in_shadow": counts.of(LimitVerdict::RefusedInShadow),
-        "refused_keys": refused_keys,
-    })
+fn verdicts(counts: VerdictCounts, refused_keys: u64) -> VerdictReport {
+    VerdictReport {
+        admitted: counts.of(LimitVerdict::Admitted),
+        delayed: counts.of(LimitVerdict::Delayed),
+        refused: counts.refused(),
+        in_shadow: counts.of(LimitVerdict::RefusedInShadow),
+        refused_keys,
+    }
 }

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
-
 use super::values::span;
+use crate::admin_api::keys::PolicyAllowance;
 use crate::limit::display::ShortDisplay;
 use crate::limit::units::{Cost, Fingerprint, Micros};
 use crate::limit::{Verdict, Wait};
@@ -54,22 +53,22 @@ impl PolicyState {
         self.decisions.iter().map(|decision| decision.verdict).max_by_key(rank).unwrap_or(Verdict::Allow)
     }
 
-    /// The state in the API's format.
-    pub(super) fn to_json(&self, limit: &Limit) -> Value {
+    /// The allowance under each policy.
+    pub(super) fn allowances(&self, limit: &Limit) -> Vec<PolicyAllowance> {
         let states = self.decisions.iter().zip(self.whole.iter()).zip(&self.used);
         let listed =
             limit.policies_of(self.tier).iter().zip(states).map(|(policy, ((decision, whole), used))| {
-                json!({
-                    "policy": ShortDisplay(&policy.algorithm).to_string(),
-                    "quota": policy.algorithm.quota(),
-                    "used": used,
-                    "remaining": decision.remaining,
-                    "next_ms": wait(decision.verdict),
+                PolicyAllowance {
+                    policy: ShortDisplay(&policy.algorithm).to_string(),
+                    quota: policy.algorithm.quota(),
+                    used: *used,
+                    remaining: decision.remaining,
+                    next_ms: wait(decision.verdict),
                     // The wait may be a millisecond shorter, since it was read a moment later.
-                    "full_ms": wait(later(whole.verdict, decision.verdict)),
-                })
+                    full_ms: wait(later(whole.verdict, decision.verdict)),
+                }
             });
-        Value::Array(listed.collect())
+        listed.collect()
     }
 }
 
@@ -94,11 +93,11 @@ fn later(full: Verdict, next: Verdict) -> Verdict {
     }
 }
 
-/// The wait in milliseconds: 0 for none; `null`: never, or unknown.
-pub(super) fn wait(verdict: Verdict) -> Value {
+/// The wait in milliseconds: 0 for none; `None`: never, or unknown.
+pub(super) fn wait(verdict: Verdict) -> Option<u64> {
     match verdict {
-        Verdict::Allow => json!(0),
-        Verdict::Delay(wait) | Verdict::Deny(Wait::After(wait)) => span(wait),
-        Verdict::Deny(Wait::Never | Wait::Unknown) => Value::Null,
+        Verdict::Allow => Some(0),
+        Verdict::Delay(wait) | Verdict::Deny(Wait::After(wait)) => Some(span(wait)),
+        Verdict::Deny(Wait::Never | Wait::Unknown) => None,
     }
 }

@@ -4,8 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
-
+use crate::admin_api::status::ProblemReport;
 use crate::clock;
 use crate::plan::Upstream;
 use crate::shared::Shared;
@@ -47,7 +46,7 @@ struct Problem<'p> {
 type RecentServer = (Arc<str>, ServerCounts);
 
 /// The problems of all upstreams, the worst first.
-pub(super) fn get(shared: &Shared) -> Value {
+pub(super) fn get(shared: &Shared) -> Vec<ProblemReport> {
     let plan = shared.plan.load();
     let (recent, mut servers) = {
         let samples = shared.samples.lock();
@@ -74,16 +73,21 @@ pub(super) fn get(shared: &Shared) -> Value {
         problems.extend(rejections(name, &recent));
     }
     problems.sort_by_key(|problem| Reverse(problem.severity));
-    problems.iter().take(MAX_PROBLEMS).map(Problem::json).collect()
+    problems.iter().take(MAX_PROBLEMS).map(Problem::report).collect()
 }
 
 impl Problem<'_> {
-    fn json(&self) -> Value {
+    fn report(&self) -> ProblemReport {
         let severity = match self.severity {
             ProblemSeverity::Bad => "bad",
             ProblemSeverity::Warn => "warn",
         };
-        json!({ "severity": severity, "kind": self.kind, "upstream": self.upstream, "text": self.text })
+        ProblemReport {
+            severity: severity.to_owned(),
+            kind: self.kind.to_owned(),
+            upstream: self.upstream.to_owned(),
+            text: self.text.clone(),
+        }
     }
 }
 

@@ -1,53 +1,55 @@
 //! `GET routes`: the routes of the active plan.
 
-use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
+use crate::admin_api::routes::{RouteLimitReport, RouteList, RouteReport};
 use crate::plan::action::RouteAction;
 use crate::plan::cost::CostRule;
 use crate::plan::{LimitUse, Plan, Route, UpstreamIndex};
 use crate::route::condition::Condition;
 
-pub(super) fn get(plan: &Plan) -> Value {
-    let routes: Vec<Value> = plan.routes.iter().map(|route| one(plan, route)).collect();
-    json!({ "routes": routes })
+pub(super) fn get(plan: &Plan) -> RouteList {
+    RouteList { routes: plan.routes.iter().map(|route| one(plan, route)).collect() }
 }
 
-fn one(plan: &Plan, route: &Route) -> Value {
+fn one(plan: &Plan, route: &Route) -> RouteReport {
     let conditions = &route.conditions;
-    let texts = |list: Vec<String>| Value::from(list);
-    let limits: Vec<Value> = route.limits.iter().map(|used| limit(plan, used)).collect();
-    json!({
-        "name": &*route.name,
-        "hosts": texts(conditions.hosts.iter().map(ToString::to_string).collect()),
-        "path": conditions.path.to_string(),
-        "methods": texts(conditions.methods.iter().map(ToString::to_string).collect()),
+    let auths = route.auth.iter().flat_map(|auth| &auth.auths);
+    RouteReport {
+        name: route.name.to_string(),
+        hosts: conditions.hosts.iter().map(ToString::to_string).collect(),
+        path: conditions.path.to_string(),
+        methods: conditions.methods.iter().map(ToString::to_string).collect(),
         // Without values: they may be secrets.
-        "headers": texts(conditions.values.iter().filter_map(header).collect()),
-        "query": texts(conditions.values.iter().filter_map(parameter).collect()),
-        "cookies": texts(conditions.values.iter().filter_map(cookie).collect()),
-        "clients": texts(conditions.values.iter().flat_map(networks).collect()),
-        "not": texts(conditions.values.iter().filter_map(excluded).collect()),
-        "upstream": upstream(plan, &route.action),
-        "split": split(plan, &route.action),
-        "answer": answer(&route.action),
-        "cost": route.cost.least(), "cost_rule": rule(&route.cost),
-        "auth": route.auth.iter().flat_map(|auth| &auth.auths).map(|auth| &*plan.auth(*auth).name).collect::<Vec<_>>(),
-        "limits": limits,
-    })
+        headers: conditions.values.iter().filter_map(header).collect(),
+        query: conditions.values.iter().filter_map(parameter).collect(),
+        cookies: conditions.values.iter().filter_map(cookie).collect(),
+        clients: conditions.values.iter().flat_map(networks).collect(),
+        not: conditions.values.iter().filter_map(excluded).collect(),
+        upstream: upstream(plan, &route.action),
+        split: split(plan, &route.action),
+        answer: answer(&route.action),
+        cost: route.cost.least(),
+        cost_rule: rule(&route.cost),
+        auth: auths.map(|auth| plan.auth(*auth).name.to_string()).collect(),
+        limits: route.limits.iter().map(|used| limit(plan, used)).collect(),
+    }
 }
 
 /// The upstream, if there is only one.
-fn upstream<'p>(plan: &'p Plan, action: &RouteAction) -> Option<&'p str> {
-    if let RouteAction::Forward(upstream) = action { Some(&plan.upstream(*upstream).name) } else { None }
+fn upstream(plan: &Plan, action: &RouteAction) -> Option<String> {
+    match action {
+        RouteAction::Forward(upstream) => Some(plan.upstream(*upstream).name.to_string()),
+        _ => None,
+    }
 }
 
 /// The weights of several upstreams, by name.
-fn split(plan: &Plan, action: &RouteAction) -> Value {
-    let RouteAction::Split(split) = action else { return Value::Null };
-    let share = |&(upstream, weight): &(UpstreamIndex, u32)| {
-        (plan.upstream(upstream).name.to_string(), weight.into())
-    };
-    Value::Object(split.shares.iter().map(share).collect())
+fn split(plan: &Plan, action: &RouteAction) -> Option<BTreeMap<String, u32>> {
+    let RouteAction::Split(split) = action else { return None };
+    let share =
+        |&(upstream, weight): &(UpstreamIndex, u32)| (plan.upstream(upstream).name.to_string(), weight);
+    Some(split.shares.iter().map(share).collect())
 }
 
 /// The status that the gateway itself answers with.
@@ -93,9 +95,14 @@ fn excluded(condition: &Condition) -> Option<String> {
     })
 }
 
-fn limit(gateway: &Plan, used: &LimitUse) -> Value {
-    let limit = gateway.limit(used.limit);
-    json!({ "name": &*limit.name, "mode": limit.mode.as_str(), "cost": used.cost.least(), "cost_rule": rule(&used.cost) })
+fn limit(plan: &Plan, used: &LimitUse) -> RouteLimitReport {
+    let limit = plan.limit(used.limit);
+    RouteLimitReport {
+        name: limit.name.to_string(),
+        mode: limit.mode.as_str().to_owned(),
+        cost: used.cost.least(),
+        cost_rule: rule(&used.cost),
+    }
 }
 
 /// How a cost is found that is not the same for each request.

@@ -1,9 +1,9 @@
 //! `POST` and `DELETE` of a server's `drain`: whether it gets new requests.
 
 use http::StatusCode;
-use serde_json::json;
 
-use super::{ApiError, ApiRequest, ApiResult, server_named};
+use super::{ApiError, ApiRequest, ApiResult, good, server_named};
+use crate::admin_api::servers::DrainReport;
 use crate::clock;
 
 /// Drains the server, or undoes that. Requests in flight end at the server.
@@ -19,8 +19,10 @@ pub(super) fn drain(asked: &ApiRequest<'_>, upstream: &str, server: &str, draine
         let done = if drained { "drained" } else { "undrained" };
         tracing::info!("upstream `{}`: {} is {done} by {}", upstream.name, endpoint.authority, asked.caller);
     }
-    let value = json!({
-        "upstream": &*upstream.name, "server": &*endpoint.authority, "drained": drained, "changed": changed,
-    });
-    Ok((StatusCode::OK, value))
+    good(DrainReport {
+        upstream: upstream.name.to_string(),
+        server: endpoint.authority.to_string(),
+        drained,
+        changed,
+    })
 }

@@ -1,9 +1,8 @@
 //! `GET status`: the state of the process.
 
-use serde_json::{Value, json};
-
 use super::problems;
 use super::values::moment;
+use crate::admin_api::status::{LoadedFile, ReloadReport, StatusReport, StoreReport};
 use crate::plan::Plan;
 use crate::shared::control::Reload;
 use crate::shared::{Life, Shared};
@@ -11,27 +10,32 @@ use crate::shared::{Life, Shared};
 /// The maximum number of characters of an error.
 const MAX_DETAIL: usize = 500;
 
-pub(super) fn get(shared: &Shared) -> Value {
+pub(super) fn get(shared: &Shared) -> StatusReport {
     let config_status = shared.control.config_status.borrow().clone();
     let plan = shared.plan.load();
     let store = shared.store.shared();
     let (bans, shadow_bans) = bans(shared, &plan);
-    json!({
-        "time": moment(shared.clock.now()),
-        "version": env!("CARGO_PKG_VERSION"),
-        "started": moment(shared.control.started),
-        "workers": plan.server.workers,
-        "life": life(shared),
-        "config": { "file": config_status.file, "version": config_status.version, "loaded": moment(config_status.loaded) },
-        "last_reload": config_status.last.as_ref().map(last_reload),
-        "store": {
-            "backend": if store.is_some() { "redis" } else { "memory" },
-            "up": store.as_ref().is_none_or(|store| store.health().is_up()),
-            "max_keys": if store.is_some() { Value::Null } else { json!(plan.store.max_keys) },
+    StatusReport {
+        time: moment(shared.clock.now()),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started: moment(shared.control.started),
+        workers: plan.server.workers,
+        life: life(shared).to_owned(),
+        last_reload: config_status.last.as_ref().map(last_reload),
+        config: LoadedFile {
+            file: config_status.file,
+            version: config_status.version,
+            loaded: moment(config_status.loaded),
         },
-        "bans": bans, "shadow_bans": shadow_bans,
-        "problems": problems::get(shared),
-    })
+        store: StoreReport {
+            backend: if store.is_some() { "redis" } else { "memory" }.to_owned(),
+            up: store.as_ref().is_none_or(|store| store.health().is_up()),
+            max_keys: store.is_none().then_some(plan.store.max_keys as u64),
+        },
+        bans: bans as u64,
+        shadow_bans: shadow_bans as u64,
+        problems: problems::get(shared),
+    }
 }
 
 /// The number of active bans of the present limits: those that refuse, and those in shadow.
@@ -49,11 +53,11 @@ pub(super) fn life(shared: &Shared) -> &'static str {
     }
 }
 
-fn last_reload(reload: &Reload) -> Value {
+fn last_reload(reload: &Reload) -> ReloadReport {
     let (result, detail) = match &reload.result {
         Ok(_) => ("success", None),
         Err(faults) => ("failure", faults.first()),
     };
     let detail = detail.map(|detail| detail.chars().take(MAX_DETAIL).collect::<String>());
-    json!({ "time": moment(reload.time), "result": result, "detail": detail })
+    ReloadReport { time: moment(reload.time), result: result.to_owned(), detail }
 }

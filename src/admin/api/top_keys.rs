@@ -3,10 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use serde_json::{Value, json};
-
 use super::values::moment;
 use super::{ApiError, Query, key_id, limit_named};
+use crate::admin_api::keys::{KeyList, KeyReport};
 use crate::limit::units::Fingerprint;
 use crate::plan::{KeyBan, Limit, Plan};
 use crate::route::key::LABEL_END;
@@ -21,7 +20,7 @@ const TOP: usize = 20;
 /// The maximum number of keys returned.
 const MAX_KEYS: usize = 100;
 
-pub(super) async fn get(shared: &Shared, segment: &str, query: Query<'_>) -> Result<Value, ApiError> {
+pub(super) async fn get(shared: &Shared, segment: &str, query: Query<'_>) -> Result<KeyList, ApiError> {
     let plan = shared.plan.load_full();
     let limit = plan.limit(limit_named(&plan, segment)?);
     let (top, by) = (query.top(TOP, MAX_KEYS)?, by(query)?);
@@ -36,22 +35,28 @@ pub(super) async fn get(shared: &Shared, segment: &str, query: Query<'_>) -> Res
     let silent = rest.into_iter().filter(|key_hash| ranking.top_key(*key_hash).is_none());
     let silent =
         silent.map(|key_hash| silent_key(key_hash, shared.store.bans().label(limit.banned(key_hash))));
-    let mut keys: Vec<Value> =
+    let mut keys: Vec<KeyReport> =
         top_keys.iter().map(|top_key| one(limit, top_key, &names)).chain(silent).collect();
     for (key_hash, ban) in &bans {
         let id = key_id(*key_hash);
-        for key in keys.iter_mut().filter(|key| key["id"] == id) {
-            key["banned_until"] = moment(ban.ban.until);
-            key["ban_in_shadow"] = ban.in_shadow.into();
+        for key in keys.iter_mut().filter(|key| key.id == id) {
+            key.banned_until = Some(moment(ban.ban.until));
+            key.ban_in_shadow = Some(ban.in_shadow);
         }
     }
     put_tiers(&plan, limit, &mut keys);
     let total = ranking.total;
-    Ok(json!({
-        "limit": &*limit.name, "mode": limit.mode.as_str(), "span": span(shared),
-        "requests": total.admitted + total.refused, "admitted": total.admitted, "refused": total.refused,
-        "error": ranking.error, "followed": FOLLOWED, "keys": keys,
-    }))
+    Ok(KeyList {
+        limit: limit.name.to_string(),
+        mode: limit.mode.as_str().to_owned(),
+        span: span(shared),
+        requests: total.admitted + total.refused,
+        admitted: total.admitted,
+        refused: total.refused,
+        error: ranking.error,
+        followed: FOLLOWED,
+        keys,
+    })
 }
 
 fn by(query: Query<'_>) -> Result<RankBy, ApiError> {
@@ -98,33 +103,34 @@ pub(super) async fn followed(
     Some((values(labels.get(&key_hash)?), top_key))
 }
 
-fn one(limit: &Limit, top_key: &TopKey, names: &HashMap<Fingerprint, String>) -> Value {
-    json!({
-        "id": key_id(top_key.key_hash), "key": names.get(&top_key.key_hash).map(|label| values(label)),
-        "requests": top_key.requests, "admitted": top_key.admitted, "refused": top_key.refused,
-        "units": limit.settles().then_some(top_key.units), "last": moment(top_key.last), "banned_until": null,
-        "ban_in_shadow": null,
-    })
+fn one(limit: &Limit, top_key: &TopKey, names: &HashMap<Fingerprint, String>) -> KeyReport {
+    KeyReport {
+        id: key_id(top_key.key_hash),
+        key: names.get(&top_key.key_hash).map(|label| values(label)),
+        requests: top_key.requests,
+        admitted: top_key.admitted,
+        refused: top_key.refused,
+        units: limit.settles().then_some(top_key.units),
+        last: Some(moment(top_key.last)),
+        ..KeyReport::default()
+    }
 }
 
 /// Adds the tier of each key's consumer: its name, or `null`.
-fn put_tiers(plan: &Plan, limit: &Limit, keys: &mut [Value]) {
+fn put_tiers(plan: &Plan, limit: &Limit, keys: &mut [KeyReport]) {
     let at = limit.consumer_at().filter(|_| !limit.tiers.is_empty());
-    let name = |key: &Value| Some(key["key"].get(at?)?.as_str()?.to_owned());
+    let name = |key: &KeyReport| Some(key.key.as_ref()?.get(at?)?.clone());
     let names: HashSet<String> = keys.iter().filter_map(name).collect();
     let tiers = if names.is_empty() { HashMap::new() } else { plan.tiers_of(&names) };
     for key in keys {
         let tier = name(key).and_then(|name| limit.tier(tiers.get(&name).copied()));
-        key["tier"] = limit.tier_name(tier).into();
+        key.tier = limit.tier_name(tier).map(str::to_owned);
     }
 }
 
 /// A key that is banned and not tracked.
-fn silent_key(key_hash: Fingerprint, label: Option<Arc<str>>) -> Value {
-    json!({
-        "id": key_id(key_hash), "key": label.map(|label| values(&label)), "requests": 0, "admitted": 0, "refused": 0,
-        "units": null, "last": null, "banned_until": null, "ban_in_shadow": null,
-    })
+fn silent_key(key_hash: Fingerprint, label: Option<Arc<str>>) -> KeyReport {
+    KeyReport { id: key_id(key_hash), key: label.map(|label| values(&label)), ..KeyReport::default() }
 }
 
 /// The banned keys, each with the ban that refuses it, if there is one, and ends last.

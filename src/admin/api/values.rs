@@ -2,8 +2,6 @@
 
 use std::str::FromStr;
 
-use serde_json::{Value, json};
-
 use super::ApiError;
 use crate::limit::units::{Micros, Timestamp};
 use crate::limit::wall_clock;
@@ -34,13 +32,13 @@ impl<'a> Query<'a> {
 }
 
 /// Seconds since 1970 UTC by the wall clock as it is set now, with three decimals.
-pub(super) fn moment(at: Timestamp) -> Value {
-    json!(thousandths(wall_clock::system().wall_time(at).0 / 1_000))
+pub(super) fn moment(at: Timestamp) -> f64 {
+    thousandths(wall_clock::system().wall_time(at).0 / 1_000)
 }
 
 /// Milliseconds, rounded up: a client that waits as long as this is not too early.
-pub(super) fn span(span: Micros) -> Value {
-    json!(span.0.div_ceil(1_000))
+pub(super) fn span(span: Micros) -> u64 {
+    span.0.div_ceil(1_000)
 }
 
 fn thousandths(milliseconds: u64) -> f64 {

@@ -10,10 +10,10 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 
 use super::display::{clock, plain, span};
-use super::reports::StatusReport;
 use super::state::{LostContact, TopDialog, TopState};
 use super::table::{DataTable, TableRow, Tone};
 use super::views::TopView;
+use crate::admin_api::status::StatusReport;
 
 #[cfg(test)]
 pub(super) use overview::chart_title;

@@ -156,6 +156,26 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::admin_api::keys::{KeyList, KeyReport};
+    use crate::admin_api::limits::{LimitReport, VerdictReport};
+    use crate::admin_api::refusals::{RefusalList, RefusalReport};
+    use crate::admin_api::status::{ProblemReport, ReloadReport, StatusReport};
+
+    fn limit(name: &str, mode: &str, policy: &str) -> LimitReport {
+        let (name, mode, policies) = (name.to_owned(), mode.to_owned(), vec![policy.to_owned()]);
+        LimitReport { name, mode, policies, ..LimitReport::default() }
+    }
+
+    fn refused(refused: u64, in_shadow: u64, refused_keys: u64) -> VerdictReport {
+        VerdictReport { refused, in_shadow, refused_keys, ..VerdictReport::default() }
+    }
+
+    /// A limit that refused `all` requests, some of them of one key.
+    fn keys(limit: &str, all: u64, refused: u64) -> KeyList {
+        let (id, key) = ("id:1".to_owned(), Some(vec!["192.0.2.7".to_owned()]));
+        let keys = vec![KeyReport { id, key, refused, ..KeyReport::default() }];
+        KeyList { limit: limit.to_owned(), refused: all, keys, ..KeyList::default() }
+    }
 
     fn texts(snapshot: &GatewaySnapshot) -> Vec<String> {
         findings(snapshot).into_iter().map(|(_, text)| text).collect()
@@ -171,27 +191,28 @@ mod tests {
             "all": { "admitted": [1], "refused": [22], "failed": [0], "unauthenticated": [4], "forbidden": [0], "too_large": [2] },
             "limits": { "wrong": { "refused": [16] } },
         }));
-        let refusal = |seq: u64, status: u64, client: &str| json!({ "seq": seq, "time": 999.0, "status": status, "client": client });
-        let list = [refusal(1, 401, "192.0.2.7"), refusal(2, 413, "192.0.2.8"), refusal(3, 413, "192.0.2.9")];
-        snapshot
-            .refusals
-            .add(serde_json::from_value(json!({ "started": 1.0, "seq": 3, "refusals": list })).unwrap());
+        let refusal = |seq: u64, status: u16, client: &str| RefusalReport {
+            seq,
+            time: 999.0,
+            status,
+            client: Some(client.to_owned()),
+            ..RefusalReport::default()
+        };
+        let refusals =
+            vec![refusal(1, 401, "192.0.2.7"), refusal(2, 413, "192.0.2.8"), refusal(3, 413, "192.0.2.9")];
+        snapshot.refusals.add(RefusalList { started: 1.0, seq: 3, skipped: 0, refusals });
         let of_kinds = [
             "4/s refused: no valid credential (401), all from 192.0.2.7",
             "2/s refused: body too large (413)",
         ];
         assert_eq!(texts(&snapshot), of_kinds);
-        snapshot.limits = serde_json::from_value(json!([
-            { "name": "wrong", "mode": "enforce", "policies": ["3/day"], "failures": "wrong API keys", "minute": { "refused": 16 } },
-        ]))
-        .unwrap();
-        let keys = |refused: u64| {
-            serde_json::from_value(json!({
-                "limit": "wrong", "refused": 16, "keys": [{ "id": "id:1", "key": ["192.0.2.7"], "refused": refused }]
-            }))
-        };
+        snapshot.limits = vec![LimitReport {
+            failures: Some("wrong API keys".to_owned()),
+            minute: refused(16, 0, 0),
+            ..limit("wrong", "enforce", "3/day")
+        }];
         for (refused, words) in [(16, "all"), (12, "75 %")] {
-            snapshot.keys = keys(refused).unwrap();
+            snapshot.keys = Some(keys("wrong", 16, refused));
             let attack = format!("16/s refused: wrong API keys, {words} from 192.0.2.7");
             assert_eq!(texts(&snapshot), [attack.as_str(), of_kinds[0], of_kinds[1]]);
         }
@@ -202,22 +223,27 @@ mod tests {
         let mut snapshot = GatewaySnapshot::default();
         snapshot.status.store.up = true;
         assert_eq!(texts(&snapshot), ["No requests come"]);
-        snapshot.status = serde_json::from_value(json!({
-            "life": "draining", "store": { "up": false }, "bans": 1,
-            "last_reload": { "result": "failure", "detail": "a.toml:1:1: \u{1b}" },
-            "problems": [{ "severity": "bad", "text": "Backend `a` is down" }],
-        }))
-        .unwrap();
-        snapshot.limits = serde_json::from_value(json!([
-            { "name": "hot", "mode": "enforce", "policies": ["1/s"], "minute": { "refused": 7 } },
-            { "name": "trial", "mode": "shadow", "minute": { "refused": 2, "refused_keys": 1 } },
-            { "name": "new", "mode": "enforce", "trial": 0.05, "minute": { "refused": 9, "in_shadow": 6 } },
-        ]))
-        .unwrap();
-        snapshot.keys = serde_json::from_value(json!(
-            { "limit": "hot", "refused": 8, "keys": [{ "id": "id:1", "key": ["192.0.2.7"], "refused": 4 }] }
-        ))
-        .unwrap();
+        snapshot.status = StatusReport {
+            life: "draining".to_owned(),
+            bans: 1,
+            last_reload: Some(ReloadReport {
+                time: 0.0,
+                result: "failure".to_owned(),
+                detail: Some("a.toml:1:1: \u{1b}".to_owned()),
+            }),
+            problems: vec![ProblemReport {
+                severity: "bad".to_owned(),
+                text: "Backend `a` is down".to_owned(),
+                ..ProblemReport::default()
+            }],
+            ..StatusReport::default()
+        };
+        snapshot.limits = vec![
+            LimitReport { minute: refused(7, 0, 0), ..limit("hot", "enforce", "1/s") },
+            LimitReport { minute: refused(2, 0, 1), ..limit("trial", "shadow", "1/s") },
+            LimitReport { trial: Some(0.05), minute: refused(9, 6, 0), ..limit("new", "enforce", "1/s") },
+        ];
+        snapshot.keys = Some(keys("hot", 8, 4));
         assert_eq!(
             texts(&snapshot),
             [

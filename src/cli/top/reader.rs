@@ -8,13 +8,19 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::reports::{
-    BanList, KeyList, KeyState, LimitList, ProblemDetails, RefusalList, RouteList, StatusReport,
-};
 use super::snapshot::GatewaySnapshot;
 use super::table::KeyTarget;
 use super::target::AdminTarget;
+use crate::admin_api::bans::BanList;
+use crate::admin_api::changes::ProblemDetails;
+use crate::admin_api::keys::{KeyList, KeyState};
+use crate::admin_api::limits::LimitList;
+use crate::admin_api::refusals::RefusalList;
+use crate::admin_api::routes::RouteList;
+use crate::admin_api::status::StatusReport;
 
+/// Fields may differ in another version.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The timeout of a response.
 const TIMEOUT: Duration = Duration::from_secs(4);
 /// The timeout of the response to a change; the gateway may have to call a shared store.
@@ -187,7 +193,9 @@ async fn ask<T: DeserializeOwned>(
     let sent = target.client.send(method, &path, target.authorization.as_deref(), body, timeout).await;
     let (status, body) = sent.map_err(|error| ReadError::Away(error.to_string()))?;
     if status == StatusCode::OK {
-        let unusable = |error| ReadError::Away(format!("the response is not the one of a gateway: {error}"));
+        let unusable = |error| {
+            ReadError::Away(format!("the response is not that of a gateway of version {VERSION}: {error}"))
+        };
         return serde_json::from_slice(&body).map_err(unusable);
     }
     let problem: ProblemDetails = serde_json::from_slice(&body).unwrap_or_default();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::reports::ServerReport;
+use crate::admin_api::servers::ServerReport;
 
 /// The number of seconds that are kept.
 pub(super) const KEPT: usize = 300;
@@ -157,10 +157,11 @@ mod tests {
     use super::*;
 
     fn response(seq: u64, admitted: &[u64]) -> Value {
+        let server = ServerReport { server: "a:1".to_owned(), ..ServerReport::default() };
         json!({
             "started": 1.5, "config": "a", "seq": seq, "count": admitted.len(),
             "all": { "admitted": admitted, "p99_ms": admitted.iter().map(|_| Value::Null).collect::<Vec<_>>() },
-            "upstreams": { "search": { "classes": { "2xx": admitted }, "servers": [{ "server": "a:1", "up": true }] } },
+            "upstreams": { "search": { "classes": { "2xx": admitted }, "servers": [server] } },
         })
     }
 

@@ -1,16 +1,19 @@
 //! What the gateway reported last, as one value.
 
 use super::display::{key, plain, share, whole};
-use super::reports::{
-    BanList, KeyList, KeyState, LimitReport, RefusalList, RefusalReport, RouteReport, StatusReport,
-};
 use super::samples::{FRESH, SampleHistory};
+use crate::admin_api::bans::BanList;
+use crate::admin_api::keys::{KeyList, KeyState};
+use crate::admin_api::limits::LimitReport;
+use crate::admin_api::refusals::{RefusalList, RefusalReport};
+use crate::admin_api::routes::RouteReport;
+use crate::admin_api::status::StatusReport;
 
 /// The number of refusals that are kept.
 const MAX_REFUSALS: usize = 200;
 
 /// Refusals that are of no limit: the list of samples, words, and the status.
-pub(super) const REJECTIONS: [(&str, &str, u64); 3] = [
+pub(super) const REJECTIONS: [(&str, &str, u16); 3] = [
     ("unauthenticated", "no valid credential (401)", 401),
     ("forbidden", "not allowed (403)", 403),
     ("too_large", "body too large (413)", 413),
@@ -116,7 +119,7 @@ impl GatewaySnapshot {
     /// The refusals of each kind that are of no limit; those of the last minute, the most first.
     pub(super) fn rejections(&self) -> Vec<Rejection> {
         let all = &self.samples.all;
-        let one = |&(list, words, status): &(&str, &str, u64)| {
+        let one = |&(list, words, status): &(&str, &str, u16)| {
             let now = all.lately(list);
             let client = self.sampled_client(status, if now > 0.0 { FRESH } else { MINUTE });
             Rejection { words: words.to_owned(), now, minute: whole(all.sum(list, MINUTE)), client }
@@ -143,10 +146,11 @@ impl GatewaySnapshot {
     }
 
     /// The same by the samples of refusals with this status in the last seconds.
-    fn sampled_client(&self, status: u64, seconds: usize) -> String {
+    fn sampled_client(&self, status: u16, seconds: usize) -> String {
         let since = self.status.time - seconds as f64;
         let is_it = |one: &&RefusalReport| one.limit.is_none() && one.status == status && one.time >= since;
-        let mut clients = self.refusals.list.iter().filter(is_it).map(|one| one.client.as_str());
+        let mut clients =
+            self.refusals.list.iter().filter(is_it).map(|one| one.client.as_deref().unwrap_or_default());
         match clients.next() {
             Some(first) if clients.all(|client| client == first) => {
                 let all = if self.refusals.skipped == 0 { "all" } else { "nearly all" };
@@ -175,19 +179,22 @@ impl GatewaySnapshot {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+    use crate::admin_api::limits::VerdictReport;
 
     fn limit(name: &str, mode: &str, refused: u64) -> LimitReport {
-        serde_json::from_value(json!({ "name": name, "mode": mode, "minute": { "refused": refused } }))
-            .unwrap()
+        LimitReport {
+            name: name.to_owned(),
+            mode: mode.to_owned(),
+            minute: VerdictReport { refused, ..VerdictReport::default() },
+            ..LimitReport::default()
+        }
     }
 
     fn refusals(started: f64, seqs: &[u64]) -> RefusalList {
-        let list: Vec<_> = seqs.iter().map(|seq| json!({ "seq": seq, "client": "a" })).collect();
+        let one = |&seq: &u64| RefusalReport { seq, ..RefusalReport::default() };
         let seq = seqs.last().copied().unwrap_or_default();
-        serde_json::from_value(json!({ "started": started, "seq": seq, "refusals": list })).unwrap()
+        RefusalList { started, seq, skipped: 0, refusals: seqs.iter().map(one).collect() }
     }
 
     #[test]

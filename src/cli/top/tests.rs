@@ -5,85 +5,19 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::{Color, Modifier};
-use serde_json::json;
 
 use super::draw::{Palette, chart_title, draw};
 use super::reader::{ChangeKind, KeyChange, KeyOrder, ReadError};
-use super::reports::KeyState;
-use super::snapshot::GatewaySnapshot;
 use super::snapshot_text;
 use super::state::{TopEffect, TopState};
 use super::table::KeyTarget;
 use super::views::TopView;
 
+mod fixture;
+
+use fixture::{key_state, snapshot};
+
 const SIZES: [(u16, u16); 7] = [(0, 0), (1, 1), (20, 5), (5, 20), (3, 60), (40, 12), (120, 3)];
-
-/// A gateway with one limit that refuses, a ban, a backend that is down, and a key with control characters.
-fn snapshot() -> GatewaySnapshot {
-    let mut snapshot = GatewaySnapshot {
-        status: serde_json::from_value(json!({
-            "time": 1_763_737_200.5, "started": 1_763_733_600.0, "version": "0.1.0", "workers": 2, "life": "serving", "bans": 1,
-            "config": { "file": "a.toml", "version": "3f9c2a10", "loaded": 1_763_733_600.0 },
-            "store": { "backend": "memory", "up": true, "max_keys": 1000 },
-        }))
-        .unwrap(),
-        limits: serde_json::from_value(json!([
-            { "name": "per-client", "mode": "enforce", "algorithm": "gcra", "key": ["ip"], "policies": ["10/s"],
-              "minute": { "admitted": 30, "delayed": 10, "refused": 60, "refused_keys": 2 }, "hour": { "refused": 90 } },
-            { "name": "trial", "mode": "shadow", "algorithm": "concurrency", "key": ["ip"], "policies": ["max 5"],
-              "in_flight": { "held": 3, "waiting": 2 } },
-        ]))
-        .unwrap(),
-        keys: serde_json::from_value(json!({
-            "limit": "per-client", "mode": "enforce", "span": 412.0, "refused": 80, "keys": [
-                { "id": "id:01", "key": ["192.0.2.7"], "refused": 60, "admitted": 5 },
-                { "id": "id:02", "key": ["evil\u{1b}[2J\u{202e}"], "refused": 20, "admitted": 1_234 },
-                { "id": "id:03", "key": ["198.51.100.1"], "refused": 0, "admitted": 70 },
-            ],
-        }))
-        .unwrap(),
-        bans: serde_json::from_value(json!({ "total": 2, "bans": [
-            { "limit": "per-client", "id": "id:09", "key": ["203.0.113.9"], "banned_until": 1_763_740_800.5, "cause": "by hand" },
-            { "limit": "trial", "id": "id:0a", "key": ["203.0.113.10"], "banned_until": 1_763_744_400.5, "cause": "20 refusals", "in_shadow": true },
-        ] }))
-        .unwrap(),
-        routes: serde_json::from_value(json!([
-            { "name": "search", "path": "/search/*", "methods": ["GET"], "upstream": "search", "limits": [{ "name": "per-client" }] },
-        ]))
-        .unwrap(),
-        look: Some(key_state("refused", None)),
-        ..GatewaySnapshot::default()
-    };
-    snapshot.samples.add(&json!({
-        "started": 1.0, "config": "3f9c2a10", "seq": 10, "count": 2,
-        "all": { "admitted": [800, 840], "delayed": [0, 3], "refused": [95, 101], "failed": [0, 0], "p99_ms": [18.0, 17.2] },
-        "limits": { "per-client": { "refused": [95, 101] } }, "routes": { "none": { "failed": [1, 1] } }, "store": { "keys": [7, 9] },
-        "upstreams": { "search": { "classes": { "2xx": [800, 840], "5xx": [0, 2] }, "failed": [0, 0], "p99_ms": [9.0, 8.0], "servers": [
-            { "server": "10.0.0.1:9000", "up": true }, { "server": "10.0.0.2:9000", "up": false, "why": "ejected", "reason": "connection refused" },
-        ] } },
-    }));
-    snapshot.refusals.add(
-        serde_json::from_value(
-            json!({ "started": 1.0, "seq": 3, "refusals": [refusal(1), refusal(2), refusal(3)] }),
-        )
-        .unwrap(),
-    );
-    snapshot
-}
-
-fn refusal(seq: u64) -> serde_json::Value {
-    json!({ "seq": seq, "time": 1_763_737_200.1, "method": "GET", "host": "api.example.com", "path": "/search/\u{7}", "route": "search",
-            "status": 429, "client": "192.0.2.7", "limit": "per-client", "id": "id:01", "key": ["192.0.2.7"], "reason": "over 10/s" })
-}
-
-fn key_state(verdict: &str, banned_until: Option<f64>) -> KeyState {
-    serde_json::from_value(json!({
-        "limit": "per-client", "mode": "enforce", "id": "id:01", "key": ["192.0.2.7"], "verdict": verdict, "algorithm": "gcra",
-        "policies": [{ "policy": "10/s", "quota": 50, "used": 25, "remaining": 25, "next_ms": 84, "full_ms": 4984 }],
-        "banned_until": banned_until, "requests": 65, "admitted": 5, "refused": 60, "changed": true,
-    }))
-    .unwrap()
-}
 
 fn ready() -> TopState {
     let mut state = TopState::new("127.0.0.1:9900".to_owned());

@@ -3,10 +3,15 @@
 use std::collections::BTreeMap;
 
 use super::display::{clock, count, key, maybe, moment, plain, rate, share, span};
-use super::reports::{BanReport, KeyList, KeyReport, LimitReport, RefusalReport, RouteReport, ServerReport};
 use super::samples::SampleLists;
 use super::snapshot::{GatewaySnapshot, REJECTIONS};
 use super::table::{DataTable, KeyTarget, TableCell, TableRow, Tone};
+use crate::admin_api::bans::BanReport;
+use crate::admin_api::keys::{KeyList, KeyReport};
+use crate::admin_api::limits::LimitReport;
+use crate::admin_api::refusals::RefusalReport;
+use crate::admin_api::routes::RouteReport;
+use crate::admin_api::servers::ServerReport;
 use crate::labels::labels;
 
 labels! {
@@ -113,9 +118,13 @@ fn keys(snapshot: &GatewaySnapshot) -> DataTable {
     let shadow = if list.mode == "shadow" { " (shadow: would be refused)" } else { "" };
     let note = match (list.keys.is_empty(), list.error) {
         (true, _) => "No requests yet.".to_owned(),
-        (false, 0) => format!("In the last {}; counts are exact.", span(list.span)),
+        (false, 0) => format!("In the last {}; counts are exact.", span(list.span as f64)),
         (false, error) => {
-            format!("In the last {}; each count may be too low by up to {}.", span(list.span), count(error))
+            format!(
+                "In the last {}; each count may be too low by up to {}.",
+                span(list.span as f64),
+                count(error)
+            )
         }
     };
     DataTable {
@@ -167,7 +176,12 @@ fn refusals(snapshot: &GatewaySnapshot) -> DataTable {
     for one in &snapshot.refusals.list {
         let id = format!(
             "{}\n{:?}\n{:?}\n{:?}\n{}\n{}",
-            one.client, one.id, one.limit, one.route, one.status, one.reason
+            one.client.as_deref().unwrap_or_default(),
+            one.id,
+            one.limit,
+            one.route,
+            one.status,
+            one.reason
         );
         let times = alike.get(&id).map_or(0, |(_, times)| *times);
         alike.insert(id, (one, times + 1));
@@ -205,7 +219,7 @@ fn refusal_row(id: String, one: &RefusalReport, times: u64) -> TableRow {
         key: one.limit.as_ref().zip(one.id.as_ref()).map(target),
         cells: vec![
             TableCell::number(one.time, clock(one.time)),
-            TableCell::text(plain(&one.client)),
+            TableCell::text(plain(one.client.as_deref().unwrap_or_default())),
             TableCell::number(one.status as f64, one.status.to_string()).toned(Tone::Refused),
             TableCell::count(times, Tone::Plain),
             TableCell::text(plain(&why)),
@@ -347,7 +361,7 @@ fn route_row(route: &RouteReport, lists: Option<&SampleLists>) -> TableRow {
     let lists = lists.unwrap_or(&nothing);
     let minute = |name| lists.sum(name, MINUTE);
     let requests: f64 = ["admitted", "delayed", "refused", "failed"].iter().map(|name| minute(name)).sum();
-    let of_kind = |&(list, _, status): &(&str, &str, u64)| match lists.sum(list, MINUTE) {
+    let of_kind = |&(list, _, status): &(&str, &str, u16)| match lists.sum(list, MINUTE) {
         number if number > 0.0 => Some(format!("{status}: {}", rate(number))),
         _ => None,
     };

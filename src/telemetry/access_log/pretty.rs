@@ -5,8 +5,9 @@
 use std::io::{self, Write as _};
 use std::sync::LazyLock;
 
-use super::line::{header_value, key, milliseconds, own_header, said, utc, version};
 use super::record::Record;
+use super::timestamps::utc;
+use super::values::{FieldValue, milliseconds};
 use crate::limit::units::Micros;
 use crate::plan::log::{LogColumn, LogField, LogFields};
 use crate::telemetry::metrics::DecisionLabel;
@@ -51,8 +52,9 @@ pub(super) fn write(
     }
     let fields_are_default = DEFAULTS.contains(fields);
     for column in fields.columns().iter().filter(|column| is_extra(column, fields_are_default)) {
-        if let Some(value) = value(column, record) {
-            write!(batch, " {dim}{}={plain}{}", column.label(), quoted(&value))?;
+        let value = FieldValue::of_column(column, record);
+        if !matches!(value, FieldValue::Absent) {
+            write!(batch, " {dim}{}={plain}{}", column.label(), quoted(&value.to_string()))?;
         }
     }
     Ok(())
@@ -85,35 +87,6 @@ fn is_extra(column: &LogColumn, fields_are_default: bool) -> bool {
         ) => false,
         LogColumn::Field(F::Decision | F::Error) => false,
         _ => true,
-    }
-}
-
-/// The value of such a field; `None`: unknown, or not applicable.
-fn value(column: &LogColumn, record: &Record) -> Option<String> {
-    use LogField as F;
-    let LogColumn::Field(field) = column else { return header_value(column, record) };
-    match field {
-        F::Route => said(&record.route).map(str::to_owned),
-        F::BytesIn => Some(record.request.bytes_in.to_string()),
-        F::BytesOut => Some(record.response.bytes_out.to_string()),
-        F::Upstream => said(&record.upstream.server).map(str::to_owned),
-        F::UpstreamMs => record.upstream.duration.map(|span| milliseconds(span).to_string()),
-        F::Consumer => said(&record.consumer.name).map(str::to_owned),
-        F::Tier => said(&record.consumer.tier).map(str::to_owned),
-        F::RequestId => said(&record.request_id).map(str::to_owned),
-        F::Remaining => record.decision.remaining.map(|remaining| remaining.to_string()),
-        F::Cost => record.decision.cost.map(|cost| cost.to_string()),
-        F::Reserved => record.decision.settled.map(|settled| settled.reserved.to_string()),
-        F::Settled => record.decision.settled.map(|settled| settled.units.to_string()),
-        F::Settlement => record.decision.settled.map(|settled| settled.result.as_str().to_owned()),
-        F::Shadow => said(&record.decision.shadow).map(str::to_owned),
-        F::TraceId => record.trace_id.map(|id| id.to_string()),
-        F::UserAgent => own_header(&record.request.user_agent),
-        F::Referer => own_header(&record.request.referer),
-        F::Protocol => Some(version(record.request.version).to_owned()),
-        F::Key => key(record),
-        F::Time | F::Method | F::Host | F::Path | F::Status | F::DurationMs | F::Client => None,
-        F::Limit | F::Decision | F::Error => None,
     }
 }
 

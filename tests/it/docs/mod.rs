@@ -1,5 +1,6 @@
 //! What the documents say holds.
 
+mod api;
 mod blocks;
 mod claims;
 mod cost_picture;

@@ -21,7 +21,7 @@ const LAYERS: &[&[&str]] = &[
     &["plan"],
     &["auth"],
     &["route", "store", "http2", "log_reader"],
-    &["clock", "time_zones", "net", "counter", "boxed_cold", "labels"],
+    &["clock", "time_zones", "net", "counter", "boxed_cold", "labels", "admin_api"],
     &["limit", "http1", "measure"],
 ];
 

@@ -1,6 +1,13 @@
 //! Text of clients and of servers that are no gateway: none of it controls the terminal.
 
-use serde_json::json;
+use serde_json::{Value, json};
+use tollgate::admin_api::bans::{BanList, BanReport};
+use tollgate::admin_api::keys::{KeyList, KeyReport, KeyState, PolicyAllowance};
+use tollgate::admin_api::limits::{LimitList, LimitReport, VerdictReport};
+use tollgate::admin_api::refusals::{RefusalList, RefusalReport};
+use tollgate::admin_api::routes::{RouteList, RouteReport};
+use tollgate::admin_api::servers::ServerReport;
+use tollgate::admin_api::status::{ProblemReport, StatusReport};
 
 use crate::harness::{Backend, Gateway, Next, TerminalProgram, get_with};
 
@@ -15,24 +22,63 @@ fn assert_harmless(terminal: &TerminalProgram) {
     assert!(!text.contains("\u{1b}]"), "{text:?}");
 }
 
+/// The response of a gateway to a request of this path, with such text everywhere.
+fn hostile_response(path: &str) -> Value {
+    let text = || HOSTILE.to_owned();
+    let (id, key) = (|| "id:01".to_owned(), || Some(vec![text()]));
+    match path {
+        "status" => {
+            let problem =
+                ProblemReport { severity: "bad".to_owned(), text: text(), ..ProblemReport::default() };
+            let (version, life, problems) = (text(), text(), vec![problem]);
+            json!(StatusReport { version, life, bans: 1, problems, ..StatusReport::default() })
+        }
+        "samples" => {
+            let server = ServerReport { server: text(), why: Some(text()), ..ServerReport::default() };
+            json!({ "seq": 1, "count": 1, "upstreams": { HOSTILE: { "servers": [server] } } })
+        }
+        "limits" => {
+            let minute = VerdictReport { refused: 1, ..VerdictReport::default() };
+            let (name, mode, policies) = (text(), "enforce".to_owned(), vec![text()]);
+            let limits = vec![LimitReport { name, mode, policies, minute, ..LimitReport::default() }];
+            json!(LimitList { limits, ..LimitList::default() })
+        }
+        "refusals" => {
+            let (client, path, reason) = (Some(text()), Some(text()), text());
+            let refusals = vec![RefusalReport { seq: 1, client, path, reason, ..RefusalReport::default() }];
+            json!(RefusalList { refusals, ..RefusalList::default() })
+        }
+        "bans" => {
+            let (limit, cause) = (text(), text());
+            let bans = vec![BanReport { id: id(), key: key(), limit, cause, ..BanReport::default() }];
+            json!(BanList { total: 1, bans, ..BanList::default() })
+        }
+        "routes" => {
+            let routes = vec![RouteReport { name: text(), path: text(), ..RouteReport::default() }];
+            json!(RouteList { routes })
+        }
+        keys if keys.ends_with("/keys") => {
+            let (requests, refused, tier) = (9, 9, Some(text()));
+            let keys =
+                vec![KeyReport { id: id(), key: key(), requests, refused, tier, ..KeyReport::default() }];
+            let (limit, mode) = (text(), "enforce".to_owned());
+            json!(KeyList { limit, mode, refused, keys, ..KeyList::default() })
+        }
+        _ => {
+            let policies = vec![PolicyAllowance { policy: text(), ..PolicyAllowance::default() }];
+            let (limit, verdict) = (text(), text());
+            json!(KeyState { limit, id: id(), key: key(), verdict, policies, ..KeyState::default() })
+        }
+    }
+}
+
 /// A server in place of a gateway that puts such text everywhere.
 #[test]
 fn what_a_server_reports_is_escaped() {
-    let key = json!({ "id": "id:01", "key": [HOSTILE], "requests": 9, "refused": 9, "tier": HOSTILE });
-    let server = Backend::start(move |exchange| {
+    let server = Backend::start(|exchange| {
         let target = exchange.target().to_owned();
         let path = target.trim_start_matches("/api/v1/").split('?').next().unwrap_or_default().to_owned();
-        let body = match path.as_str() {
-            "status" => json!({ "version": HOSTILE, "life": HOSTILE, "bans": 1, "problems": [{ "severity": "bad", "text": HOSTILE }] }),
-            "samples" => json!({ "seq": 1, "count": 1, "upstreams": { HOSTILE: { "servers": [{ "server": HOSTILE, "why": HOSTILE }] } } }),
-            "limits" => json!({ "limits": [{ "name": HOSTILE, "mode": "enforce", "policies": [HOSTILE], "minute": { "refused": 1 } }] }),
-            "refusals" => json!({ "refusals": [{ "seq": 1, "client": HOSTILE, "path": HOSTILE, "reason": HOSTILE }] }),
-            "bans" => json!({ "total": 1, "bans": [{ "id": "id:01", "key": [HOSTILE], "limit": HOSTILE, "cause": HOSTILE }] }),
-            "routes" => json!({ "routes": [{ "name": HOSTILE, "path": HOSTILE }] }),
-            keys if keys.ends_with("/keys") => json!({ "limit": HOSTILE, "mode": "enforce", "refused": 9, "keys": [key] }),
-            _ => json!({ "limit": HOSTILE, "id": "id:01", "key": [HOSTILE], "verdict": HOSTILE, "policies": [{ "policy": HOSTILE }] }),
-        }
-        .to_string();
+        let body = hostile_response(&path).to_string();
         exchange.write(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()));
         Next::Close
     });

@@ -6,9 +6,9 @@ use ratatui::text::{Line, Text};
 use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 
 use super::Palette;
+use crate::admin_api::keys::{KeyState, PolicyAllowance};
 use crate::cli::top::display::{count, key, moment, plain, plural, share, wait};
 use crate::cli::top::reader::{ChangeKind, KeyChange};
-use crate::cli::top::reports::{KeyState, PolicyAllowance};
 use crate::cli::top::state::{TopDialog, TopState};
 use crate::cli::top::table::{DataTable, KeyTarget, TableCell, TableRow, Tone};
 

@@ -1,0 +1,33 @@
+//! `GET bans`.
+
+use serde::{Deserialize, Serialize};
+
+/// The bans that end first, also those in shadow.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct BanList {
+    /// The time of the response.
+    pub time: f64,
+    /// The number of all bans.
+    pub total: u64,
+    /// The first of them.
+    pub bans: Vec<BanReport>,
+}
+
+/// A ban in force.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct BanReport {
+    /// The limit's name.
+    pub limit: String,
+    /// `enforce` or `shadow`.
+    pub mode: String,
+    /// `id:` and 32 hexadecimal digits.
+    pub id: String,
+    /// The values of the key's parts, if they are known.
+    pub key: Option<Vec<String>>,
+    /// Its end.
+    pub banned_until: f64,
+    /// Why it began.
+    pub cause: String,
+    /// It refuses nothing.
+    pub in_shadow: bool,
+}

@@ -1,0 +1,115 @@
+//! `GET limits/{limit}/keys`, and `GET` and the changes of one key.
+
+use serde::{Deserialize, Serialize};
+
+/// The keys of a limit with the most requests.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct KeyList {
+    /// The limit's name.
+    pub limit: String,
+    /// `enforce` or `shadow`.
+    pub mode: String,
+    /// Seconds that the counts cover.
+    pub span: u64,
+    /// Requests of all keys.
+    pub requests: u64,
+    /// Of these: admitted, at once or delayed.
+    pub admitted: u64,
+    /// Of these: refused.
+    pub refused: u64,
+    /// By so many a count of a key may be too high.
+    pub error: u64,
+    /// The keys that each worker counts exactly.
+    pub followed: usize,
+    /// The keys with most first, and then banned keys.
+    pub keys: Vec<KeyReport>,
+}
+
+/// A key of a limit, and its recent requests.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct KeyReport {
+    /// `id:` and 32 hexadecimal digits.
+    pub id: String,
+    /// The values of its parts, masked where they may be secrets; `None`: not known any more.
+    pub key: Option<Vec<String>>,
+    /// Its requests.
+    pub requests: u64,
+    /// Of these: admitted, at once or delayed.
+    pub admitted: u64,
+    /// Of these: refused.
+    pub refused: u64,
+    /// The units of its admitted requests, of a limit whose costs are settled.
+    pub units: Option<u64>,
+    /// The time of its last request.
+    pub last: Option<f64>,
+    /// The end of its ban.
+    pub banned_until: Option<f64>,
+    /// The ban refuses nothing.
+    pub ban_in_shadow: Option<bool>,
+    /// The tier of its consumer.
+    pub tier: Option<String>,
+}
+
+/// One key: `GET`, and the response to every change.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct KeyState {
+    /// The limit's name.
+    pub limit: String,
+    /// `enforce` or `shadow`.
+    pub mode: String,
+    /// The algorithm's name in the file.
+    pub algorithm: String,
+    /// `id:` and 32 hexadecimal digits.
+    pub id: String,
+    /// The values of its parts.
+    pub key: Option<Vec<String>>,
+    /// The tier of its consumer.
+    pub tier: Option<String>,
+    /// What a request of one unit would get: `admitted`, `delayed`, `refused` or `banned`.
+    pub verdict: String,
+    /// One for each policy.
+    pub policies: Vec<PolicyAllowance>,
+    /// The end of its ban.
+    pub banned_until: Option<f64>,
+    /// The cause of its ban.
+    pub ban_cause: Option<String>,
+    /// The ban refuses nothing.
+    pub ban_in_shadow: Option<bool>,
+    /// Its recent requests; `None`: it is not followed, like the next three.
+    pub requests: Option<u64>,
+    /// Of these: admitted, at once or delayed.
+    pub admitted: Option<u64>,
+    /// Of these: refused.
+    pub refused: Option<u64>,
+    /// The units of its admitted requests, of a limit whose costs are settled.
+    pub units: Option<u64>,
+    /// Only in the response to a change: whether anything changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changed: Option<bool>,
+    /// Only in the response to `grant`: the units given back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub granted: Option<u64>,
+    /// Only in the response to `charge`: the units charged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub charged: Option<u32>,
+    /// Only in the response to `charge`: the charge was made before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repeated: Option<bool>,
+}
+
+/// The allowance of a key under one policy, in units.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct PolicyAllowance {
+    /// In short form: `10/s`.
+    pub policy: String,
+    /// The whole allowance.
+    pub quota: u64,
+    /// The units in use.
+    pub used: u64,
+    /// The units that remain.
+    pub remaining: u64,
+    /// Milliseconds until the next request is admitted; `None`: never, or unknown.
+    pub next_ms: Option<u64>,
+    /// Milliseconds until the whole allowance is there; `None`: never, or unknown.
+    pub full_ms: Option<u64>,
+}

@@ -1,0 +1,76 @@
+//! `GET status`.
+
+use serde::{Deserialize, Serialize};
+
+/// The state of the process.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct StatusReport {
+    /// The time of the response.
+    pub time: f64,
+    /// The version of the program.
+    pub version: String,
+    /// When the process began to serve.
+    pub started: f64,
+    /// The number of worker threads.
+    pub workers: usize,
+    /// `serving` or `draining`.
+    pub life: String,
+    /// The configuration in force.
+    pub config: LoadedFile,
+    /// The last reload, if there was one.
+    pub last_reload: Option<ReloadReport>,
+    /// The store of counters.
+    pub store: StoreReport,
+    /// Keys that are banned.
+    pub bans: u64,
+    /// Keys that would be banned, of limits in shadow.
+    pub shadow_bans: u64,
+    /// What is wrong with upstreams, the worst first.
+    pub problems: Vec<ProblemReport>,
+}
+
+/// The configuration in force.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct LoadedFile {
+    /// Its path.
+    pub file: String,
+    /// A hash of its content.
+    pub version: String,
+    /// When it was loaded.
+    pub loaded: f64,
+}
+
+/// The last reload.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ReloadReport {
+    /// When it ended.
+    pub time: f64,
+    /// `success` or `failure`.
+    pub result: String,
+    /// The first error.
+    pub detail: Option<String>,
+}
+
+/// The store of counters.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct StoreReport {
+    /// `memory` or `redis`.
+    pub backend: String,
+    /// Whether it can be asked.
+    pub up: bool,
+    /// The most keys in memory; `None`: the store is shared.
+    pub max_keys: Option<u64>,
+}
+
+/// A problem of an upstream.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ProblemReport {
+    /// `warn`: some requests are affected; `bad`: an outage.
+    pub severity: String,
+    /// Its kind, as one word.
+    pub kind: String,
+    /// The upstream's name.
+    pub upstream: String,
+    /// A sentence.
+    pub text: String,
+}
