@@ -126,6 +126,16 @@ fn name_and_password(decoded: &[u8]) -> Option<(&[u8], &[u8])> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_credential_has_a_bound() {
+        for (length, is_taken) in
+            [(MAX_CREDENTIAL, true), (MAX_CREDENTIAL + 1, false), (MAX_CREDENTIAL + 2, false)]
+        {
+            let decoded = [b"a:".as_slice(), &vec![b'p'; length - 2]].concat();
+            assert_eq!(name_and_password(&decoded).is_some(), is_taken, "{length}");
+        }
+    }
+
     fn verifier() -> Arc<PasswordVerifier> {
         let hash = |password| bcrypt::hash(password, 4).expect("a hash");
         let file = format!("ann:{}\nb\u{f6}b:{}\n", hash("se:cret"), hash("pass"));

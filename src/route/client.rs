@@ -341,3 +341,27 @@ impl AddressRules {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_may_have_a_port_and_nothing_else() {
+        let address = |text: &str| text.parse::<IpAddr>().ok();
+        for (text, expected) in [
+            ("192.0.2.1:80", address("192.0.2.1")),
+            ("192.0.2.1:_hidden", address("192.0.2.1")),
+            ("[2001:db8::1]:443", address("2001:db8::1")),
+            ("192.0.2.1:65536", None),
+            ("192.0.2.1:80x", None),
+            ("192.0.2.1:", None),
+            ("192.0.2.1:_", None),
+            ("192.0.2.1:_a b", None),
+            ("[2001:db8::1]:x", None),
+            ("[2001:db8::1]443", None),
+        ] {
+            assert_eq!(node(text), expected, "{text}");
+        }
+    }
+}

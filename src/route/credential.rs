@@ -203,6 +203,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_field_is_the_credential_or_it_is_not() {
+        let field = |name: &'static str, value: &'static str| Field {
+            known: Name::of(name.as_bytes()),
+            name: name.as_bytes(),
+            value: value.as_bytes(),
+        };
+        let (bearer, basic) = (field("authorization", "Bearer a"), field("authorization", "Basic a"));
+        let others = [field("proxy-authorization", "Bearer a"), field("proxy-authorization", "Basic a")];
+        assert!(CredentialSource::Bearer.is_field(&bearer) && !CredentialSource::Bearer.is_field(&basic));
+        assert!(CredentialSource::Basic.is_field(&basic) && !CredentialSource::Basic.is_field(&bearer));
+        for other in others {
+            assert!(!CredentialSource::Bearer.is_field(&other) && !CredentialSource::Basic.is_field(&other));
+        }
+    }
+
+    #[test]
     fn a_bearer_token_follows_its_scheme() {
         let token = |value: &'static str| of_scheme(b"bearer", value.as_bytes());
         assert_eq!(token("Bearer abc"), Some(&b"abc"[..]));

@@ -287,3 +287,16 @@ impl fmt::Debug for SecretKey {
         f.debug_tuple("SecretKey").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A reload keeps what is known of tokens only if the secret is the same.
+    #[test]
+    fn secrets_are_equal_if_their_bytes_are() {
+        let key = |byte| SecretKey::new(&[byte; MIN_SECRET]).expect("it is long enough");
+        assert_eq!(key(1), key(1));
+        assert_ne!(key(1), key(2));
+    }
+}
