@@ -241,7 +241,7 @@ impl Arguments {
             }
             Some(CliCommand::Replay(arguments)) => replay::run(file, &arguments),
             Some(CliCommand::Suggest(arguments)) => suggest::run(file, is_named, &arguments),
-            Some(CliCommand::Schema) => show(config::SCHEMA),
+            Some(CliCommand::Schema) => show(&config::schema()),
             Some(CliCommand::Health(arguments)) => health::ask(file, &arguments),
             Some(CliCommand::Top(arguments)) => top::run(file, &arguments),
             Some(CliCommand::Completions { shell }) => shell::completions(shell),

@@ -27,6 +27,7 @@ mod forward;
 mod gather;
 mod headers;
 mod jwt;
+mod keys;
 mod limits;
 mod lints;
 mod log;
@@ -45,6 +46,7 @@ mod remedies;
 mod report;
 mod route_limits;
 mod routes;
+mod schema;
 mod server;
 mod service_url;
 mod sources;
@@ -79,13 +81,12 @@ pub use named_file::NamedFile;
 pub use peek::peek;
 pub(crate) use redact::is_variable_name;
 pub use report::{ConfigFinding, Report};
+pub use schema::schema;
+use schema::sections;
 pub use server::DEFAULT_ADDRESS;
 pub use summary::summary;
 pub(crate) use summary::{consumers_words, counted};
 
-/// The JSON Schema of `gateway.toml`, draft 2020-12, for editors. It describes keys, types and choices; checks across
-/// sections are only in `check`.
-pub const SCHEMA: &str = include_str!("config/schema.json");
 /// The maximum size of all files of a configuration together.
 pub const MAX_FILE_BYTES: usize = 16 << 20;
 /// The path that stands for standard input.

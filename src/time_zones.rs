@@ -187,6 +187,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn limits_in_words() {
+        for (unit, zone, words) in [
+            (CalendarUnit::Day, "UTC", "5 in each calendar day (UTC)"),
+            (CalendarUnit::WeekFromSunday, "UTC", "5 in each calendar week from Sunday (UTC)"),
+            (
+                CalendarUnit::Month(15),
+                "Europe/Berlin",
+                "5 in each calendar month from day 15 (Europe/Berlin)",
+            ),
+        ] {
+            let calendar = calendar(unit, zone).expect("a zone");
+            let rate = Rate::new(5, unit.longest()).expect("a rate");
+            assert_eq!(Algorithm::fixed_window(rate, Align::Calendar(calendar)).to_string(), words);
+        }
+    }
+
     /// The same zone by two versions of the data: the newer one knows that summer time has been abolished.
     fn versions(unit: CalendarUnit, count: u32) -> [Algorithm; 2] {
         ["CET-1CEST,M3.5.0,M10.5.0/3", "CET-1"].map(|rules| {

@@ -3,9 +3,12 @@
 
 use http::StatusCode;
 
+use super::content::RESPOND;
+use super::keys::{Schema, keys};
 use super::name::Directory;
 use super::report::{cut_for_help, quoted};
 use super::split;
+use super::split::SPLIT;
 use super::table::ConfigTable;
 use super::text::{Cursor, SyntaxError};
 use super::value::ConfigValue;
@@ -15,6 +18,35 @@ use crate::plan::target::{TargetFault, TargetTemplate};
 use crate::plan::{PathEdit, Redirect, UpstreamIndex};
 use crate::route::path::{Path, PathMatching};
 use crate::route::pattern::PathMatcher;
+
+keys! {
+    /// What a route does with a request.
+    pub(super) ACTION: ActionKeys = "action of a route" {
+        /// "https": a request that came without TLS is sent there by 308, and charged nothing. A table instead of
+        /// `upstream`: every request is redirected. Default: none.
+        redirect = Schema::Either(&[Schema::Words(&["https"]), Schema::Table(&REDIRECT)]);
+        /// The answer of the gateway itself, instead of `upstream`.
+        respond = Schema::Table(&RESPOND);
+        /// Whole segments that every path of the route begins with and the upstream does not see. Default: none.
+        strip_prefix = Schema::Matching(r"^/.*[^/]$|\$\{");
+        /// The path that the upstream gets instead: "/v2/{id}" with parts of `path`, {*} the rest. A query in it
+        /// replaces the request's. Default: the path as sent.
+        rewrite = Schema::Matching(r"^/|\$\{");
+        + SPLIT;
+        one of "upstream", "redirect", "respond";
+    }
+}
+
+keys! {
+    /// Where every request is sent.
+    pub(super) REDIRECT: RedirectKeys = "redirect" {
+        /// A URL, or a path on the same host, with parts of `path`: "https://new.example.com/{*}". The query is
+        /// kept unless it has one.
+        to = Schema::Matching(r"^https?://|^/|\$\{"), required "\"https://new.example.com/{*}\"";
+        /// 301, 302, 303, 307 or 308. Default 308.
+        status = Schema::Numbers(&STATUSES);
+    }
+}
 
 const REDIRECTS: [(&str, Redirect); 1] = [("https", Redirect::Https)];
 /// The statuses of a redirect that keep its meaning (RFC 9110 §15.4).
@@ -38,9 +70,9 @@ pub(super) fn read(
     matching: PathMatching,
 ) -> ActionDraft {
     let upstream_given = table.given("upstream");
-    let upstream = table.optional("upstream", |value| split::upstream(&value, upstreams));
+    let upstream = table.optional(&SPLIT.upstream, |value| split::upstream(&value, upstreams));
     let upstream = split::with_key(table, upstream);
-    let redirect_value = table.take("redirect");
+    let redirect_value = table.take(&ACTION.redirect);
     let (mut redirect, mut redirect_to, mut has_target) = (None, None, false);
     if let Some(value) = &redirect_value {
         if value.is_table() {
@@ -49,7 +81,7 @@ pub(super) fn read(
             (redirect, has_target) = redirect_word(value);
         }
     }
-    let respond_value = table.take("respond");
+    let respond_value = table.take(&ACTION.respond);
     let respond = respond_value.as_ref().map(content::respond);
     let path_edit = path_edit(table, path, matching, upstream_given.is_some());
     let others = usize::from(upstream_given.is_some()) + usize::from(redirect_to.is_some());
@@ -62,7 +94,7 @@ pub(super) fn read(
         let help = "leave one of the two out; `redirect = \"https\"` may stand beside `upstream`";
         value.fault("`redirect = { … }` stands beside `upstream`", help);
     } else if others == 0 && respond_value.is_none() && !has_target {
-        table.missing("upstream", "\"NAME\"");
+        table.missing(SPLIT.upstream.name, SPLIT.upstream.example);
     }
     let named = upstream.as_ref().map(RouteAction::upstreams).unwrap_or_default();
     let action = match (upstream, redirect_to, respond) {
@@ -80,7 +112,7 @@ fn path_edit(
     matching: PathMatching,
     forwards: bool,
 ) -> Option<PathEdit> {
-    let (strip, rewrite) = (table.take("strip_prefix"), table.take("rewrite"));
+    let (strip, rewrite) = (table.take(&ACTION.strip_prefix), table.take(&ACTION.rewrite));
     if let (Some(_), Some(rewrite)) = (&strip, &rewrite) {
         rewrite.fault(
             "`rewrite` stands beside `strip_prefix`",
@@ -128,13 +160,13 @@ fn redirect_word(value: &ConfigValue<'_>) -> (Option<Redirect>, bool) {
 /// `{ to = "https://new.example.com/{*}", status = 308 }`.
 fn redirect_table(value: &ConfigValue<'_>, path: Option<&PathMatcher>) -> Option<RedirectTo> {
     let mut table = value.table("`redirect`")?;
-    let to = table.require("to", "\"https://new.example.com/{*}\"", |value| {
+    let to = table.require(&REDIRECT.to, |value| {
         let (text, path) = (value.text()?, path?);
         templates::variables(&value);
         templates::groups(&text);
         text.parse("a URL", |text| redirect_target(text, path))
     });
-    let status = table.or("status", Some(StatusCode::PERMANENT_REDIRECT), |value| {
+    let status = table.or(&REDIRECT.status, Some(StatusCode::PERMANENT_REDIRECT), |value| {
         let code = value.count(300, 399)?;
         if !STATUSES.contains(&code) {
             value.fault(format!("{code} is not the status of a redirect"), "write 301, 302, 303, 307 or 308");

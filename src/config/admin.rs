@@ -2,10 +2,12 @@
 
 use std::net::SocketAddr;
 
+use super::keys::{SOME, Schema, keys};
 use super::limits::LimitDraft;
 use super::name;
 use super::remedies::{self, did_you_mean};
 use super::report::{SourceSpan, quoted};
+use super::server::ADDRESS;
 use super::server::socket_address;
 use super::table::ConfigTable;
 use super::text::Cursor;
@@ -13,14 +15,37 @@ use super::value::{ConfigValue, Entry};
 use crate::plan::admin::{Admin, AdminRights, AdminToken, Token};
 use crate::plan::{Limit, Listener};
 
+keys! {
+    /// Health, readiness and metrics, on a listener of their own. Default: off.
+    pub(super) ADMIN: AdminKeys = "[admin]" {
+        /// An address such as "127.0.0.1:9900". One that others can reach requires `token_env` or `tokens`.
+        listen = Schema::Named(&ADDRESS), required "\"127.0.0.1:9900\"";
+        /// The environment variable that holds the token for all but /healthz and /readyz. Default: no token.
+        token_env = Schema::Name;
+        /// Further tokens, by name, each with rights of its own. Requests without a token are then refused.
+        tokens = Schema::Map((1, 64), &Schema::TextUpTo(256), &Schema::Table(&ADMIN_TOKEN));
+    }
+}
+
+keys! {
+    /// A further token.
+    pub(super) ADMIN_TOKEN: AdminTokenKeys = "[admin.tokens.NAME]" {
+        /// The environment variable that holds the token.
+        token_env = Schema::Name, required "\"BILLING_TOKEN\"";
+        /// What a request with this token may do: "read", "operate" (read and change everything), "charge:LIMIT"
+        /// (charge keys of that limit).
+        may = Schema::Set(SOME, &Schema::Matching(r"^(read|operate|charge:.*)$")), required "[\"read\"]";
+    }
+}
+
 /// Reads `[admin]`. `listeners` are the addresses of `[server]`. `None` if it has faults.
 pub(super) fn read(
     mut table: ConfigTable<'_>,
     listeners: &[Listener],
     limits: &[LimitDraft],
 ) -> Option<Admin> {
-    let listen = table.require("listen", "\"127.0.0.1:9900\"", |value| address(&value, listeners));
-    let (given, listed) = (table.take("token_env"), table.take("tokens"));
+    let listen = table.require(&ADMIN.listen, |value| address(&value, listeners));
+    let (given, listed) = (table.take(&ADMIN.token_env), table.take(&ADMIN.tokens));
     if let Some((address, span)) = listen
         && given.is_none()
         && listed.is_none()
@@ -93,9 +118,8 @@ fn read_tokens(value: &ConfigValue<'_>, main: Option<&Token>, limits: &[LimitDra
 fn token(entry: &Entry<'_>, limits: &[LimitDraft]) -> Option<(AdminToken, SourceSpan)> {
     name::check_label(entry.key, entry.key_span, entry.value.diagnostics());
     let mut table = entry.value.table(&quoted(&format!("[admin.tokens.{}]", entry.key)))?;
-    let secret =
-        table.require("token_env", "\"BILLING_TOKEN\"", |value| Some((value.variable()?, value.span())));
-    let rights = table.require("may", "[\"read\"]", |value| rights(&value, limits));
+    let secret = table.require(&ADMIN_TOKEN.token_env, |value| Some((value.variable()?, value.span())));
+    let rights = table.require(&ADMIN_TOKEN.may, |value| rights(&value, limits));
     table.finish().then_some(())?;
     let ((secret, span), rights) = (secret?, rights?);
     Some((AdminToken { name: entry.key.into(), token: Token(secret), rights }, span))

@@ -3,8 +3,9 @@
 use super::calendar::{CalendarRate, CalendarSettings};
 use super::concurrency;
 use super::diagnostics::Diagnostics;
+use super::keys::{choice, keys};
 use super::name;
-use super::rated::{PARAMETERS, Rated, RatedLimit, refuse_foreign, units};
+use super::rated::{NAMES, PARAMETERS, RATED, Rated, RatedLimit, TIER, refuse_foreign};
 use super::report::{SourceSpan, quoted};
 use super::table::ConfigTable;
 use super::units;
@@ -16,12 +17,22 @@ use crate::limit::calendar::CalendarUnit;
 use crate::limit::units::{Cost, Micros, Rate};
 use crate::store::MAX_CHARGES;
 
+keys! {
+    /// The algorithm of a limit.
+    pub(super) ALGORITHM: AlgorithmKeys = "algorithm of a limit" {
+        /// token-bucket: bursts pass, the average holds. gcra: evenly spaced. leaky-bucket: requests wait for their
+        /// turn. fixed-window: a count that starts afresh. sliding-window: the last window counts in proportion.
+        /// sliding-log: exact. concurrency: requests in flight.
+        algorithm: Option<RatedAlgorithm> = choice(&ALGORITHMS), required "\"token-bucket\"";
+    }
+}
+
 /// The default maximum delay of a request in a leaky bucket.
 const DEFAULT_MAX_WAIT: Micros = Micros(10_000_000);
 
 labels! {
     /// An algorithm with a rate.
-    enum Kind {
+    pub(super) enum RatedAlgorithm {
         TokenBucket = "token-bucket",
         Gcra = "gcra",
         LeakyBucket = "leaky-bucket",
@@ -31,8 +42,19 @@ labels! {
     }
 }
 
-impl Kind {
-    /// The [`PARAMETERS`] that it takes.
+/// The values of `algorithm`; `None` is that without a rate.
+pub(super) const ALGORITHMS: [(&str, Option<RatedAlgorithm>); 7] = {
+    let mut all = [(concurrency::NAME, None); 7];
+    let mut at = 0;
+    while at < RatedAlgorithm::WORDS.len() {
+        all[at] = (RatedAlgorithm::WORDS[at].0, Some(RatedAlgorithm::WORDS[at].1));
+        at += 1;
+    }
+    all
+};
+
+impl RatedAlgorithm {
+    /// The names of the parameters that it takes.
     fn parameters(self) -> &'static [&'static str] {
         match self {
             Self::TokenBucket | Self::Gcra => &["rate", "burst"],
@@ -61,13 +83,11 @@ impl FileRate {
 
 /// Reads the algorithm of a limit with its parameters and its tiers. `None` if there are faults.
 pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<RatedLimit> {
-    let rated = Kind::WORDS.map(|(word, kind)| (word, Some(kind)));
-    let words = [&rated[..], &[(concurrency::NAME, None)]].concat();
-    let kind = table.require("algorithm", "\"token-bucket\"", |value| value.choice(&words));
+    let kind = table.require(&ALGORITHM.algorithm, |value| ALGORITHM.algorithm.value.read(&value));
     let Some(kind) = kind else {
         // Without it the other parameters cannot be interpreted, so only their names are registered.
-        table.optional("rate", |value| rates(&value));
-        table.skip(&PARAMETERS);
+        table.optional(&RATED.rate, |value| rates(&value));
+        table.skip(&NAMES);
         table.skip(&["tiers"]);
         return None;
     };
@@ -75,10 +95,10 @@ pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<RatedLimit> {
         return concurrency::read(table);
     };
     refuse_foreign(table, kind.as_str(), kind.parameters());
-    let rates = table.require("rate", "\"10/s\"", |value| rates(&value));
+    let rates = table.require(&RATED.rate, |value| rates(&value));
     let rates = rates.filter(|_| !table.is_uncertain("rate"));
     let parameters = Parameters::read(table, kind);
-    let tiers = table.optional("tiers", |value| value.entries()).unwrap_or_default();
+    let tiers = table.optional(&RATED.tiers, |value| value.entries()).unwrap_or_default();
     let tiers: Vec<_> = tiers.iter().map(|entry| tier(entry, kind, &parameters, rates.as_deref())).collect();
     let rates = rates?;
     parameters.calendar.check(rates.iter().map(FileRate::of_calendar), table.diagnostics());
@@ -95,14 +115,14 @@ pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<RatedLimit> {
 /// Reads a tier: what it does not write is the limit's. `rates` are those of the limit, if they are sound.
 fn tier(
     entry: &Entry<'_>,
-    kind: Kind,
+    kind: RatedAlgorithm,
     inherited: &Parameters,
     limit: Option<&[FileRate]>,
 ) -> Option<(String, Vec<Rated>)> {
     name::check_label(entry.key, entry.key_span, entry.value.diagnostics());
     let mut table = entry.value.table(&quoted(&format!("[limits.*.tiers.{}]", entry.key)))?;
     refuse_foreign(&mut table, kind.as_str(), kind.parameters());
-    let own = table.optional("rate", |value| rates(&value));
+    let own = table.optional(&TIER.rate, |value| rates(&value));
     let parameters = Parameters::read(&mut table, kind).or(inherited);
     for key in ["align", "starts", "time_zone"] {
         if let Some(span) = table.given(key) {
@@ -149,7 +169,7 @@ fn tier(
 }
 
 /// A period that users write for a month, which it is not.
-fn warn_of_month(kind: Kind, written: &FileRate, diagnostics: &Diagnostics<'_>) {
+fn warn_of_month(kind: RatedAlgorithm, written: &FileRate, diagnostics: &Diagnostics<'_>) {
     const DAY: u64 = 86_400_000_000;
     let Micros(period) = written.rate.period();
     let days = period / DAY;
@@ -160,7 +180,7 @@ fn warn_of_month(kind: Kind, written: &FileRate, diagnostics: &Diagnostics<'_>) 
         return;
     }
     let meaning = match kind {
-        Kind::FixedWindow | Kind::SlidingWindow => {
+        RatedAlgorithm::FixedWindow | RatedAlgorithm::SlidingWindow => {
             format!("a window of {days} days, counted from 1 January 1970")
         }
         _ => format!("a period of {days} days"),
@@ -185,19 +205,22 @@ struct Parameters {
 }
 
 impl Parameters {
-    fn read(table: &mut ConfigTable<'_>, kind: Kind) -> Self {
+    fn read(table: &mut ConfigTable<'_>, kind: RatedAlgorithm) -> Self {
         let mut written = Self::default();
         match kind {
-            Kind::TokenBucket | Kind::Gcra => written.units = table.optional("burst", |value| units(&value)),
-            Kind::LeakyBucket => {
-                written.units = table.optional("queue", |value| units(&value));
-                written.max_wait = table.optional("max_wait", |value| value.duration().map(micros));
+            RatedAlgorithm::TokenBucket | RatedAlgorithm::Gcra => {
+                written.units = table.get(&PARAMETERS.burst).and_then(Cost::new)
             }
-            Kind::FixedWindow => written.calendar = CalendarSettings::read(table),
-            Kind::SlidingWindow => {}
-            Kind::SlidingLog => {
-                written.spacing = table.optional("spacing", |value| value.duration().map(micros));
-                written.count_denied = table.optional("count_denied", |value| value.boolean());
+            RatedAlgorithm::LeakyBucket => {
+                written.units =
+                    table.optional(&PARAMETERS.queue, |value| Cost::new(value.count(1, Cost::MAX)?));
+                written.max_wait = table.get(&PARAMETERS.max_wait).map(micros);
+            }
+            RatedAlgorithm::FixedWindow => written.calendar = CalendarSettings::read(table),
+            RatedAlgorithm::SlidingWindow => {}
+            RatedAlgorithm::SlidingLog => {
+                written.spacing = table.get(&PARAMETERS.spacing).map(micros);
+                written.count_denied = table.get(&PARAMETERS.count_denied);
             }
         }
         written
@@ -215,9 +238,14 @@ impl Parameters {
     }
 
     /// The algorithm for a rate. `None` if there are faults.
-    fn algorithm(&self, kind: Kind, written: &FileRate, diagnostics: &Diagnostics<'_>) -> Option<Algorithm> {
+    fn algorithm(
+        &self,
+        kind: RatedAlgorithm,
+        written: &FileRate,
+        diagnostics: &Diagnostics<'_>,
+    ) -> Option<Algorithm> {
         let rate = written.rate;
-        if kind != Kind::FixedWindow
+        if kind != RatedAlgorithm::FixedWindow
             && let Some(unit) = written.unit
         {
             let message = format!(
@@ -230,17 +258,19 @@ impl Parameters {
             return None;
         }
         Some(match kind {
-            Kind::TokenBucket => Algorithm::token_bucket(rate, self.units.unwrap_or(count_of(rate))),
-            Kind::Gcra => Algorithm::gcra(rate, self.units.unwrap_or(Cost::ONE)),
-            Kind::LeakyBucket => {
+            RatedAlgorithm::TokenBucket => {
+                Algorithm::token_bucket(rate, self.units.unwrap_or(count_of(rate)))
+            }
+            RatedAlgorithm::Gcra => Algorithm::gcra(rate, self.units.unwrap_or(Cost::ONE)),
+            RatedAlgorithm::LeakyBucket => {
                 let max_wait = self.max_wait.unwrap_or(DEFAULT_MAX_WAIT);
                 Algorithm::leaky_bucket(rate, self.units.unwrap_or(count_of(rate)), max_wait)
             }
-            Kind::FixedWindow => {
+            RatedAlgorithm::FixedWindow => {
                 Algorithm::fixed_window(rate, self.calendar.align(&written.of_calendar(), diagnostics)?)
             }
-            Kind::SlidingWindow => Algorithm::sliding_window(rate),
-            Kind::SlidingLog => {
+            RatedAlgorithm::SlidingWindow => Algorithm::sliding_window(rate),
+            RatedAlgorithm::SlidingLog => {
                 Algorithm::sliding_log(rate, self.spacing, self.count_denied.unwrap_or(false))
             }
         })

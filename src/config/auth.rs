@@ -3,6 +3,9 @@
 use std::sync::Arc;
 
 use super::consumers::{self, ConsumersFile};
+use super::forward::FORWARD;
+use super::jwt::TOKENS;
+use super::keys::{DefaultedKey, Schema, choice, flag, keys};
 use super::name::{self, Directory};
 use super::report::{SourceSpan, quoted};
 use super::table::ConfigTable;
@@ -14,6 +17,44 @@ use crate::plan::LimitIndex;
 use crate::plan::auth::{Auth, AuthIndex, RouteAuth};
 use crate::route::credential::CredentialSource;
 
+keys! {
+    /// The credentials that a route asks for.
+    pub(super) ROUTE_AUTH: RouteAuthKeys = "auth of a route" {
+        /// The [auth.NAME] that name the consumer: a name or a list. The first whose credential the request carries
+        /// decides. Default: none.
+        auth = Schema::Either(&[Schema::Name, Schema::Set((1, 16), &Schema::Name)]);
+        /// Whether a request without a credential is admitted as anonymous. A wrong credential gets 401 all the
+        /// same.
+        auth_optional: bool = flag() => false;
+        /// Whether the upstream gets the credential too.
+        forward_credentials: bool = flag() => false;
+    }
+}
+
+keys! {
+    /// Credentials, each of which names a consumer: API keys or passwords of a file, or tokens of an issuer.
+    pub(super) AUTH: AuthKeys = "[auth.NAME]" {
+        /// api-key: the file lists the keys. basic: the file lists users with hashes of their passwords. forward: a
+        /// service decides about each request. jwt: the signature of a token is verified.
+        kind as "type": AuthType = choice(&TYPES), required "\"api-key\"";
+        /// Where requests carry the credential: "header:NAME", "bearer" (`authorization: Bearer KEY`; the default
+        /// of jwt), "query:NAME", "cookie:NAME".
+        source as "from" = Schema::Matching(r"^bearer$|^(header|query|cookie):.|\$\{"), example "\"header:x-api-key\"";
+        /// api-key: a CSV file with a header line: the columns `key` (8 characters or more, or sha256: and its
+        /// digits), `name`, `tier`, and any others; # begins a comment line, and ${NAME} is filled in. basic: an
+        /// htpasswd file, name:hash, with hashes of bcrypt or Argon2. Read again on reload. A relative path begins
+        /// where this file lies.
+        file = Schema::Name, example "\"consumers.csv\"";
+        /// The realm of `www-authenticate`: printable ASCII. Default: the name of the auth.
+        realm = Schema::Name;
+        /// A limit with the key `ip` that is charged for each wrong credential. Once it is used up, wrong ones get
+        /// 429; good ones still pass. Default: none.
+        failures = Schema::Name;
+        + FORWARD;
+        + TOKENS;
+    }
+}
+
 const TYPES: [(&str, AuthType); 4] = [
     ("api-key", AuthType::ApiKey),
     ("basic", AuthType::Basic),
@@ -24,8 +65,8 @@ const TYPES: [(&str, AuthType); 4] = [
 const MAX_AUTHS: usize = 16;
 
 /// The type of an auth.
-#[derive(Clone, Copy)]
-enum AuthType {
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum AuthType {
     ApiKey,
     Basic,
     Forward,
@@ -65,12 +106,12 @@ fn auth(
     counted: &[Box<str>],
     draft: &mut AuthDraft,
 ) -> Option<Auth> {
-    let kind = table.require("type", "\"api-key\"", |value| value.choice(&TYPES));
+    let kind = table.require(&AUTH.kind, |value| value.choice(&TYPES));
     // Without it the other keys cannot be interpreted.
     let (source, method) = match kind? {
         AuthType::ApiKey => {
-            let source = table.require("from", "\"header:x-api-key\"", source);
-            let file = table.require("file", "\"consumers.csv\"", |value| consumers::read(&value));
+            let source = table.require(&AUTH.source, source);
+            let file = table.require(&AUTH.file, |value| consumers::read(&value));
             let keys = file.map(|ConsumersFile { consumers, tiers, version }| {
                 draft.tiers = tiers;
                 AuthMethod::ApiKeys(ApiKeys { consumers: Arc::new(consumers), version })
@@ -78,7 +119,7 @@ fn auth(
             (source, keys)
         }
         AuthType::Basic => {
-            let passwords = table.require("file", "\"users.htpasswd\"", |value| basic::read(&value));
+            let passwords = table.require_as(&AUTH.file, "\"users.htpasswd\"", |value| basic::read(&value));
             let passwords = passwords.map(|passwords| AuthMethod::Passwords(Arc::new(passwords)));
             (Some(CredentialSource::Basic), passwords)
         }
@@ -87,7 +128,7 @@ fn auth(
             (Some(CredentialSource::Request), forward.map(|forward| AuthMethod::Forward(Arc::new(forward))))
         }
         AuthType::Jwt => {
-            let source = match table.take("from") {
+            let source = match table.take(&AUTH.source) {
                 Some(value) => source(value),
                 None => Some(CredentialSource::Bearer),
             };
@@ -98,8 +139,8 @@ fn auth(
             )
         }
     };
-    let realm = table.or("realm", draft.name.to_string(), |value| value.text()?.parse("a realm", realm));
-    draft.failures = table.optional("failures", |value| {
+    let realm = table.or(&AUTH.realm, draft.name.to_string(), |value| value.text()?.parse("a realm", realm));
+    draft.failures = table.optional(&AUTH.failures, |value| {
         let limit = LimitIndex(limits.find(&value.text()?)?);
         Some((limit, value.span()))
     });
@@ -159,20 +200,20 @@ pub(super) fn of_route(
     auths: &Directory<'_>,
     drafts: &[AuthDraft],
 ) -> Option<RouteAuth> {
-    let named = table.optional("auth", |value| auth_names(&value, auths, drafts));
+    let named = table.optional(&ROUTE_AUTH.auth, |value| auth_names(&value, auths, drafts));
     let is_unknown = table.is_uncertain("auth");
-    let mut flag = |key| {
+    let mut flag = |key: &DefaultedKey<bool>| {
         let value = table.take(key)?;
         if named.is_none() && !is_unknown {
             value.fault(
-                format!("`{key}` has no effect without `auth`"),
+                format!("`{}` has no effect without `auth`", key.name),
                 "name an `[auth.NAME]`: `auth = \"NAME\"`",
             );
         }
-        value.boolean()
+        key.value.read(&value)
     };
-    let optional = flag("auth_optional").unwrap_or(false);
-    let forwards_credentials = flag("forward_credentials").unwrap_or(false);
+    let optional = flag(&ROUTE_AUTH.auth_optional).unwrap_or(false);
+    let forwards_credentials = flag(&ROUTE_AUTH.forward_credentials).unwrap_or(false);
     let asks_service = |auth: &AuthIndex| {
         let auth = drafts.get(auth.0).and_then(|draft| draft.auth.as_ref());
         auth.is_some_and(|auth| auth.forward().is_some())

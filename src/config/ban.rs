@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::diagnostics::Diagnostics;
+use super::keys::{Schema, count, duration, keys};
 use super::policy;
 use super::report::SourceSpan;
 use super::value::ConfigValue;
@@ -14,6 +15,20 @@ use crate::plan::{BanCounter, LimitBan};
 use crate::route::key::{Key, Missing, Part};
 use crate::store::OnError;
 
+keys! {
+    /// After too many refusals of a key within a span, all its requests under this limit are refused for a time.
+    /// Default: none.
+    pub(super) BAN: BanKeys = "ban" {
+        /// The refusals that begin a ban, 1 to 10,000.
+        after: u32 = count(1, Ban::MAX_AFTER as u64), required "20";
+        /// The span in which they come, such as "10min".
+        within: Duration = duration(), required "\"10min\"";
+        /// How long a ban lasts. Of a list (up to 8) each further ban takes the next. Forgotten ten times the
+        /// longest after the last ban has ended.
+        span as "for" = Schema::Either(&[Schema::Duration, Schema::List((1, 8), &Schema::Duration)]), required "\"1h\"";
+    }
+}
+
 /// The `ban` of a limit, as written.
 pub(super) struct BanDraft {
     algorithm: Algorithm,
@@ -23,9 +38,9 @@ pub(super) struct BanDraft {
 /// Reads `ban = { after = 20, within = "10min", for = "1h" }`.
 pub(super) fn read(value: &ConfigValue<'_>) -> Option<BanDraft> {
     let mut table = value.table("`ban`")?;
-    let after = table.require("after", "20", |value| value.count(1, Ban::MAX_AFTER));
-    let within = table.require("within", "\"10min\"", |value| span(&value));
-    let spans = table.require("for", "\"1h\"", |value| spans(&value));
+    let after = table.require(&BAN.after, |value| value.count(1, Ban::MAX_AFTER));
+    let within = table.require(&BAN.within, |value| span(&value));
+    let spans = table.require(&BAN.span, |value| spans(&value));
     table.finish().then_some(())?;
     let algorithm = Algorithm::ban(after?, within?, &spans?)?;
     Some(BanDraft { algorithm, span: value.span() })

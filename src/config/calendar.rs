@@ -1,6 +1,7 @@
 //! `align`, `starts` and `time_zone` of a fixed window.
 
 use super::diagnostics::Diagnostics;
+use super::keys::{Schema, choice, keys};
 use super::report::{SourceSpan, quoted};
 use super::table::ConfigTable;
 use super::value::ConfigValue;
@@ -9,15 +10,31 @@ use crate::limit::calendar::CalendarUnit;
 use crate::limit::units::Rate;
 use crate::time_zones;
 
+keys! {
+    /// When the windows of a limit begin.
+    pub(super) CALENDAR: CalendarKeys = "windows of a limit" {
+        /// fixed-window: windows begin at multiples of their length since 1970 UTC, with a key's first request, or
+        /// as days, weeks, months and years of the calendar do. Default "clock"; of `/month` and `/year`
+        /// "calendar".
+        align: WrittenAlign = choice(&ALIGN);
+        /// fixed-window by the calendar: the first day of its weeks, or of its months from 1 to 31 (of a shorter
+        /// month its last day). Default "monday" and 1.
+        starts = Schema::Either(&[Schema::Words(&["monday", "sunday"]), Schema::Whole(1, 31)]);
+        /// fixed-window by the calendar: the time zone whose midnight counts, such as "Europe/Berlin". Default
+        /// "UTC".
+        time_zone = Schema::Text;
+    }
+}
+
 /// `align` as written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum WrittenAlign {
+pub(super) enum WrittenAlign {
     Clock,
     FirstRequest,
     Calendar,
 }
 
-const ALIGN: [(&str, WrittenAlign); 3] = [
+pub(super) const ALIGN: [(&str, WrittenAlign); 3] = [
     ("clock", WrittenAlign::Clock),
     ("first-request", WrittenAlign::FirstRequest),
     ("calendar", WrittenAlign::Calendar),
@@ -56,9 +73,9 @@ pub(super) struct CalendarRate<'a> {
 impl CalendarSettings {
     pub(super) fn read(table: &mut ConfigTable<'_>) -> Self {
         Self {
-            align: table.optional("align", |value| value.choice(&ALIGN)),
-            starts: table.optional("starts", |value| Some((starts(&value)?, value.span()))),
-            time_zone: table.optional("time_zone", |value| Some((time_zone(&value)?, value.span()))),
+            align: table.get(&CALENDAR.align),
+            starts: table.optional(&CALENDAR.starts, |value| Some((starts(&value)?, value.span()))),
+            time_zone: table.optional(&CALENDAR.time_zone, |value| Some((time_zone(&value)?, value.span()))),
             is_uncertain: table.is_uncertain("align"),
         }
     }

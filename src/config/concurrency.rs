@@ -1,7 +1,7 @@
 //! The parameters of a concurrency limit, which has no rate.
 
 use super::name;
-use super::rated::{self, Rated, RatedLimit};
+use super::rated::{self, PARAMETERS, RATED, Rated, RatedLimit};
 use super::report::quoted;
 use super::table::ConfigTable;
 use super::value::Entry;
@@ -12,7 +12,7 @@ use crate::limit::units::{Cost, Micros};
 /// The algorithm's name.
 pub(super) const NAME: &str = "concurrency";
 
-const PARAMETERS: [&str; 3] = ["max", "queue", "max_wait"];
+const OWN: [&str; 3] = ["max", "queue", "max_wait"];
 /// The default maximum wait of a request for a place.
 const DEFAULT_MAX_WAIT: Micros = Micros::SECOND;
 
@@ -26,11 +26,11 @@ struct Parameters {
 
 /// Reads the parameters of a limit and its tiers. `None` if there are faults.
 pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<RatedLimit> {
-    rated::refuse_foreign(table, NAME, &PARAMETERS);
-    let max = table.require("max", "20", |value| rated::units(&value));
+    rated::refuse_foreign(table, NAME, &OWN);
+    let max = table.require(&PARAMETERS.max, |value| Cost::new(PARAMETERS.max.value.read(&value)?));
     let span = table.given("max_wait");
     let limit = Parameters { max, ..Parameters::read(table) };
-    let tiers = table.optional("tiers", |value| value.entries()).unwrap_or_default();
+    let tiers = table.optional(&RATED.tiers, |value| value.entries()).unwrap_or_default();
     if let (Some(span), None | Some(0), []) = (span, limit.queue, &*tiers)
         && !table.is_uncertain("queue")
     {
@@ -48,8 +48,8 @@ pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<RatedLimit> {
 fn tier(entry: &Entry<'_>, limit: &Parameters) -> Option<(String, Vec<Rated>)> {
     name::check_label(entry.key, entry.key_span, entry.value.diagnostics());
     let mut table = entry.value.table(&quoted(&format!("[limits.*.tiers.{}]", entry.key)))?;
-    rated::refuse_foreign(&mut table, NAME, &PARAMETERS);
-    let max = table.optional("max", |value| rated::units(&value));
+    rated::refuse_foreign(&mut table, NAME, &OWN);
+    let max = table.get(&PARAMETERS.max).and_then(Cost::new);
     let own = Parameters { max, ..Parameters::read(&mut table) };
     table.finish().then_some(())?;
     let tier = Parameters {
@@ -63,8 +63,8 @@ fn tier(entry: &Entry<'_>, limit: &Parameters) -> Option<(String, Vec<Rated>)> {
 impl Parameters {
     /// All but `max`.
     fn read(table: &mut ConfigTable<'_>) -> Self {
-        let queue = table.optional("queue", |value| value.count(0, Cost::MAX));
-        let max_wait = table.optional("max_wait", |value| value.duration().map(micros));
+        let queue = table.get(&PARAMETERS.queue);
+        let max_wait = table.get(&PARAMETERS.max_wait).map(micros);
         Self { max: None, queue, max_wait }
     }
 

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use http::{HeaderName, HeaderValue, Method};
 
+use super::keys::{ANY, NamedSchema, SOME, Schema, flag, keys};
 use super::report::quoted;
 use super::table::ConfigTable;
 use super::text::{Cursor, SyntaxError};
@@ -14,6 +15,63 @@ use crate::route::Conditions;
 use crate::route::condition::{Condition, ValuePattern, ValuePatterns};
 use crate::route::path::PathMatching;
 use crate::route::pattern::{HostPattern, PathMatcher};
+
+keys! {
+    /// Conditions of a route beside its path.
+    pub(super) CONDITIONS: ConditionKeys = "conditions of a route" {
+        /// Hosts, such as "api.example.com" or "*.example.com". Default: any.
+        hosts = Schema::List(SOME, &Schema::Text);
+        /// Methods in upper case, but CONNECT and TRACE; GET includes HEAD unless a route that fits names HEAD.
+        /// Default: any.
+        methods = Schema::List(SOME, &Schema::Text);
+        /// Whether `//` is one slash; if not, it is significant in matching and kept.
+        merge_slashes: bool = flag() => true;
+        /// Conditions none of which may hold. Default: none.
+        excluded as "not" = Schema::Table(&NOT);
+        + VALUES;
+    }
+}
+
+keys! {
+    /// Conditions on values, of a route and of its `not`.
+    pub(super) VALUES: ValueKeys = "headers, query, cookies and clients" {
+        /// Headers, each with a pattern for its value: a request has all of them, or in `not` none. Default: any.
+        headers = PATTERNS;
+        /// Parameters of the query, each with a pattern for its decoded value. Default: any.
+        query = Schema::Map(ANY, &Schema::Text, &Schema::Named(&VALUE_PATTERN));
+        /// Cookies, each with a pattern for its decoded value. Default: any.
+        cookies = PATTERNS;
+        /// Networks or addresses of clients, or "file:PATH". Default: any.
+        clients = Schema::List(SOME, &Schema::Text);
+    }
+}
+
+keys! {
+    /// Conditions none of which may hold. Default: none.
+    pub(super) NOT: NotKeys = "not" {
+        /// Methods that are excluded; GET includes HEAD.
+        methods = Schema::Set(SOME, &Schema::Text);
+        /// Hosts that are excluded: "api.example.com", "*.example.com".
+        hosts = Schema::Set(SOME, &Schema::Name);
+        /// Paths that are excluded: "/a", "/a/{id}", "/a/*", "~^/v[0-9]+$".
+        path = Schema::Name;
+        + VALUES;
+        one of "methods", "hosts", "path", "headers", "query", "cookies", "clients";
+    }
+}
+
+/// A pattern of a value, in the schema.
+static VALUE_PATTERN: NamedSchema = NamedSchema {
+    name: "value_pattern",
+    description: "\"text\"; \"text*\", \"*text\", \"*text*\": a value that begins with it, ends with it, contains it; \"~regex\", \"~*regex\" (ignoring case); true or \"*\": any value; false: none; or a list: any of these. \\* and \\~ are the characters.",
+    schema: Schema::Either(&[
+        Schema::Text,
+        Schema::Flag,
+        Schema::List(SOME, &Schema::Either(&[Schema::Text, Schema::Flag])),
+    ]),
+};
+const PATTERNS: Schema =
+    Schema::Map(ANY, &Schema::Matching(r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"), &Schema::Named(&VALUE_PATTERN));
 
 /// Parses the `path` of a route.
 pub(super) fn path(text: &Cursor<'_>, matching: PathMatching) -> Option<PathMatcher> {
@@ -27,11 +85,12 @@ pub(super) fn read(
     matching: PathMatching,
 ) -> Option<Conditions> {
     let errors_before = table.diagnostics().errors();
-    let hosts = table.or("hosts", Vec::new(), |value| distinct(&value, host));
-    let methods = table.or("methods", Vec::new(), |value| methods(&value));
+    let hosts = table.or(&CONDITIONS.hosts, Vec::new(), |value| distinct(&value, host));
+    let methods = table.or(&CONDITIONS.methods, Vec::new(), |value| methods(&value));
     let mut values = values(table, PatternPlace::Route);
-    let merge_slashes = table.or("merge_slashes", true, |value| value.boolean());
-    let excluded = table.or("not", Vec::new(), |value| excluded(&value, merge_slashes, matching));
+    let merge_slashes = table.value(&CONDITIONS.merge_slashes);
+    let excluded =
+        table.or(&CONDITIONS.excluded, Vec::new(), |value| excluded(&value, merge_slashes, matching));
     values.extend(excluded.into_iter().map(Condition::negated));
     let conditions = Conditions { hosts, methods, values, merge_slashes, path: path? };
     (table.diagnostics().errors() == errors_before).then_some(conditions)
@@ -48,15 +107,16 @@ enum PatternPlace {
 
 /// `headers`, `query`, `cookies` and `clients`.
 fn values(table: &mut ConfigTable<'_>, place: PatternPlace) -> Vec<Condition> {
-    let headers = table.or("headers", Vec::new(), |value| {
+    let headers = table.or(&VALUES.headers, Vec::new(), |value| {
         headers::fields_with(&value, headers::any, |value| {
             cookie_header(value);
             patterns(value, place, check_header)
         })
     });
-    let query = table.or("query", Vec::new(), |value| named(&value, |_| None, place));
-    let cookies = table.or("cookies", Vec::new(), |value| named(&value, cookie_fault, PatternPlace::New));
-    let clients = table.optional("clients", |value| networks::clients(&value));
+    let query = table.or(&VALUES.query, Vec::new(), |value| named(&value, |_| None, place));
+    let cookies =
+        table.or(&VALUES.cookies, Vec::new(), |value| named(&value, cookie_fault, PatternPlace::New));
+    let clients = table.optional(&VALUES.clients, |value| networks::clients(&value));
     let headers = headers.into_iter().map(|(name, values)| Condition::header(name, values));
     let query = query.into_iter().map(|(name, values)| Condition::query(name, values));
     let cookies = cookies.into_iter().map(|(name, values)| Condition::cookie(name, values));
@@ -89,7 +149,7 @@ fn cookie_header(value: &ConfigValue<'_>) {
 /// Reads `not`: conditions none of which may hold.
 fn excluded(value: &ConfigValue<'_>, merge_slashes: bool, matching: PathMatching) -> Option<Vec<Condition>> {
     let mut table = value.table("`not`")?;
-    let mut methods = table.or("methods", Vec::new(), |value| {
+    let mut methods = table.or(&NOT.methods, Vec::new(), |value| {
         let methods = methods(&value)?;
         if methods.contains(&Method::HEAD) && !methods.contains(&Method::GET) {
             let help = "write a route with `methods = [\"HEAD\"]` for HEAD, or exclude `GET`, too";
@@ -97,8 +157,8 @@ fn excluded(value: &ConfigValue<'_>, merge_slashes: bool, matching: PathMatching
         }
         Some(methods)
     });
-    let mut hosts = table.or("hosts", Vec::new(), |value| distinct(&value, host));
-    let path = table.optional("path", |value| path(&value.text()?, matching));
+    let mut hosts = table.or(&NOT.hosts, Vec::new(), |value| distinct(&value, host));
+    let path = table.optional(&NOT.path, |value| path(&value.text()?, matching));
     let values = values(&mut table, PatternPlace::New);
     // In a normal form.
     methods.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use http::{HeaderValue, StatusCode};
 
-use super::headers::{self, field_value};
+use super::headers::{self, FIELDS, field_value};
+use super::keys::{Schema, count, keys};
 use super::report::quoted;
 use super::table::ConfigTable;
 use super::templates;
@@ -13,6 +14,50 @@ use super::value::ConfigValue;
 use crate::plan::Reject;
 use crate::plan::action::{ErrorPages, FixedResponse, ResponseContent};
 use crate::plan::template::BodyTemplate;
+
+keys! {
+    /// A body with its media type.
+    pub(super) CONTENT: ContentKeys = "a body" {
+        /// The body, up to 1 MiB, which may have {request_id} and other values of the request. Default: none.
+        body = Schema::Text;
+        /// A file with the body, up to 1 MiB, read when the configuration is loaded.
+        body_file = Schema::Text;
+        /// Default: text/plain for `body`; by the file's name for `body_file`.
+        content_type = Schema::Text;
+    }
+}
+
+keys! {
+    /// The answer of the gateway itself, instead of `upstream`.
+    pub(super) RESPOND: RespondKeys = "respond" {
+        /// 200 to 599.
+        status: u16 = count(200, 599) => 200;
+        /// Further fields. Default: none.
+        headers = Schema::Named(&FIELDS);
+        + CONTENT;
+    }
+}
+
+keys! {
+    /// The body of an error.
+    pub(super) ERROR_PAGE: ErrorPageKeys = "errors.NNN" {
+        + CONTENT;
+    }
+}
+
+keys! {
+    /// How a refusal looks. Default: 429 with a problem+json body.
+    pub(super) REJECT: RejectKeys = "reject" {
+        /// 400 to 599.
+        status: u16 = count(400, 599) => 429;
+        /// The type of `body`; no effect without it. Default: none.
+        content_type = Schema::Text;
+        /// At most 64 KiB. Default: problem+json that names the limit.
+        body = Schema::Text;
+        /// Further fields. Default: none.
+        headers = Schema::Named(&FIELDS);
+    }
+}
 
 /// Maximum bytes of `body`, and of the file that `body_file` names.
 const MAX_BODY: usize = 1 << 20;
@@ -47,10 +92,14 @@ pub(super) fn respond(value: &ConfigValue<'_>) -> Option<FixedResponse> {
         return value.mismatch("a table", format!("write `respond = {{ status = {number} }}`"));
     }
     let mut table = value.table("`respond`")?;
-    let status = table.take("status");
-    let code = status.as_ref().map_or(Some(StatusCode::OK), |value| status_code(value.count(200, 599)?));
+    let status = table.take(&RESPOND.status);
+    let code = match &status {
+        Some(value) => RESPOND.status.value.read(value),
+        None => Some(RESPOND.status.default),
+    };
+    let code = code.and_then(status_code);
     let content = content(&mut table);
-    let headers = table.or("headers", Vec::new(), |value| {
+    let headers = table.or(&RESPOND.headers, Vec::new(), |value| {
         headers::fields_with(&value, headers::framing_or_content_type, templates::header)
     });
     // RFC 9110 §15.3.5, §15.3.6 and §15.4.5: some clients read none, and would take it for the next response.
@@ -101,14 +150,14 @@ pub(super) fn errors(value: &ConfigValue<'_>) -> Option<ErrorPages> {
     Some(ErrorPages::new(pages))
 }
 
-fn status_code(code: u32) -> Option<StatusCode> {
-    u16::try_from(code).ok().and_then(|code| StatusCode::from_u16(code).ok())
+fn status_code(code: u16) -> Option<StatusCode> {
+    StatusCode::from_u16(code).ok()
 }
 
 /// Reads `body` or `body_file`, and `content_type`. `None`: neither is given, or both are faulty.
 fn content(table: &mut ConfigTable<'_>) -> Option<ResponseContent> {
-    let (text, file) = (table.take("body"), table.take("body_file"));
-    let type_given = table.take("content_type");
+    let (text, file) = (table.take(&CONTENT.body), table.take(&CONTENT.body_file));
+    let type_given = table.take(&CONTENT.content_type);
     if let (Some(_), Some(file)) = (&text, &file) {
         file.fault("`body_file` stands beside `body`", "leave one of the two out");
         return None;
@@ -148,12 +197,12 @@ pub(super) fn reject(value: &ConfigValue<'_>) -> Option<Arc<Reject>> {
         return value.mismatch("a table", format!("write `reject = {{ status = {number} }}`"));
     }
     let mut table = value.table("`reject`")?;
-    let status = table.or("status", StatusCode::TOO_MANY_REQUESTS, |value| status(&value));
-    let type_given = table.take("content_type");
+    let status = status_code(table.value(&REJECT.status)).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
+    let type_given = table.take(&REJECT.content_type);
     let content_type = type_given.as_ref().and_then(field_value);
     let media_type = content_type.as_ref().map_or(&[][..], |value| value.as_bytes());
-    let body = table.optional("body", |value| templates::body(&value, media_type, MAX_REJECT_BODY));
-    let headers = table.or("headers", Vec::new(), |value| {
+    let body = table.optional(&REJECT.body, |value| templates::body(&value, media_type, MAX_REJECT_BODY));
+    let headers = table.or(&REJECT.headers, Vec::new(), |value| {
         headers::fields_with(&value, headers::framing_or_content_type, templates::header)
     });
     if let (Some(given), true, None) = (type_given, content_type.is_some(), &body)
@@ -164,8 +213,4 @@ pub(super) fn reject(value: &ConfigValue<'_>) -> Option<Arc<Reject>> {
     }
     table.finish();
     Some(Arc::new(Reject { status, content_type, body, headers }))
-}
-
-fn status(value: &ConfigValue<'_>) -> Option<StatusCode> {
-    u16::try_from(value.count(400, 599)?).ok().and_then(|code| StatusCode::from_u16(code).ok())
 }

@@ -6,14 +6,34 @@ use http::{HeaderName, HeaderValue, Method};
 
 use super::conditions::{distinct, method};
 use super::headers;
+use super::headers::FIELD_NAMES;
+use super::keys::{SOME, Schema, duration, flag, keys};
 use super::report::quoted;
 use super::table::ConfigTable;
 use super::text::SyntaxError;
 use super::value::ConfigValue;
 use crate::plan::cors::{AllowedHeaders, Cors, EXPOSED, Origin, Origins};
 
-/// How long a browser may cache the response to a preflight; most limit it to two hours or less.
-const MAX_AGE: Duration = Duration::from_secs(600);
+keys! {
+    /// Which sites' scripts may read the answers. Preflights are answered here, never charged. Default: the
+    /// backend's business.
+    pub(super) CORS: CorsKeys = "cors" {
+        /// As browsers write them, such as "https://app.example.com", "https://*.example.com" (all names below); or
+        /// ["*"].
+        origins = Schema::List(SOME, &Schema::Text), required "[\"https://app.example.com\"]";
+        /// What scripts may use. Default: the route's methods, else GET, HEAD, POST, PUT, PATCH, DELETE.
+        methods = Schema::List(SOME, &Schema::Text);
+        /// Fields that scripts may send beside those that all may; ["*"]: any. Default: none.
+        headers = Schema::Named(&FIELD_NAMES);
+        /// Fields of answers that scripts may read beside retry-after and the rate-limit fields. Default: none.
+        expose_headers = Schema::Named(&FIELD_NAMES);
+        /// Whether cookies and the like may go along; not with origins = ["*"].
+        credentials: bool = flag() => false;
+        /// How long a browser may keep the answer to a preflight.
+        max_age: Duration = duration() => Duration::from_secs(600);
+    }
+}
+
 /// The methods for scripts if neither `cors` nor the route names any.
 const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
 
@@ -25,12 +45,12 @@ pub(super) fn read(value: &ConfigValue<'_>, route_methods: &[Method]) -> Option<
         return value.mismatch("a table", help);
     }
     let mut table = value.table("`cors`")?;
-    let origins = table.require("origins", "[\"https://app.example.com\"]", |value| origins(&value));
-    let methods = table.or("methods", route_methods.to_vec(), |value| distinct(&value, method));
-    let headers = table.or("headers", AllowedHeaders::Listed(listed("")), |value| allowed(&value));
-    let exposed = table.or("expose_headers", Vec::new(), |value| headers::names(&value, headers::any));
+    let origins = table.require(&CORS.origins, |value| origins(&value));
+    let methods = table.or(&CORS.methods, route_methods.to_vec(), |value| distinct(&value, method));
+    let headers = table.or(&CORS.headers, AllowedHeaders::Listed(listed("")), |value| allowed(&value));
+    let exposed = table.or(&CORS.expose_headers, Vec::new(), |value| headers::names(&value, headers::any));
     let credentials = credentials(&mut table, origins.as_ref());
-    let max_age = table.or("max_age", MAX_AGE, |value| value.duration()).as_secs();
+    let max_age = table.value(&CORS.max_age).as_secs();
     let is_sound = table.finish();
     let methods: Vec<&str> = methods.iter().map(Method::as_str).collect();
     let methods = if methods.is_empty() { METHODS.to_owned() } else { methods.join(", ") };
@@ -52,7 +72,7 @@ fn listed(names: &str) -> HeaderValue {
 }
 
 fn credentials(table: &mut ConfigTable<'_>, origins: Option<&Origins>) -> bool {
-    table.or("credentials", false, |value| {
+    table.or_default(&CORS.credentials, |value| {
         let credentials = value.boolean()?;
         if credentials && origins == Some(&Origins::Any) {
             let message = "`credentials` cannot be `true` for `origins = [\"*\"]`";

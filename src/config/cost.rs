@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use http::{HeaderName, StatusCode};
 
+use super::keys::{NamedSchema, SOME, Schema, count, keys};
 use super::remedies::nearest;
 use super::report::{SourceSpan, cut_for_help, quoted};
 use super::table::ConfigTable;
@@ -15,6 +16,79 @@ use crate::measure::{BodySource, JsonPointer, TerminalEvents};
 use crate::plan::cost::{
     CostRule, CostScale, MeasuredCost, RequestSource, Reserve, Settle, SettleSource, SettledCost, StatusCosts,
 };
+
+keys! {
+    /// How a number becomes units.
+    pub(super) SCALE: ScaleKeys = "per, min and max" {
+        /// What one unit stands for: the number is divided by it, and rounded up.
+        per: u64 = count(1, 1 << 53) => 1;
+        /// The fewest units. Default 1; of a measured cost 0.
+        min: u32 = count(0, Cost::MAX as u64);
+        /// The most units.
+        max: u32 = count(1, Cost::MAX as u64) => Cost::MAX;
+    }
+}
+
+keys! {
+    /// Units by a number that the request names.
+    pub(super) REQUEST_COST: RequestCostKeys = "cost by a number in the request" {
+        /// Where the number is: "header:NAME", "query:NAME", "json:POINTER" (in the body) or "body-bytes" (the
+        /// length of the body).
+        source as "from" = Schema::Matching(r"^(header|query):.|^json:(/.*)?$|^body-bytes$|\$\{"), required "\"query:limit\"";
+        /// Units where the number is absent or unreadable. Default: `max` if it is given, else `min`.
+        missing: u32 = count(0, Cost::MAX as u64);
+        + SCALE;
+    }
+}
+
+keys! {
+    /// Units that are reserved, and settled when the response has ended.
+    pub(super) RESPONSE_COST: ResponseCostKeys = "cost by numbers in the response" {
+        /// Units charged before the request is forwarded, or where they are in the request. With 0 a request is
+        /// refused only while its key is in debt.
+        reserve = RESERVED, required "1";
+        /// Where the cost is once the response has ended: "json:/usage/total_tokens", "sse:POINTER", "header:NAME",
+        /// "trailer:NAME", "bytes", "duration" (ms); or up to 4 of them, which are added.
+        settle = Schema::Either(&[SOURCE, Schema::List((1, 4), &SOURCE)]), required "\"json:/usage/total_tokens\"";
+        /// Units where no value was found: a number, or "reserve" (default).
+        missing = MISSING;
+        /// Names or data of further events that end the measurement of a stream, beside [DONE], message_stop and
+        /// response.completed, response.failed, response.incomplete. With an "sse:" source only.
+        sse_end = Schema::List((1, 16), &Schema::Name);
+        + SCALE;
+    }
+}
+
+keys! {
+    /// Units that are reserved, and settled by the status of the response.
+    pub(super) STATUS_COST: StatusCostKeys = "cost by the status" {
+        /// Units charged before the request is forwarded, and the cost of a status that is not listed; or where
+        /// they are in the request.
+        reserve = RESERVED, required "1";
+        /// "status": the cost stands in `status`.
+        settle = Schema::Either(&[Schema::Words(&["status"]), Schema::List((1, 1), &Schema::Words(&["status"]))]), required "\"json:/usage/total_tokens\"";
+        /// Units by status or class: { 401 = 5, "2xx" = 0 }.
+        status = Schema::Map(SOME, &Schema::Matching(r"^([1-5][0-9]{2}|[1-5]xx)$"), &UNITS), required "{ 401 = 5, \"2xx\" = 0 }";
+        /// Units where no value was found: a number, or "reserve" (default).
+        missing = MISSING;
+    }
+}
+
+/// `cost` in the schema.
+pub(super) static COST: NamedSchema = NamedSchema {
+    name: "cost",
+    description: "",
+    schema: Schema::Either(&[
+        UNITS,
+        Schema::Table(&REQUEST_COST),
+        Schema::Table(&RESPONSE_COST),
+        Schema::Table(&STATUS_COST),
+    ]),
+};
+const UNITS: Schema = Schema::Whole(0, Cost::MAX as u64);
+const SOURCE: Schema = Schema::Matching(r"^(json|sse):(/.*)?$|^(header|trailer):.|^(bytes|duration)$|\$\{");
+const RESERVED: Schema = Schema::Either(&[UNITS, Schema::Table(&REQUEST_COST)]);
+const MISSING: Schema = Schema::Either(&[Schema::Words(&["reserve"]), UNITS]);
 
 /// The keys beside `from` and `settle`.
 const OTHER_KEYS: [&str; 6] = ["per", "min", "max", "missing", "status", "sse_end"];
@@ -77,11 +151,11 @@ fn table(value: &ConfigValue<'_>) -> Option<CostRule> {
 
 /// `from`, and its keys.
 fn measured(table: &mut ConfigTable<'_>) -> Option<MeasuredCost> {
-    let from = table.require("from", "\"query:limit\"", |value| request_source(&value));
+    let from = table.require(&REQUEST_COST.source, |value| request_source(&value));
     let has_max = table.given("max").is_some();
     // Unless the file says otherwise, no number makes a request free.
     let scale = scale(table, 1);
-    let missing = table.optional("missing", |value| value.count(0, Cost::MAX));
+    let missing = table.get(&REQUEST_COST.missing);
     let (from, scale) = (from?, scale?);
     // A request that leaves the number out must not be cheaper than any that has it.
     let missing = missing.unwrap_or(if has_max { scale.max } else { scale.min });
@@ -90,16 +164,16 @@ fn measured(table: &mut ConfigTable<'_>) -> Option<MeasuredCost> {
 
 /// `reserve` and `settle`, and their keys.
 fn settled(table: &mut ConfigTable<'_>) -> Option<CostRule> {
-    let reserve = table.require("reserve", "1", |value| reserve(&value));
+    let reserve = table.require(&RESPONSE_COST.reserve, |value| reserve(&value));
     let reserve_span = table.given("reserve");
-    let settle = table.require("settle", "\"json:/usage/total_tokens\"", |value| settle(&value));
+    let settle = table.require(&RESPONSE_COST.settle, |value| settle(&value));
     let settle = match settle {
         Some(SettleDraft::Status) => {
             for key in ["per", "min", "max", "sse_end"] {
                 let message = format!("`{key}` has no effect beside `settle = \"status\"`");
                 table.misplaced(key, &message, "leave it out: the numbers of `status` are units");
             }
-            table.require("status", "{ 401 = 5, \"2xx\" = 0 }", |value| statuses(&value)).map(Settle::Status)
+            table.require(&STATUS_COST.status, |value| statuses(&value)).map(Settle::Status)
         }
         Some(SettleDraft::Values(sources)) => {
             let help = "leave it out, or write `settle = \"status\"`";
@@ -119,7 +193,7 @@ fn settled(table: &mut ConfigTable<'_>) -> Option<CostRule> {
             None
         }
     };
-    let missing = table.optional("missing", |value| missing(&value));
+    let missing = table.optional(&RESPONSE_COST.missing, |value| missing(&value));
     let (reserve, missing) = (reserve?, missing.flatten());
     Some(CostRule::Settled(Arc::new(SettledCost { reserve, settle: settle?, missing })))
 }
@@ -138,13 +212,13 @@ fn reserve(value: &ConfigValue<'_>) -> Option<Reserve> {
 /// `sse_end`: events beside the known ones.
 fn terminal_events(table: &mut ConfigTable<'_>, sources: &[SettleSource]) -> TerminalEvents {
     if !sources.iter().any(|source| matches!(source, SettleSource::Body(BodySource::Sse(_)))) {
-        if let Some(value) = table.take("sse_end") {
+        if let Some(value) = table.take(&RESPONSE_COST.sse_end) {
             let help = "leave it out, or add `sse:POINTER` to `settle`";
             value.fault("`sse_end` has no effect without an `sse:` value", help);
         }
         return TerminalEvents::default();
     }
-    let more = table.or("sse_end", Vec::new(), |value| {
+    let more = table.or(&RESPONSE_COST.sse_end, Vec::new(), |value| {
         let events = value.some_of(|item| item.text()?.parse("a terminal event", terminal_event))?;
         if events.len() > TerminalEvents::MAX_MORE {
             let message = format!("`sse_end` names {} events", events.len());
@@ -188,9 +262,9 @@ fn missing(value: &ConfigValue<'_>) -> Option<Option<u32>> {
 
 /// `per`, `min` (with this default) and `max`.
 fn scale(table: &mut ConfigTable<'_>, default_min: u32) -> Option<CostScale> {
-    let per = table.or("per", NonZeroU64::MIN, |value| NonZeroU64::new(value.whole(1..=1 << 53)?));
-    let min = table.or("min", default_min, |value| value.count(0, Cost::MAX));
-    let max = table.or("max", Cost::MAX, |value| value.count(1, Cost::MAX));
+    let per = NonZeroU64::new(table.value(&SCALE.per)).unwrap_or(NonZeroU64::MIN);
+    let min = table.get(&SCALE.min).unwrap_or(default_min);
+    let max = table.value(&SCALE.max);
     if min > max {
         let span = table.given("min").unwrap_or(table.span());
         table.diagnostics().fault(

@@ -6,6 +6,7 @@ use toml::de::DeTable;
 
 use super::diagnostics::Diagnostics;
 use super::gather::INCLUDE;
+use super::keys::{ANY, ConfigKey, ConfigSection as _, Custom, SOME, Schema, keys};
 use super::name::Directory;
 use super::report::SourceSpan;
 use super::routes::{self, DeclaredNames};
@@ -18,6 +19,38 @@ use crate::plan::admin::Admin;
 use crate::plan::log::Log;
 use crate::plan::{Server, StoreSettings, Trace};
 use crate::route::key::Part;
+
+keys! {
+    /// Routes match requests; limits bound them. `tollgate check` checks more than this schema: references
+    /// between sections and between files, and costs that can never be admitted.
+    pub(super) FILE: FileKeys = "tollgate's gateway.toml" {
+        /// Further files, which are read as if they stood here: paths relative to this file, with `*` and `?` in
+        /// the file's name.
+        include = Schema::Either(&[Schema::Text, Schema::List(ANY, &Schema::Text)]);
+        /// How clients are served.
+        server = Schema::Table(&server::SERVER);
+        /// Health, readiness and metrics, on a listener of their own. Default: off.
+        admin = Schema::Table(&admin::ADMIN);
+        /// Where counters live.
+        store = Schema::Table(&store::STORE);
+        /// What is logged: requests to standard output or to a file, the program's own doings to standard error.
+        log = Schema::Table(&log::LOG);
+        /// Traces of requests, told to a collector by OTLP over HTTP. Without this table nothing is traced.
+        trace = Schema::Table(&trace::TRACE);
+        /// Credentials that name consumers, by name. A route names them in `auth`.
+        auth = Schema::Map(ANY, &Schema::TextUpTo(256), &Schema::Table(&auth::AUTH));
+        /// The services behind the gateway, by name.
+        upstreams = Schema::Map(ANY, &Schema::TextUpTo(256), &Schema::Named(&upstreams::WRITTEN));
+        /// Limits, by name. The name is sent in responses: 1 to 64 letters, digits, `-`, `_` and `.`.
+        limits = Schema::Map(ANY, &Schema::Matching(r"^[A-Za-z0-9_.-]{1,64}$"), &Schema::Table(&limits::LIMIT));
+        /// Bodies of errors that the gateway itself answers, by status (400 to 599). Default: a problem document
+        /// (RFC 9457).
+        errors = Schema::Map(ANY, &Schema::Matching(r"^[45][0-9][0-9]$"), &Schema::Table(&content::ERROR_PAGE));
+        /// Routes. Of all routes whose conditions hold, the most specific wins: host, path (exact, with parameters,
+        /// regular expressions in file order, prefixes), methods, more conditions on values, then file order.
+        routes = Schema::List(SOME, &Schema::Table(&routes::ROUTE));
+    }
+}
 
 /// All sections of a file; those with errors are missing.
 pub(super) struct FileDraft {
@@ -33,34 +66,27 @@ pub(super) struct FileDraft {
     pub(super) errors: ErrorPages,
 }
 
-/// The keys of the file.
-const SECTIONS: [&str; 11] =
-    [INCLUDE, "server", "admin", "store", "log", "trace", "upstreams", "limits", "auth", "routes", "errors"];
-
-/// An empty table, for a missing section: all its keys have their defaults.
-static NOTHING: std::sync::LazyLock<DeTable<'static>> = std::sync::LazyLock::new(DeTable::new);
-
 /// Reads all sections. Errors are reported to `diagnostics`.
 pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'a>) -> FileDraft {
     let mut file = ConfigTable::new("the file", SourceSpan::default(), document, diagnostics);
     file.skip(&[INCLUDE]);
     let ServerDraft { server, max_body_bytes, limits: server_limits } =
-        server::read(section(&mut file, "server", server::TITLE));
+        server::read(section(&mut file, &FILE.server, server::TITLE));
     // Its tokens name limits.
-    let admin = file.take("admin");
-    let (store, on_error) = store::read(section(&mut file, "store", store::TITLE));
-    let log_table = section(&mut file, "log", "`[log]`");
-    let trace = file.optional("trace", |value| value.table("`[trace]`")).and_then(trace::read);
-    let upstreams: Vec<_> = entries(&mut file, "upstreams").iter().map(upstreams::read).collect();
+    let admin = file.take(&FILE.admin);
+    let (store, on_error) = store::read(section(&mut file, &FILE.store, store::TITLE));
+    let log_table = section(&mut file, &FILE.log, "`[log]`");
+    let trace = file.optional(&FILE.trace, |value| value.table("`[trace]`")).and_then(trace::read);
+    let upstreams: Vec<_> = entries(&mut file, &FILE.upstreams).iter().map(upstreams::read).collect();
     let limits: Vec<_> =
-        entries(&mut file, "limits").iter().map(|entry| limits::read(entry, on_error)).collect();
+        entries(&mut file, &FILE.limits).iter().map(|entry| limits::read(entry, on_error)).collect();
     let admin = admin.and_then(|value| value.table("`[admin]`")).and_then(|table| {
         // An unknown address may be any.
-        let is_unknown = diagnostics.is_uncertain(server::TITLE, "listen");
+        let is_unknown = diagnostics.is_uncertain(server::TITLE, server::SERVER.listen.name);
         admin::read(table, if is_unknown { &[] } else { &server.listen }, &limits)
     });
     let limit_names = || Directory::new("limit", limits.iter().map(|limit| &*limit.name));
-    let (auth_entries, names) = (entries(&mut file, "auth"), limit_names());
+    let (auth_entries, names) = (entries(&mut file, &FILE.auth), limit_names());
     let claims = counted_claims(&limits);
     let auths: Vec<_> = auth_entries.iter().map(|entry| auth::read(entry, &names, &claims)).collect();
     let log = log::read(log_table, &auths);
@@ -75,31 +101,36 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
         path_matching: server.path_matching,
     };
     let routes = routes(&mut file, &around);
-    let errors = file.or("errors", ErrorPages::default(), |value| content::errors(&value));
+    let errors = file.or(&FILE.errors, ErrorPages::default(), |value| content::errors(&value));
     file.finish();
     FileDraft { server, admin, store, log, trace, limits, auths, upstreams, routes, errors }
 }
 
-fn section<'a>(file: &mut ConfigTable<'a>, key: &'static str, title: &str) -> ConfigTable<'a> {
+/// A section. Where something else stands in its place, which is a fault, it has its defaults.
+fn section<'a>(file: &mut ConfigTable<'a>, key: &ConfigKey<Custom>, title: &str) -> ConfigTable<'a> {
     let diagnostics = file.diagnostics();
-    file.optional(key, |value| value.table(title))
-        .unwrap_or_else(|| ConfigTable::new(title, SourceSpan::default(), &NOTHING, diagnostics))
+    file.section(key, title).unwrap_or_else(|| ConfigTable::empty(title, SourceSpan::default(), diagnostics))
 }
 
-fn entries<'a>(file: &mut ConfigTable<'a>, key: &'static str) -> Vec<Entry<'a>> {
-    let help = format!("each stands below its own header: `[{key}.NAME]`");
+/// The names of all sections.
+fn section_names() -> Vec<&'static str> {
+    FILE.keys().iter().map(|key| key.name()).collect()
+}
+
+fn entries<'a>(file: &mut ConfigTable<'a>, key: &ConfigKey<Custom>) -> Vec<Entry<'a>> {
+    let help = format!("each stands below its own header: `[{}.NAME]`", key.name);
     let given =
         file.optional(
             key,
             |value| if value.is_table() { value.entries() } else { value.mismatch("a table", help) },
         );
     // `[limit.NAME]` is an error, but its name is not missing elsewhere.
-    let mistyped = file.mistyped(key, &SECTIONS).into_iter().filter(ConfigValue::is_table);
+    let mistyped = file.mistyped(key.name, &section_names()).into_iter().filter(ConfigValue::is_table);
     let mistyped = mistyped.filter_map(|value| value.entries()).flatten();
     // `[limit]` without a name has keys of a limit, which are no names.
     let is_url = |value: &ConfigValue<'_>| value.written().is_some_and(|text| text.contains(':'));
-    let mistyped =
-        mistyped.filter(|entry| entry.value.is_table() || key == "upstreams" && is_url(&entry.value));
+    let mistyped = mistyped
+        .filter(|entry| entry.value.is_table() || key.name == FILE.upstreams.name && is_url(&entry.value));
     given.unwrap_or_default().into_iter().chain(mistyped).collect()
 }
 
@@ -114,7 +145,11 @@ fn counted_claims(limits: &[limits::LimitDraft]) -> Vec<Box<str>> {
 }
 
 fn routes(file: &mut ConfigTable<'_>, around: &DeclaredNames<'_>) -> Vec<routes::RouteDraft> {
-    let given: Vec<_> = file.take("routes").into_iter().chain(file.mistyped("routes", &SECTIONS)).collect();
+    let given: Vec<_> = file
+        .take(&FILE.routes)
+        .into_iter()
+        .chain(file.mistyped(FILE.routes.name, &section_names()))
+        .collect();
     if given.is_empty() {
         if file.diagnostics().is_incomplete() {
             return Vec::new();

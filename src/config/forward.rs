@@ -5,6 +5,8 @@ use std::time::Duration;
 use http::HeaderName;
 use http::uri::PathAndQuery;
 
+use super::jwt::TOKENS;
+use super::keys::{Schema, choice, count, duration, flag, keys};
 use super::report::quoted;
 use super::service_url;
 use super::table::ConfigTable;
@@ -18,39 +20,67 @@ use crate::http1::syntax::is_token;
 use crate::limit::units::Micros;
 use crate::plan::Endpoint;
 
-/// The default and the maximum of `timeout`.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
+keys! {
+    /// The keys of `type = "forward"`.
+    pub(super) FORWARD: ForwardKeys = "type = \"forward\"" {
+        /// forward: the http:// or https:// URL of the service, which is asked with GET. 2xx lets a request
+        /// through; any other answer goes to the client.
+        url = Schema::Name, example "\"http://127.0.0.1:4181/check\"";
+        /// forward: how long the service may take, at most 60s.
+        timeout: Duration = duration() => Duration::from_secs(1);
+        /// forward: how long a 2xx is remembered, at most 1h. Default "0s": it is not.
+        cache = Schema::Text;
+        /// forward: the maximum number of questions at once. Requests beyond it get 503, also with on_error =
+        /// "allow".
+        max_in_flight: usize = count(1, 100_000) => 100;
+        /// forward: the cookies that are credentials, for `failures`. With them (or with `authorization`) an answer
+        /// of 302, 303 or 307 is a refused credential, too. Default: any cookie, for 401 and 403 only.
+        credential_cookies = Schema::List((0, 32), &Schema::Text);
+        /// forward: the log-in page, a URL or a path, such as "https://login.example.com/oauth2/start?rd={url}". A
+        /// browser that asks for a page is redirected there instead of getting a 401; {url} is the escaped URL that
+        /// it asked for.
+        sign_in = Schema::Name;
+        /// forward: whether the client gets the cookies of a 2xx.
+        set_cookie: bool = flag() => false;
+        /// forward: headers of the request that the answer depends on, beside method, host, path, query, client,
+        /// `authorization` and `cookie`. Default: none.
+        cache_by = Schema::List((0, 32), &Schema::Text);
+        /// forward: headers of a 2xx that the backend gets. Those of clients are dropped on all routes. Default:
+        /// none.
+        headers = Schema::List((0, 32), &Schema::Text);
+        /// forward: while the service cannot be reached or takes too long, requests get 503, or pass as anonymous.
+        on_error: bool = choice(&ON_ERROR) => false;
+    }
+}
+
+/// The maximum of `timeout`.
 const MAX_TIMEOUT: Duration = Duration::from_secs(60);
 /// The maximum of `cache`.
 const MAX_CACHE: Duration = Duration::from_secs(3600);
-/// The default and the maximum of `max_in_flight`.
-const DEFAULT_IN_FLIGHT: usize = 100;
-const MAX_IN_FLIGHT: u64 = 100_000;
 /// The maximum number of names in `headers`, `cache_by` and `credential_cookies`.
 const MAX_NAMES: usize = 32;
-const ON_ERROR: [(&str, bool); 2] = [("deny", false), ("allow", true)];
+pub(super) const ON_ERROR: [(&str, bool); 2] = [("deny", false), ("allow", true)];
 const HELP: &str = "write `http://HOST:PORT/PATH`, or `https://`";
 
 /// Reads all keys but those that auths of any type have. `None` if they have faults.
 pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<ForwardSettings> {
-    let target = table.require("url", "\"http://127.0.0.1:4181/check\"", |value| target(&value));
-    let timeout = table.or("timeout", DEFAULT_TIMEOUT, |value| bounded(&value, MAX_TIMEOUT));
-    let max_in_flight = table.or("max_in_flight", DEFAULT_IN_FLIGHT, |value| {
-        value.whole(1..=MAX_IN_FLIGHT).and_then(|count| count.try_into().ok())
-    });
-    let cache = table.or("cache", Duration::ZERO, |value| match value.whole_text() {
+    let target = table.require(&FORWARD.url, |value| target(&value));
+    let timeout = table.or_default(&FORWARD.timeout, |value| bounded(&value, MAX_TIMEOUT));
+    let max_in_flight = table.value(&FORWARD.max_in_flight);
+    let cache = table.or(&FORWARD.cache, Duration::ZERO, |value| match value.whole_text() {
         Some("0s") => Some(Duration::ZERO),
         _ => bounded(&value, MAX_CACHE),
     });
-    let cache_by = table.or("cache_by", Vec::new(), |value| names(&value, "a header", header));
-    let credential_cookies = table.optional("credential_cookies", |value| names(&value, "a cookie", cookie));
-    let headers = table.or("headers", Vec::new(), |value| names(&value, "a header", header));
+    let cache_by = table.or(&FORWARD.cache_by, Vec::new(), |value| names(&value, "a header", header));
+    let credential_cookies =
+        table.optional(&FORWARD.credential_cookies, |value| names(&value, "a cookie", cookie));
+    let headers = table.or(&FORWARD.headers, Vec::new(), |value| names(&value, "a header", header));
     let field = |value: ConfigValue<'_>| value.text()?.parse("a field of the answer", field);
-    let name = table.optional("name", field);
-    let tier = table.optional("tier", field);
-    let sign_in = table.optional("sign_in", |value| value.text()?.parse("a log-in page", sign_in));
-    let sets_cookies = table.or("set_cookie", false, |value| value.boolean());
-    let allows_on_error = table.or("on_error", false, |value| value.choice(&ON_ERROR));
+    let name = table.optional(&TOKENS.name, field);
+    let tier = table.optional(&TOKENS.tier, field);
+    let sign_in = table.optional(&FORWARD.sign_in, |value| value.text()?.parse("a log-in page", sign_in));
+    let sets_cookies = table.value(&FORWARD.set_cookie);
+    let allows_on_error = table.value(&FORWARD.on_error);
     Some(ForwardSettings {
         target: target?,
         timeout,

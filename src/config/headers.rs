@@ -2,9 +2,19 @@
 
 use http::{HeaderName, HeaderValue, header};
 
+use super::keys::{ANY, NamedSchema, Schema};
 use super::report::quoted;
 use super::text::SyntaxError;
 use super::value::ConfigValue;
+
+/// Fields with their values, in the schema.
+pub(super) static FIELDS: NamedSchema =
+    NamedSchema { name: "fields", description: "", schema: Schema::Map(ANY, &FIELD_NAME, &Schema::Text) };
+/// Names of fields, in the schema.
+pub(super) static FIELD_NAMES: NamedSchema =
+    NamedSchema { name: "field_names", description: "", schema: Schema::List(ANY, &Schema::Text) };
+/// The name of a field, in the schema: a token (RFC 9110 §5.1).
+pub(super) static FIELD_NAME: Schema = Schema::Matching(r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$");
 
 /// The remedy for a header that must not be named there.
 pub(super) type HeaderRule = fn(&HeaderName) -> Option<&'static str>;

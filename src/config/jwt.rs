@@ -2,6 +2,7 @@
 
 use http::uri::PathAndQuery;
 
+use super::keys::{SOME, Schema, keys, words as words_of};
 use super::named_file::MAX_BYTES;
 use super::report::quoted;
 use super::table::ConfigTable;
@@ -12,23 +13,59 @@ use crate::auth::jwt::{ClaimsRules, KeySet, MIN_SECRET, SecretKey, SignatureAlgo
 use crate::auth::tokens::{NamedClaims, TokenSettings, VerificationKeys};
 use crate::plan::Endpoint;
 
+keys! {
+    /// The keys of `type = "jwt"`.
+    pub(super) TOKENS: TokenKeys = "type = \"jwt\"" {
+        /// jwt: the public keys of the issuer (RFC 7517): an https:// URL (http:// on a loopback address), or a
+        /// file. Or secret_env.
+        jwks = Schema::Name, example "\"https://idp.example.com/keys\"";
+        /// jwt: the environment variable with the secret of HS256, at least 32 bytes, instead of jwks.
+        secret_env = Schema::Name;
+        /// jwt: the value of the claim `iss`. Default: any.
+        issuer = Schema::Text;
+        /// jwt: one of the values of the claim `aud`. Default: any.
+        audience = Schema::Text;
+        /// jwt: the algorithms of signatures that are accepted. Default: RS256, ES256 and EdDSA; with secret_env
+        /// HS256.
+        algorithms = Schema::List(SOME, &Schema::Words(&ALGORITHMS));
+        /// jwt: by how much the clocks of issuer and gateway may differ, at most 5min. Default "30s".
+        leeway = Schema::Text;
+        /// jwt: the claim that names the consumer. Default "sub". forward: "header:NAME", the header of the answer
+        /// that does. Default: none.
+        name = Schema::Name;
+        /// jwt: the claim that names the consumer's tier; forward: "header:NAME", the header of the answer.
+        /// Default: none.
+        tier = Schema::Name;
+    }
+}
+
 /// The algorithms of public keys that are allowed by default: those in wide use.
 const DEFAULT_ALGORITHMS: [SignatureAlgorithm; 3] =
     [SignatureAlgorithm::Rs256, SignatureAlgorithm::Es256, SignatureAlgorithm::EdDsa];
 /// The default and the maximum of `leeway`, seconds.
 const DEFAULT_LEEWAY: u32 = 30;
 const MAX_LEEWAY: f64 = 300.0;
+/// The values of `algorithms`.
+const ALGORITHMS: [&str; 10] = {
+    let mut words = ["HS256"; 10];
+    let (public, mut at) = (words_of(&SignatureAlgorithm::ALL), 0);
+    while at < public.len() {
+        words[at] = public[at];
+        at += 1;
+    }
+    words
+};
 const HELP: &str = "write `https://HOST/PATH`, or the path of a file";
 
 /// Reads all keys but those that auths of any type have. `None` if they have faults. `counted` are the claims by which
 /// limits count.
 pub(super) fn read(table: &mut ConfigTable<'_>, name: &str, counted: &[Box<str>]) -> Option<TokenSettings> {
-    let algorithms = table.take("algorithms");
-    let keys = match (table.take("jwks"), table.take("secret_env")) {
+    let algorithms = table.take(&TOKENS.algorithms);
+    let keys = match (table.take(&TOKENS.jwks), table.take(&TOKENS.secret_env)) {
         (Some(jwks), None) => public(&jwks, algorithms.as_ref()),
         (None, Some(secret)) => self::secret(&secret, algorithms.as_ref()),
         (None, None) => {
-            table.missing("jwks", "\"https://idp.example.com/keys\"");
+            table.missing(TOKENS.jwks.name, TOKENS.jwks.example);
             None
         }
         (Some(_), Some(secret)) => {
@@ -37,8 +74,8 @@ pub(super) fn read(table: &mut ConfigTable<'_>, name: &str, counted: &[Box<str>]
             None
         }
     };
-    let issuer = table.optional("issuer", |value| Some(value.text()?.into_string()));
-    let audience = table.optional("audience", |value| Some(value.text()?.into_string()));
+    let issuer = table.optional(&TOKENS.issuer, |value| Some(value.text()?.into_string()));
+    let audience = table.optional(&TOKENS.audience, |value| Some(value.text()?.into_string()));
     if audience.is_none()
         && table.given("audience").is_none()
         && matches!(keys, Some(VerificationKeys::Issuer(..)))
@@ -53,15 +90,15 @@ pub(super) fn read(table: &mut ConfigTable<'_>, name: &str, counted: &[Box<str>]
             "write the `aud` of tokens for this service: `audience = \"api\"`",
         );
     }
-    let leeway = table.or("leeway", DEFAULT_LEEWAY, |value| leeway(&value));
+    let leeway = table.or(&TOKENS.leeway, DEFAULT_LEEWAY, |value| leeway(&value));
     let claim = |value: ConfigValue<'_>| {
         let text = value.text()?;
         let claim = text.parse("a claim", self::claim)?;
         nested_claim(&claim, &text);
         Some(claim)
     };
-    let name = table.or("name", "sub".into(), claim);
-    let tier = table.optional("tier", claim);
+    let name = table.or(&TOKENS.name, "sub".into(), claim);
+    let tier = table.optional(&TOKENS.tier, claim);
     let rules = ClaimsRules { issuer: issuer.map(Into::into), audience: audience.map(Into::into), leeway };
     let claims = NamedClaims { name: name.into(), tier: tier.map(Into::into), counted: counted.into() };
     Some(TokenSettings { keys: keys?, rules, claims })

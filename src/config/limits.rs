@@ -7,14 +7,19 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::rated::RatedLimit;
+use super::algorithm::ALGORITHM;
+use super::ban::BAN;
+use super::calendar::CALENDAR;
+use super::content::REJECT;
+use super::keys::{ANY, NamedSchema, Schema, choice, count, duration, flag, keys, share};
+use super::rated::{RATED, RatedLimit};
 use super::report::{SourceSpan, quoted};
+use super::store::ON_ERROR;
 use super::table::ConfigTable;
 use super::text::SyntaxError;
 use super::value::{ConfigValue, Entry};
 use super::{
     algorithm, ban, before_auth, conditions, content, jwt, name, networks, path_spelling, policy, remedies,
-    store,
 };
 use crate::clock::micros;
 use crate::limit::units::{Cost, Micros};
@@ -24,10 +29,73 @@ use crate::route::exemptions::{Exemption, Exemptions};
 use crate::route::key::{Key, Missing, Part, Repeated};
 use crate::store::OnError;
 
+keys! {
+    /// How many requests of a key are admitted.
+    pub(super) LIMIT: LimitKeys = "[limits.NAME]" {
+        /// The share of keys for which the limit is enforced, from 0 to 1. For the others it is in shadow. Default:
+        /// all keys.
+        trial: f64 = share();
+        /// The most that is added to `retry-after` of a refusal, at random, up to "1h". Default: nothing.
+        retry_jitter: Duration = duration();
+        /// Whether the limit is charged before a credential is looked at or a service is asked, apart from the
+        /// other limits, and also for requests that are then answered 401 or 403.
+        before_auth: bool = flag() => false;
+        /// The most keys of this limit that are counted in memory at once, of `max_keys` of `[store]`; each of
+        /// several rates counts. When they are used up, the least used one of the limit leaves. Default: no bound
+        /// of its own.
+        max_keys: u64 = count(1, Cost::MAX as u64);
+        /// After too many refusals of a key within a span, all its requests under this limit are refused for a
+        /// time. Default: none.
+        ban = Schema::Table(&BAN);
+        /// Whose allowance is spent: "ip", "header:NAME", "cookie:NAME", "query:NAME", "host", "path", "method",
+        /// "route", "global", "consumer", "consumer:COLUMN", "jwt:CLAIM", "json:/POINTER", "form:NAME",
+        /// "tls:subject"; or a list of up to 16 of these.
+        key = KEY, required "\"ip\"";
+        /// When the header, cookie, query or consumer is absent: the client's address stands in, all such requests
+        /// share one counter, the limit is skipped, or 429.
+        missing: Missing = choice(&MISSING) => Missing::Ip;
+        /// When a header, cookie or query of the key comes more than once with different values: 400, treated as
+        /// missing, or one key together. Default "deny", of cookies "missing".
+        repeated: Repeated = choice(&REPEATED);
+        /// When the body, which json: and form: read, is too large (413), of another type (415) or broken (400): it
+        /// is refused, or treated as missing.
+        unreadable: bool = choice(&UNREADABLE) => false;
+        /// The values of the key are compared in lower case, without blanks and NUL around them, and without
+        /// differences of compatibility (NFKC). Default: byte for byte.
+        fold: () = choice(&FOLD);
+        /// Exempt requests: "ip:10.0.0.0/8", "header:x-internal=1" (the value is a pattern), "path:/health".
+        /// Default: none.
+        exempt = Schema::List(ANY, &Schema::Matching(r"^(ip|header|path):|\$\{"));
+        /// shadow: decide, count and log, but let through.
+        mode: Mode = choice(&Mode::WORDS) => Mode::Enforce;
+        /// Whether admin views show the values of header, cookie and query keys whole.
+        reveal: bool = flag() => false;
+        /// What happens while the shared store is unreachable: "local" counts in memory, "allow" lets through,
+        /// "deny" refuses with 503. Default: that of `[store]`.
+        on_error: OnError = choice(&ON_ERROR);
+        /// How a refusal looks. Default: 429 with a problem+json body.
+        reject = Schema::Table(&REJECT);
+        + ALGORITHM;
+        + RATED;
+        + CALENDAR;
+    }
+}
+
+/// The key of a limit in the schema: a part or a list of them.
+pub(super) const KEY: Schema =
+    Schema::Either(&[Schema::Named(&KEY_PART), Schema::Set((1, MAX_PARTS), &Schema::Named(&KEY_PART))]);
+static KEY_PART: NamedSchema = NamedSchema {
+    name: "key",
+    description: "",
+    schema: Schema::Matching(
+        r"^(ip|ip/[0-9]+(,[0-9]+)?|host|path|method|route|global|consumer|tls:subject)$|^(header|cookie|query|consumer|jwt|form):.|^json:/|\$\{",
+    ),
+};
+
 /// Clients that are refused wait at most this much longer than needed.
 const MAX_RETRY_JITTER: Duration = Duration::from_secs(3600);
 /// Parts of a composite key.
-const MAX_PARTS: usize = 16;
+const MAX_PARTS: u32 = 16;
 
 const MISSING: [(&str, Missing); 4] =
     [("ip", Missing::Ip), ("shared", Missing::Shared), ("skip", Missing::Skip), ("deny", Missing::Deny)];
@@ -66,17 +134,18 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<(
     let diagnostics = table.diagnostics();
     let rated = algorithm::read(&mut table);
     let key = key(&mut table);
-    let ban = table.optional("ban", |value| ban::read(&value));
-    let on_error = table.or("on_error", inherited, |value| store::on_error(&value));
-    let exempt = table
-        .or("exempt", Vec::new(), |value| value.each(|item| Some((written_exemption(&item)?, item.span()))));
-    let mode = table.or("mode", Mode::Enforce, |value| value.choice(&Mode::WORDS));
-    let reject = table.optional("reject", |value| content::reject(&value));
-    let reveal = table.or("reveal", false, |value| value.boolean());
-    let trial = table.optional("trial", |value| trial(&value, name, mode));
-    let retry_jitter = table.optional("retry_jitter", |value| jitter(&value));
-    let max_keys = table.optional("max_keys", |value| NonZeroU64::new(value.count(1, Cost::MAX)?.into()));
-    let before_auth = table.optional("before_auth", |value| Some((value.boolean()?, value.span())));
+    let ban = table.optional(&LIMIT.ban, |value| ban::read(&value));
+    let on_error = table.get(&LIMIT.on_error).unwrap_or(inherited);
+    let exempt = table.or(&LIMIT.exempt, Vec::new(), |value| {
+        value.each(|item| Some((written_exemption(&item)?, item.span())))
+    });
+    let mode = table.value(&LIMIT.mode);
+    let reject = table.optional(&LIMIT.reject, |value| content::reject(&value));
+    let reveal = table.value(&LIMIT.reveal);
+    let trial = table.optional(&LIMIT.trial, |value| trial(&value, name, mode));
+    let retry_jitter = table.optional(&LIMIT.retry_jitter, |value| jitter(&value));
+    let max_keys = table.get(&LIMIT.max_keys).and_then(NonZeroU64::new);
+    let before_auth = table.optional(&LIMIT.before_auth, |value| Some((value.boolean()?, value.span())));
     table.finish().then_some(())?;
     let key = key?;
     let RatedLimit { rates, tiers } = rated?;
@@ -135,20 +204,20 @@ fn jitter(value: &ConfigValue<'_>) -> Option<Micros> {
 }
 
 fn key(table: &mut ConfigTable<'_>) -> Option<Key> {
-    let parts = table.require("key", "\"ip\"", |value| parts(&value));
-    let given = table.take("missing");
+    let parts = table.require(&LIMIT.key, |value| parts(&value));
+    let given = table.take(&LIMIT.missing);
     let missing = given.as_ref().map_or(Some(Missing::Ip), |value| value.choice(&MISSING))?;
-    let repeats = table.take("repeated");
+    let repeats = table.take(&LIMIT.repeated);
     let repeated = match &repeats {
         Some(value) => Some(value.choice(&REPEATED)?),
         None => None,
     };
-    let unreadable = table.take("unreadable");
+    let unreadable = table.take(&LIMIT.unreadable);
     let unreadable_is_missing = match &unreadable {
         Some(value) => value.choice(&UNREADABLE)?,
         None => false,
     };
-    let folds_case = table.optional("fold", |value| value.choice(&FOLD)).is_some();
+    let folds_case = table.get(&LIMIT.fold).is_some();
     let parts = parts.filter(|_| !table.is_uncertain("key"))?;
     if let Some(unreadable) = unreadable
         && !parts.iter().any(Part::is_of_body)
@@ -194,7 +263,7 @@ pub(super) fn parts(value: &ConfigValue<'_>) -> Option<Vec<Part>> {
         parts.push(part);
         Some(())
     })?;
-    if parts.len() > MAX_PARTS {
+    if parts.len() > MAX_PARTS as usize {
         value.fault("the key has too many parts", format!("name at most {MAX_PARTS}"));
     }
     Some(parts)

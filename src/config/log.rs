@@ -6,6 +6,7 @@ use http::HeaderName;
 use tracing_subscriber::EnvFilter;
 
 use super::auth::AuthDraft;
+use super::keys::{ANY, SOME, Schema, choice, keys, share, words};
 use super::remedies::did_you_mean;
 use super::report::{listed, quoted};
 use super::table::ConfigTable;
@@ -17,9 +18,39 @@ use crate::plan::log::{
 };
 use crate::telemetry::access_log::Output;
 
+keys! {
+    /// What is logged: requests to standard output or to a file, the program's own doings to standard error.
+    pub(super) LOG: LogKeys = "[log]" {
+        /// The records of the access log: json (named fields), combined (Apache's format), off. Default: records
+        /// with named fields, in the form that `format` says.
+        access: RecordForm = choice(&FORMS);
+        /// The form of records with named fields: pretty (aligned lines for a reader) or json (one object a line).
+        /// Default: pretty if the access log goes to a terminal, else json.
+        format: RecordFormat = choice(&FORMATS);
+        /// Where the access log goes; made with mode 0640, and opened again on SIGUSR1. Default: standard output. A
+        /// relative path begins where this file lies.
+        file = Schema::Text;
+        /// The share of ordinary requests that the access log tells of, 0 to 1. Refused and failed ones are always
+        /// told of.
+        sample: f64 = share() => 1.0;
+        /// The fields of a record, in this order. header:NAME is a header of the client's request,
+        /// response_header:NAME one of the response to the client; never one with credentials. Default: all but
+        /// trace_id, user_agent, referer, protocol, key and headers.
+        fields = Schema::Set(SOME, &Schema::Either(&[Schema::Words(&words(&LogField::WORDS)), Schema::Matching(r"^(response_)?header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]));
+        /// The level of the program log, which -q and -v overrule: off, error, warn, info, debug, trace; or
+        /// directives such as "info,tollgate=debug". Default "info".
+        level = Schema::Text;
+        /// The form of the program log: text, or json (one object a line, also for each fault of a reloaded file).
+        program: ProgramFormat = choice(&ProgramFormat::WORDS) => ProgramFormat::Text;
+        /// Headers with credentials, which `fields` must not name, beside the built-in list and the headers of
+        /// [auth].
+        secret_headers = Schema::Set(ANY, &Schema::Name);
+    }
+}
+
 /// The records of the access log.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+pub(super) enum RecordForm {
     Json,
     Combined,
     Off,
@@ -27,12 +58,13 @@ enum Form {
 
 /// The format of records with named fields.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum RecordFormat {
+pub(super) enum RecordFormat {
     Pretty,
     Json,
 }
 
-const FORMS: [(&str, Form); 3] = [("json", Form::Json), ("combined", Form::Combined), ("off", Form::Off)];
+const FORMS: [(&str, RecordForm); 3] =
+    [("json", RecordForm::Json), ("combined", RecordForm::Combined), ("off", RecordForm::Off)];
 const FORMATS: [(&str, RecordFormat); 2] = [("pretty", RecordFormat::Pretty), ("json", RecordFormat::Json)];
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 const REQUEST_HEADER: &str = "header:";
@@ -40,45 +72,45 @@ const RESPONSE_HEADER: &str = "response_header:";
 
 /// Reads `[log]`. Headers with credentials of `auths` are never logged.
 pub(super) fn read(mut table: ConfigTable<'_>, auths: &[AuthDraft]) -> Log {
-    let access = table.optional("access", |value| value.choice(&FORMS).or(Some(Form::Json)));
-    let form = access.unwrap_or(Form::Json);
+    let access = table.optional(&LOG.access, |value| value.choice(&FORMS).or(Some(RecordForm::Json)));
+    let form = access.unwrap_or(RecordForm::Json);
     let format = read_format(&mut table, access);
-    let file = table.optional("file", |value| file(&value));
-    let sample = table.or("sample", Sample::ALL, |value| value.share().map(Sample::new));
-    let own = table.optional("secret_headers", |value| value.each(|item| secret_header(&item)));
+    let file = table.optional(&LOG.file, |value| file(&value));
+    let sample = Sample::new(table.value(&LOG.sample));
+    let own = table.optional(&LOG.secret_headers, |value| value.each(|item| secret_header(&item)));
     let sources = auths.iter().filter_map(|draft| Some(&draft.auth.as_ref()?.source));
     let secrets = SecretHeaders::new(own.iter().flatten(), sources);
     let fields = read_fields(&mut table, form, &secrets).map_or_else(LogFields::default, LogFields::new);
-    let level = table.optional("level", |value| value.text()?.parse("a level", level));
-    let program = table.or("program", ProgramFormat::Text, |value| value.choice(&ProgramFormat::WORDS));
+    let level = table.optional(&LOG.level, |value| value.text()?.parse("a level", level));
+    let program = table.value(&LOG.program);
     table.finish();
     let access = match (form, format) {
-        (Form::Combined, _) => AccessLog::Combined,
-        (Form::Off, _) => AccessLog::Off,
-        (Form::Json, Some(RecordFormat::Pretty)) => AccessLog::Pretty(fields),
-        (Form::Json, Some(RecordFormat::Json)) => AccessLog::Json(fields),
+        (RecordForm::Combined, _) => AccessLog::Combined,
+        (RecordForm::Off, _) => AccessLog::Off,
+        (RecordForm::Json, Some(RecordFormat::Pretty)) => AccessLog::Pretty(fields),
+        (RecordForm::Json, Some(RecordFormat::Json)) => AccessLog::Json(fields),
         // A file that asks for JSON gets it on a terminal, too.
-        (Form::Json, None) if access.is_some() => AccessLog::Json(fields),
-        (Form::Json, None) => AccessLog::Auto(fields),
+        (RecordForm::Json, None) if access.is_some() => AccessLog::Json(fields),
+        (RecordForm::Json, None) => AccessLog::Auto(fields),
     };
     Log { access, file, sample, level: level.unwrap_or_else(|| "info".to_owned()), program, secrets }
 }
 
 /// `format`, which has a meaning only for records with named fields.
-fn read_format(table: &mut ConfigTable<'_>, access: Option<Form>) -> Option<RecordFormat> {
+fn read_format(table: &mut ConfigTable<'_>, access: Option<RecordForm>) -> Option<RecordFormat> {
     let help = "leave one of the two out";
     match access {
-        Some(Form::Combined) => {
+        Some(RecordForm::Combined) => {
             let message =
                 "`format` has no meaning with `access = \"combined\"`, which is a format of its own";
             table.misplaced("format", message, help);
             None
         }
-        Some(Form::Off) => {
+        Some(RecordForm::Off) => {
             table.misplaced("format", "`format` has no meaning with `access = \"off\"`", help);
             None
         }
-        Some(Form::Json) | None => table.optional("format", |value| {
+        Some(RecordForm::Json) | None => table.optional(&LOG.format, |value| {
             let format = value.choice(&FORMATS)?;
             if access.is_some() && format == RecordFormat::Pretty {
                 value.fault("`format = \"pretty\"` contradicts `access = \"json\"`", help);
@@ -134,8 +166,12 @@ fn is_no_file(text: &Cursor<'_>) -> bool {
     is_service
 }
 
-fn read_fields(table: &mut ConfigTable<'_>, form: Form, secrets: &SecretHeaders) -> Option<Vec<LogColumn>> {
-    if form == Form::Combined && !table.is_uncertain("access") {
+fn read_fields(
+    table: &mut ConfigTable<'_>,
+    form: RecordForm,
+    secrets: &SecretHeaders,
+) -> Option<Vec<LogColumn>> {
+    if form == RecordForm::Combined && !table.is_uncertain("access") {
         table.misplaced(
             "fields",
             "`fields` has no meaning with `access = \"combined\"`, whose fields are Apache's",
@@ -144,7 +180,7 @@ fn read_fields(table: &mut ConfigTable<'_>, form: Form, secrets: &SecretHeaders)
         return None;
     }
     let mut seen = Vec::new();
-    table.optional("fields", |value| value.some_of(|item| column(&item, &mut seen, secrets)))
+    table.optional(&LOG.fields, |value| value.some_of(|item| column(&item, &mut seen, secrets)))
 }
 
 /// A field by name, which is not among those `seen` before.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
+use super::keys::{ANY, SOME, Schema, keys};
 use super::named_file::MAX_TABLE_BYTES;
 use super::report::{OtherLine, quoted};
 use super::table::ConfigTable;
@@ -12,17 +13,29 @@ use super::text::{Cursor, SyntaxError};
 use super::value::ConfigValue;
 use crate::route::client::AddressRules;
 
+keys! {
+    /// Who is admitted.
+    pub(super) ADDRESS_RULES: AddressRuleKeys = "allow and deny" {
+        /// Addresses and networks of the clients that are admitted, and "file:PATH" with one a line; others get 403.
+        /// Default: all.
+        allow = Schema::List(SOME, &Schema::Text);
+        /// Addresses and networks of clients that get 403, and "file:PATH" with one a line. `deny` wins over `allow`.
+        /// Default: none.
+        deny = Schema::List(ANY, &Schema::Text);
+    }
+}
+
 /// The prefix of an item that names a file.
 const FILE: &str = "file:";
 
 /// Reads `allow` and `deny` of a table.
 pub(super) fn rules(table: &mut ConfigTable<'_>) -> AddressRules {
     let errors_before = table.diagnostics().errors();
-    let allow = table.optional("allow", |value| {
+    let allow = table.optional(&ADDRESS_RULES.allow, |value| {
         some(&value, "`allow` names no network, so every request would be refused")
     });
     // An empty `deny` refuses none.
-    let deny = table.optional("deny", |value| {
+    let deny = table.optional(&ADDRESS_RULES.deny, |value| {
         let mut all = Vec::new();
         value.each(|item| add(&item, &mut all))?;
         // An unknown value may be a further network.

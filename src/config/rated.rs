@@ -1,10 +1,64 @@
 //! A limit's algorithms, one a rate, and what their parameters have in common.
 
+use std::time::Duration;
+
+use super::keys::{ANY, NamedSchema, Schema, count, duration, flag, keys};
 use super::report::listed;
 use super::table::ConfigTable;
-use super::value::ConfigValue;
 use crate::limit::Algorithm;
 use crate::limit::units::Cost;
+
+keys! {
+    /// What algorithms have beside `rate`, in a limit and in its tiers.
+    pub(super) PARAMETERS: ParameterKeys = "parameters of algorithms" {
+        /// concurrency: requests in flight (by cost: places), 1 to 10^9. Required there.
+        max: u32 = count(1, Cost::MAX as u64), example "20";
+        /// token-bucket, gcra: units at once, 1 to 10^9. Default: the count of `rate` (token-bucket), 1 (gcra).
+        burst: u32 = count(1, Cost::MAX as u64);
+        /// leaky-bucket: units that may wait, 1 to 10^9. Default: the count of `rate`. concurrency: requests that
+        /// may wait for a place, 0 to 10^9. Default 0.
+        queue: u32 = count(0, Cost::MAX as u64);
+        /// leaky-bucket: a request that would wait longer is refused at once. Default "10s". concurrency: a request
+        /// that has waited so long is refused. Default "1s".
+        max_wait: Duration = duration();
+        /// sliding-log: the least distance between admitted requests. Default: none.
+        spacing: Duration = duration();
+        /// sliding-log: whether refused attempts count too. Default false.
+        count_denied: bool = flag();
+    }
+}
+
+keys! {
+    /// What the limit gives consumers of this tier. A key that is not written here is as in the limit; a default
+    /// follows from the tier's own rate.
+    pub(super) TIER: TierKeys = "[limits.NAME.tiers.NAME]" {
+        /// As in the limit, with the same periods in the same order.
+        rate = RATES;
+        + PARAMETERS;
+    }
+}
+
+keys! {
+    /// What a limit has beside its algorithm.
+    pub(super) RATED: RatedKeys = "rates of a limit" {
+        /// COUNT/PERIOD: a count from 1 to 10^9, a period from 1 ms to 366 days. Of a list (up to 32) all must
+        /// admit. Required, but by concurrency.
+        rate = RATES, example "\"10/s\"";
+        /// What the limit gives consumers of each tier, by name. A consumer that changes its tier keeps its
+        /// counter. Default: none.
+        tiers = Schema::Map(ANY, &Schema::TextUpTo(256), &Schema::Table(&TIER));
+        + PARAMETERS;
+    }
+}
+
+/// A rate in the schema.
+static RATE: NamedSchema = NamedSchema {
+    name: "rate",
+    description: "\"10/s\", \"100/min\", \"20/30s\", \"1/250ms\".",
+    schema: Schema::Matching(r"^[0-9]+/([0-9]*(ms|s|min|h|day)|week|month|year)$|\$\{"),
+};
+/// One rate or several, in the schema.
+const RATES: Schema = Schema::Either(&[Schema::Named(&RATE), Schema::Set((1, 32), &Schema::Named(&RATE))]);
 
 /// One rate of a limit, as written, with its algorithm.
 pub(super) struct Rated {
@@ -20,19 +74,14 @@ pub(super) struct RatedLimit {
 }
 
 /// All parameters.
-pub(super) const PARAMETERS: [&str; 10] =
+pub(super) const NAMES: [&str; 10] =
     ["rate", "burst", "max", "queue", "max_wait", "align", "starts", "time_zone", "spacing", "count_denied"];
 
 /// Parameters of other algorithms are errors: they would have no effect.
 pub(super) fn refuse_foreign(table: &mut ConfigTable<'_>, algorithm: &str, own: &[&str]) {
     let takes = listed(own.iter().copied());
-    for parameter in PARAMETERS.into_iter().filter(|parameter| !own.contains(parameter)) {
+    for parameter in NAMES.into_iter().filter(|parameter| !own.contains(parameter)) {
         let message = format!("`{parameter}` means nothing to `{algorithm}`");
         table.misplaced(parameter, &message, &format!("`{algorithm}` takes {takes}"));
     }
-}
-
-/// A count of units.
-pub(super) fn units(value: &ConfigValue<'_>) -> Option<Cost> {
-    Cost::new(value.count(1, Cost::MAX)?)
 }

@@ -7,11 +7,10 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
-use super::SCHEMA;
 use super::report::{cut_for_help, quoted};
+use super::sections;
 use crate::limit::span::number_and_unit;
 
 /// Our name of a unit of time, however it is called elsewhere.
@@ -228,23 +227,6 @@ fn period_of(name: &str, value: &DeValue<'_>, time_unit: TimeUnit) -> Option<Str
     Some(of(milliseconds / length, unit))
 }
 
-/// Tables with their keys, as the JSON Schema knows them, in the order in which a message names them.
-static TABLES: LazyLock<Vec<(String, Vec<String>)>> = LazyLock::new(|| tables().unwrap_or_default());
-
-/// The sections of the file by their names in the schema.
-const SECTIONS: [&str; 9] =
-    ["route", "limit", "auth", "upstream_table", "server", "admin", "store", "log", "trace"];
-
-fn tables() -> Option<Vec<(String, Vec<String>)>> {
-    let schema: Value = serde_json::from_str(SCHEMA).ok()?;
-    let table = |name: &str| {
-        let section = schema.get("$defs")?.get(name)?;
-        let keys = section.get("properties")?.as_object()?.keys().cloned().collect();
-        Some((section.get("title")?.as_str()?.to_owned(), keys))
-    };
-    Some(SECTIONS.into_iter().filter_map(table).collect())
-}
-
 /// The remedy for an unknown key of the table `title` whose setting is written in another way. `entries`: all keys of the
 /// table.
 pub(super) fn other_key(
@@ -304,11 +286,12 @@ fn key_of_cost(key: &str) -> Option<&'static str> {
 
 /// Where a key belongs that another table knows: `` `timeout` belongs to `[[routes]]` or `[store]` ``.
 pub(super) fn belongs_to(title: &str, key: &str) -> Option<String> {
-    let has_key = |(_, keys): &&(String, Vec<String>)| keys.iter().any(|known| known == key);
+    let has_key = |(_, keys): &&(&str, Vec<&str>)| keys.contains(&key);
     let own = title.trim_matches('`');
     let own =
         |section: &str| section == own || section.starts_with("[limits.") && own.starts_with("[limits.");
-    let found = TABLES.iter().filter(has_key).filter(|(section, _)| !own(section));
+    let sections = sections();
+    let found = sections.iter().filter(has_key).filter(|(section, _)| !own(section));
     let names: Vec<_> = found.map(|(section, _)| quoted(section)).collect();
     (!names.is_empty()).then(|| format!("{} belongs to {}", quoted(key), names.join(" or ")))
 }
@@ -411,20 +394,15 @@ fn begins_alike(text: &str, candidate: &str) -> bool {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_tables_of_the_schema_are_known() {
-        assert_eq!(TABLES.len(), SECTIONS.len());
-    }
-
     /// All names of keys that the schema describes.
-    fn keys(node: &Value, found: &mut Vec<String>) {
+    fn keys(node: &serde_json::Value, found: &mut Vec<String>) {
         match node {
-            Value::Object(fields) => {
-                let properties = fields.get("properties").and_then(Value::as_object);
+            serde_json::Value::Object(fields) => {
+                let properties = fields.get("properties").and_then(serde_json::Value::as_object);
                 found.extend(properties.into_iter().flat_map(|properties| properties.keys().cloned()));
                 fields.values().for_each(|inner| keys(inner, found));
             }
-            Value::Array(items) => items.iter().for_each(|inner| keys(inner, found)),
+            serde_json::Value::Array(items) => items.iter().for_each(|inner| keys(inner, found)),
             _ => {}
         }
     }
@@ -432,7 +410,7 @@ mod tests {
     #[test]
     fn the_table_of_movers_words_names_keys_that_exist_and_no_word_twice() {
         let mut known = Vec::new();
-        keys(&serde_json::from_str(SCHEMA).unwrap(), &mut known);
+        keys(&serde_json::from_str(&crate::config::schema()).unwrap(), &mut known);
         // What stands for a name of the user's choice.
         known.extend(["NAME".to_owned(), "502".to_owned(), "\"2xx\"".to_owned()]);
         let (mut words, mut rows) = (0, 0);

@@ -1,11 +1,33 @@
 //! The limits of a route: its own `limits`, and before them those of `[server]`, which are on every route.
 
+use super::cost::COST;
 use super::cost::{self, CostDraft};
+use super::keys::{ANY, Schema, flag, keys};
 use super::name::Directory;
 use super::report::SourceSpan;
 use super::table::ConfigTable;
 use super::value::ConfigValue;
 use crate::plan::{LimitIndex, LimitUse};
+
+keys! {
+    /// The limits of a route.
+    pub(super) ROUTE_LIMITS: RouteLimitKeys = "limits of a route" {
+        /// Limits that must all admit a request, by name, none twice. Default: none.
+        limits = Schema::List(ANY, &Schema::Either(&[Schema::Text, Schema::Table(&LIMIT_USE)]));
+        /// Whether the limits of [server] apply to this route.
+        server_limits: bool = flag() => true;
+    }
+}
+
+keys! {
+    /// A limit with a cost of its own.
+    pub(super) LIMIT_USE: LimitUseKeys = "an item of limits" {
+        /// The name of a limit.
+        name = Schema::Text, required "\"NAME\"";
+        /// Units that a request spends here: a number or a table. Default: the route's cost.
+        cost = Schema::Named(&COST);
+    }
+}
 
 /// A limit as a route names it.
 pub(super) struct RouteLimit {
@@ -54,7 +76,7 @@ pub(super) fn join(
     cost: &CostDraft,
 ) -> Vec<RouteLimit> {
     let given = table.given("server_limits");
-    let has_them = table.or("server_limits", true, |value| value.boolean());
+    let has_them = table.value(&ROUTE_LIMITS.server_limits);
     if let Some(span) = given
         && server.is_empty()
     {
@@ -113,8 +135,9 @@ fn one_use(value: &ConfigValue<'_>, route_cost: &CostDraft, names: &Directory<'_
         (names.find(&value.text()?), route_cost.clone())
     } else {
         let mut table = value.table_beside_text("an item of `limits`")?;
-        let limit = table.require("name", "\"NAME\"", |value| names.find(&value.text()?));
-        let cost = table.optional("cost", |value| cost::read(&value)).unwrap_or_else(|| route_cost.clone());
+        let limit = table.require(&LIMIT_USE.name, |value| names.find(&value.text()?));
+        let cost =
+            table.optional(&LIMIT_USE.cost, |value| cost::read(&value)).unwrap_or_else(|| route_cost.clone());
         table.finish();
         (limit, cost)
     };

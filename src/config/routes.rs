@@ -7,13 +7,17 @@ use http::Method;
 
 use super::action::{self, ActionDraft};
 use super::auth::AuthDraft;
-use super::cost::{self, CostDraft};
+use super::content::REJECT;
+use super::cors::CORS;
+use super::cost::{self, COST, CostDraft};
 use super::diagnostics::Diagnostics;
-use super::headers::{self, HeaderRule};
+use super::headers::{self, FIELD_NAMES, FIELDS, HeaderRule};
+use super::keys::{ConfigKey, Custom, Schema, duration, keys, size};
 use super::name::{self, Directory};
+use super::networks::ADDRESS_RULES;
 use super::report::{SourceSpan, quoted};
-use super::route_limits::{self, RouteLimit, ServerLimit};
-use super::server::{body_bound, seconds};
+use super::route_limits::{self, ROUTE_LIMITS, RouteLimit, ServerLimit};
+use super::server::{MAX_SIZE, body_bound};
 use super::table::ConfigTable;
 use super::text::Cursor;
 use super::value::ConfigValue;
@@ -26,6 +30,47 @@ use crate::plan::{HeaderEdits, LimitUse, Reject, Route, UpstreamIndex};
 use crate::route::Conditions;
 use crate::route::client::AddressRules;
 use crate::route::path::PathMatching;
+
+keys! {
+
+    pub(super) ROUTE: RouteKeys = "[[routes]]" {
+        /// What logs and metrics call it, 1 to 256 bytes, none twice. Default: the path.
+        name = Schema::TextUpTo(256);
+        /// "/a" exactly, "/a/{id}" any one segment, "/a/*" this and all below, "~^/v[0-9]+$" a regular expression.
+        path = Schema::Matching(r"^[/~]|\$\{"), required "\"/*\"";
+        /// Units that a request spends: 0 (never charged) to 10^9, or a table that says where the number is.
+        /// Default 1.
+        cost = Schema::Named(&COST);
+        /// From the request sent whole to the response head; then 504.
+        timeout: Duration = duration() => Duration::from_secs(30);
+        /// Silence inside a response body.
+        read_timeout: Duration = duration() => Duration::from_secs(60);
+        /// How long an upgraded connection (WebSocket) may be silent in both directions; then it is closed.
+        tunnel_timeout: Duration = duration() => Duration::from_secs(3600);
+        /// The largest request body; a larger one is answered 413. 0: no bound. Default: that of [server].
+        max_body_bytes: u64 = size(0, MAX_SIZE);
+        /// Fields that the upstream gets with these values, which may have {client} and other values of the
+        /// request. Default: none.
+        set_request_headers = Schema::Named(&FIELDS);
+        /// Fields that the upstream does not get. Default: none.
+        remove_request_headers = Schema::Named(&FIELD_NAMES);
+        /// Fields that the client gets with these values, which may have {request_id} and other values of the
+        /// request. Default: none.
+        set_response_headers = Schema::Named(&FIELDS);
+        /// Fields that the client does not get. Default: none.
+        remove_response_headers = Schema::Named(&FIELD_NAMES);
+        /// Which sites' scripts may read the answers. Preflights are answered here, never charged. Default: the
+        /// backend's business.
+        cors = Schema::Table(&CORS);
+        /// How a refusal looks. Default: 429 with a problem+json body.
+        reject = Schema::Table(&REJECT);
+        + conditions::CONDITIONS;
+        + action::ACTION;
+        + route_limits::ROUTE_LIMITS;
+        + auth::ROUTE_AUTH;
+        + ADDRESS_RULES;
+    }
+}
 
 /// A route of the file.
 pub(super) struct RouteDraft {
@@ -73,8 +118,8 @@ pub(super) struct DeclaredNames<'a> {
 /// Reads one of `[[routes]]`.
 pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Option<RouteDraft> {
     let mut table = value.table("`[[routes]]`")?;
-    let given_name = table.optional("name", |value| name_of(&value));
-    let path = table.require("path", "\"/*\"", |value| value.text());
+    let given_name = table.optional(&ROUTE.name, |value| name_of(&value));
+    let path = table.require(&ROUTE.path, |value| value.text());
     let matcher = path.as_ref().and_then(|text| conditions::path(text, around.path_matching));
     let conditions = conditions::read(&mut table, matcher.clone(), around.path_matching);
     if let (Some(path), Some(conditions)) = (&path, &conditions) {
@@ -82,8 +127,9 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
     }
     let ActionDraft { upstreams, redirect, path_edit, action } =
         action::read(&mut table, (path.as_ref(), matcher.as_ref()), &around.upstreams, around.path_matching);
-    let cost = table.or("cost", CostDraft::DEFAULT, |value| cost::read(&value));
-    let own = table.or("limits", Vec::new(), |value| route_limits::uses(&value, &cost, &around.limits));
+    let cost = table.or(&ROUTE.cost, CostDraft::DEFAULT, |value| cost::read(&value));
+    let own =
+        table.or(&ROUTE_LIMITS.limits, Vec::new(), |value| route_limits::uses(&value, &cost, &around.limits));
     let uses = route_limits::join(&mut table, around.server_limits, own, &cost);
     settles_nothing(action.as_ref(), &uses, table.diagnostics());
     let methods = conditions.as_ref().map_or(&[][..], |conditions| &conditions.methods);
@@ -149,18 +195,18 @@ struct RouteSettings {
 
 impl RouteSettings {
     fn read(table: &mut ConfigTable<'_>, methods: &[Method], around: &DeclaredNames<'_>) -> Self {
-        let request = ("set_request_headers", "remove_request_headers");
-        let response = ("set_response_headers", "remove_response_headers");
+        let request = (&ROUTE.set_request_headers, &ROUTE.remove_request_headers);
+        let response = (&ROUTE.set_response_headers, &ROUTE.remove_response_headers);
         let response_headers = edits(table, response, headers::framing);
         Self {
-            cors: table.optional("cors", |value| cors_of(&value, methods, &response_headers)),
+            cors: table.optional(&ROUTE.cors, |value| cors_of(&value, methods, &response_headers)),
             response_headers,
-            timeout: seconds(table, "timeout", 30),
-            read_timeout: seconds(table, "read_timeout", 60),
-            tunnel_timeout: seconds(table, "tunnel_timeout", 3600),
-            max_body_bytes: table.or("max_body_bytes", around.max_body_bytes, |value| body_bound(&value)),
+            timeout: table.value(&ROUTE.timeout),
+            read_timeout: table.value(&ROUTE.read_timeout),
+            tunnel_timeout: table.value(&ROUTE.tunnel_timeout),
+            max_body_bytes: table.get(&ROUTE.max_body_bytes).map_or(around.max_body_bytes, body_bound),
             request_headers: edits(table, request, headers::framing_or_host),
-            reject: table.optional("reject", |value| content::reject(&value)),
+            reject: table.optional(&ROUTE.reject, |value| content::reject(&value)),
             addresses: networks::rules(table),
             auth: auth::of_route(table, &around.auths, around.auth_drafts),
         }
@@ -214,13 +260,17 @@ fn cors_of(value: &ConfigValue<'_>, methods: &[Method], edits: &HeaderEdits) -> 
 
 fn edits(
     table: &mut ConfigTable<'_>,
-    (set, remove): (&'static str, &'static str),
+    (set, remove): (&ConfigKey<Custom>, &ConfigKey<Custom>),
     objection: HeaderRule,
 ) -> HeaderEdits {
     let value_of = |value: &ConfigValue<'_>| {
         if value.written() == Some("") {
-            let message = format!("`{set}` sets a header to an empty value, and does not remove it");
-            value.diagnostics().warn(value.span(), message, format!("to remove it, name it in `{remove}`"));
+            let message = format!("`{}` sets a header to an empty value, and does not remove it", set.name);
+            value.diagnostics().warn(
+                value.span(),
+                message,
+                format!("to remove it, name it in `{}`", remove.name),
+            );
         }
         templates::header(value)
     };

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::HeaderName;
 use ipnet::IpNet;
 
+use super::keys::{ANY, NamedSchema, SOME, Schema, choice, count, duration, flag, keys, size};
 use super::report::quoted;
 use super::table::ConfigTable;
 use super::text::SyntaxError;
@@ -15,21 +16,99 @@ use crate::plan::{Listener, RatelimitHeaders, RatelimitPolicies, RequestIds, Ser
 use crate::route::client::{ClientRule, ClientSource};
 use crate::route::path::{EncodedDots, PathMatching};
 
+keys! {
+    /// How clients are served.
+    pub(super) SERVER: ServerKeys = "[server]" {
+        /// Limits of every route, before its own, by name. Default: none.
+        limits = Schema::List(ANY, &Schema::Text);
+        /// Addresses to listen on, at least one. Default ["127.0.0.1:8080"]. Port 0 picks a free port and logs it.
+        listen = Schema::List(SOME, &Schema::Either(&[Schema::Named(&ADDRESS), Schema::Table(&LISTENER)]));
+        /// Certificates for clients. The first is the default: for clients that send no server name, or one that no
+        /// certificate covers.
+        tls = Schema::List(SOME, &Schema::Table(&tls::server::CERTIFICATE));
+        /// Threads that serve requests, 1 to 1024. Default: the CPUs that this process may use.
+        workers: usize = count(1, 1_024);
+        /// Addresses and networks of proxies that are believed about their clients' addresses. Default: none.
+        trusted_proxies = Schema::List(ANY, &Schema::Text);
+        /// Where trusted_proxies name the client: x-forwarded-for (the default), forwarded, header:NAME (one
+        /// address), or peer (nowhere: the peer is the client).
+        client_ip = Schema::Matching(r"^(x-forwarded-for|forwarded|peer|header:.+|.*\$\{.*)$");
+        /// Prefix length by which IPv4 clients are told apart, 0 to 32.
+        ipv4_prefix: u8 = count(0, 32) => 32;
+        /// Prefix length by which IPv6 clients are told apart, 0 to 128.
+        ipv6_prefix: u8 = count(0, 128) => 64;
+        /// Connections from clients at one time, 1 to 10000000.
+        max_connections: usize = count(1, MAX_CONNECTIONS) => 10_000;
+        /// Connections from one client at one time, 1 to 10000000; trusted proxies have no bound. Default: none.
+        max_connections_per_client: usize = count(1, MAX_CONNECTIONS);
+        /// The largest request head, 1KiB to 1MiB; a larger one is answered 431.
+        max_header_bytes: usize = size(1 << 10, 1 << 20) => 32 << 10;
+        /// Bytes that all requests hold together before they are decided, 1MiB to 64GiB. Over it, the client
+        /// network that holds most loses its newest request: 503.
+        max_buffered: usize = size(1 << 20, 64 << 30) => 64 << 20;
+        /// The largest request body; a larger one is answered 413. 0: no bound. A route may have its own.
+        max_body_bytes: u64 = size(0, MAX_SIZE) => 10 << 20;
+        /// From the first byte of a request head to its last; then 408.
+        header_timeout: Duration = duration() => Duration::from_secs(10);
+        /// Silence inside a request body; then 408.
+        body_timeout: Duration = duration() => Duration::from_secs(10);
+        /// How long a connection without a request is kept.
+        idle_timeout: Duration = duration() => Duration::from_secs(60);
+        /// How long a client may acknowledge no byte of its answer; then its connection is reset.
+        write_timeout: Duration = duration() => Duration::from_secs(30);
+        /// How long requests may go on after SIGTERM.
+        drain_timeout: Duration = duration() => Duration::from_secs(30);
+        /// Which fields tell clients what is left: `ratelimit` (standard), `x-ratelimit-*` (legacy).
+        ratelimit_headers: RatelimitHeaders = choice(&RatelimitHeaders::WORDS) => RatelimitHeaders::Both;
+        /// The limits that `ratelimit` and `ratelimit-policy` list: the one with the least left (tightest), or
+        /// every enforced one (all).
+        ratelimit_policies: RatelimitPolicies = choice(&RatelimitPolicies::WORDS) => RatelimitPolicies::Tightest;
+        /// Requests that one client connection serves before it is closed, up to 1000000000; 0: no bound.
+        max_requests_per_connection: u64 = count(0, 1_000_000_000) => 0;
+        /// How long a client connection serves new requests, less up to 10 %; then `connection: close`, or GOAWAY.
+        max_connection_age: Duration = duration() => Duration::from_secs(3600);
+        /// How the paths of routes are compared with those of requests. Lenient: without letter case,
+        /// without one trailing slash, and without `;…` in a segment. Strict: byte for byte, once normalised.
+        path_matching: PathMatching = choice(&PATH_MATCHING) => PathMatching::Lenient;
+        /// Paths with a dot segment for backends that decode `%2F` and `%5C` or drop `;…` first, such as
+        /// `/a/..%2Fb` and `/a/..;/b`: 400 (reject), or forwarded as spelled (pass).
+        encoded_dots: EncodedDots = choice(&ENCODED_DOTS) => EncodedDots::Reject;
+        /// Which answers carry `x-request-id`: those that tollgate makes itself (own), all, or none (off).
+        request_id: RequestIds = choice(&REQUEST_IDS) => RequestIds::Own;
+        /// Whether `via` is appended to requests; it makes some backends stop compressing.
+        via: bool = flag() => false;
+        + networks::ADDRESS_RULES;
+    }
+}
+
+keys! {
+    /// An address with its settings.
+    pub(super) LISTENER: ListenerKeys = "an item of listen" {
+        /// An IP address with a port: "127.0.0.1:8080", "[::1]:8080".
+        address = Schema::Named(&ADDRESS), required "\"127.0.0.1:8080\"";
+        /// Whether clients speak TLS here. Default: whether there is a [[server.tls]].
+        tls: bool = flag();
+        /// Whether trusted proxies say, by PROXY protocol version 1 or 2, whose connection it is; all others are
+        /// closed.
+        proxy_protocol: bool = flag() => false;
+    }
+}
+
+/// An address to listen on, in the schema.
+pub(super) static ADDRESS: NamedSchema = NamedSchema {
+    name: "address",
+    description: "An IP address with a port: \"127.0.0.1:8080\", \"[::1]:8080\".",
+    schema: Schema::Matching(r"^([0-9.]+|\[[0-9A-Fa-f:.%]+\]):[0-9]+$|\$\{"),
+};
+
 /// The name of the section in messages.
 pub(super) const TITLE: &str = "`[server]`";
 /// The default address to listen on.
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
-/// More threads than this have no benefit.
-const MAX_WORKERS: u32 = 1_024;
 /// More than any kernel holds descriptors for.
-const MAX_CONNECTIONS: u32 = 10_000_000;
-/// More than a connection ever serves.
-const MAX_REQUESTS: u64 = 1_000_000_000;
-/// A request head smaller than this holds no ordinary request, one larger is an attack.
-const HEADER_BYTES: (u64, u64) = (1 << 10, 1 << 20);
-
-/// A sixteenth holds a body by which a limit counts (64 KiB), and a machine has the rest.
-const BUFFERED_BYTES: (u64, u64) = (1 << 20, 64 << 30);
+const MAX_CONNECTIONS: u64 = 10_000_000;
+/// The largest bound on a body.
+pub(super) const MAX_SIZE: u64 = i64::MAX.unsigned_abs();
 
 const PATH_MATCHING: [(&str, PathMatching); 2] =
     [("lenient", PathMatching::Lenient), ("strict", PathMatching::Strict)];
@@ -50,46 +129,39 @@ pub(super) struct ServerDraft<'a> {
 
 /// Reads `[server]`.
 pub(super) fn read(mut table: ConfigTable<'_>) -> ServerDraft<'_> {
-    let limits = table.take("limits");
-    let certificates = table.take("tls");
+    let limits = table.take(&SERVER.limits);
+    let certificates = table.take(&SERVER.tls);
     let tls = certificates.is_some();
     let default_listen = vec![Listener { address: DEFAULT_ADDRESS, tls, proxy_protocol: false }];
-    let max_body_bytes = table.or("max_body_bytes", Some(10 << 20), |value| body_bound(&value));
+    let max_body_bytes = body_bound(table.value(&SERVER.max_body_bytes));
     let server = Server {
-        listen: table.or("listen", default_listen, |value| listen(&value, tls)),
+        listen: table.or(&SERVER.listen, default_listen, |value| listen(&value, tls)),
         tls: certificates.as_ref().and_then(tls::server::read),
-        workers: table.or("workers", available_cpus(), |value| positive(&value, MAX_WORKERS)),
+        workers: table.get(&SERVER.workers).unwrap_or_else(available_cpus),
         client: client_rule(&mut table),
-        path_matching: table
-            .or("path_matching", PathMatching::default(), |value| value.choice(&PATH_MATCHING)),
-        encoded_dots: table.or("encoded_dots", EncodedDots::default(), |value| value.choice(&ENCODED_DOTS)),
-        max_connections: table.or("max_connections", 10_000, |value| positive(&value, MAX_CONNECTIONS)),
-        max_connections_per_client: table
-            .optional("max_connections_per_client", |value| positive(&value, MAX_CONNECTIONS)),
-        max_header_bytes: table.or("max_header_bytes", 32 << 10, |value| header_bound(&value)),
-        max_buffered: table.or("max_buffered", 64 << 20, |value| buffer_bound(&value)),
-        header_timeout: seconds(&mut table, "header_timeout", 10),
-        body_timeout: seconds(&mut table, "body_timeout", 10),
-        idle_timeout: seconds(&mut table, "idle_timeout", 60),
-        write_timeout: seconds(&mut table, "write_timeout", 30),
-        max_requests_per_connection: table.or("max_requests_per_connection", None, |value| {
-            let bound = value.whole(0..=MAX_REQUESTS)?;
-            Some((bound > 0).then_some(bound))
-        }),
-        max_connection_age: seconds(&mut table, "max_connection_age", 3600),
-        drain_timeout: seconds(&mut table, "drain_timeout", 30),
-        ratelimit_headers: table
-            .or("ratelimit_headers", RatelimitHeaders::Both, |value| value.choice(&RatelimitHeaders::WORDS)),
-        ratelimit_policies: table.or("ratelimit_policies", RatelimitPolicies::Tightest, |value| {
-            value.choice(&RatelimitPolicies::WORDS)
-        }),
-        request_id: table.or("request_id", RequestIds::Own, |value| value.choice(&REQUEST_IDS)),
-        via: table.or("via", false, |value| value.boolean()),
+        path_matching: table.value(&SERVER.path_matching),
+        encoded_dots: table.value(&SERVER.encoded_dots),
+        max_connections: table.value(&SERVER.max_connections),
+        max_connections_per_client: table.get(&SERVER.max_connections_per_client),
+        max_header_bytes: table.value(&SERVER.max_header_bytes),
+        max_buffered: table.value(&SERVER.max_buffered),
+        header_timeout: table.value(&SERVER.header_timeout),
+        body_timeout: table.value(&SERVER.body_timeout),
+        idle_timeout: table.value(&SERVER.idle_timeout),
+        write_timeout: table.value(&SERVER.write_timeout),
+        max_requests_per_connection: Some(table.value(&SERVER.max_requests_per_connection))
+            .filter(|bound| *bound > 0),
+        max_connection_age: table.value(&SERVER.max_connection_age),
+        drain_timeout: table.value(&SERVER.drain_timeout),
+        ratelimit_headers: table.value(&SERVER.ratelimit_headers),
+        ratelimit_policies: table.value(&SERVER.ratelimit_policies),
+        request_id: table.value(&SERVER.request_id),
+        via: table.value(&SERVER.via),
         addresses: networks::rules(&mut table),
     };
     if let Some(certificates) = certificates
         && !server.listen.iter().any(|listener| listener.tls)
-        && !table.is_uncertain("listen")
+        && !table.is_uncertain(SERVER.listen.name)
     {
         let help = "leave `tls = false` out of an item of `listen`, or leave the certificates out";
         table.diagnostics().warn(certificates.span(), "no listener speaks TLS", help);
@@ -114,14 +186,9 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> ServerDraft<'_> {
     ServerDraft { server, max_body_bytes, limits }
 }
 
-/// The value of a duration's key, or this default in seconds.
-pub(super) fn seconds(table: &mut ConfigTable<'_>, key: &'static str, default: u64) -> Duration {
-    table.or(key, Duration::from_secs(default), |value| value.duration())
-}
-
 /// A bound on bodies: `None` (no bound) for 0.
-pub(super) fn body_bound(value: &ConfigValue<'_>) -> Option<Option<u64>> {
-    value.size(0, i64::MAX.unsigned_abs()).map(|bytes| (bytes > 0).then_some(bytes))
+pub(super) fn body_bound(bytes: u64) -> Option<u64> {
+    Some(bytes).filter(|bytes| *bytes > 0)
 }
 
 /// Parses `ADDRESS:PORT`.
@@ -144,23 +211,10 @@ fn available_cpus() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
 }
 
-fn positive(value: &ConfigValue<'_>, max: u32) -> Option<usize> {
-    usize::try_from(value.count(1, max)?).ok()
-}
-
-fn header_bound(value: &ConfigValue<'_>) -> Option<usize> {
-    let (min, max) = HEADER_BYTES;
-    usize::try_from(value.size(min, max)?).ok()
-}
-
-fn buffer_bound(value: &ConfigValue<'_>) -> Option<usize> {
-    let (min, max) = BUFFERED_BYTES;
-    usize::try_from(value.size(min, max)?).ok()
-}
-
 fn client_rule(table: &mut ConfigTable<'_>) -> ClientRule {
-    let trusted_proxies = table.or("trusted_proxies", Vec::new(), |value| value.each(|item| proxy(&item)));
-    let source = table.take("client_ip");
+    let trusted_proxies =
+        table.or(&SERVER.trusted_proxies, Vec::new(), |value| value.each(|item| proxy(&item)));
+    let source = table.take(&SERVER.client_ip);
     let span = source.as_ref().map(ConfigValue::span);
     let source = source.and_then(|value| client_source(&value)).unwrap_or_default();
     let has_proxies = !trusted_proxies.is_empty() || table.is_uncertain("trusted_proxies");
@@ -171,8 +225,8 @@ fn client_rule(table: &mut ConfigTable<'_>) -> ClientRule {
     ClientRule {
         trusted_proxies,
         source,
-        ipv4_prefix: table.or("ipv4_prefix", 32, |value| prefix(&value, 32)),
-        ipv6_prefix: table.or("ipv6_prefix", 64, |value| prefix(&value, 128)),
+        ipv4_prefix: table.value(&SERVER.ipv4_prefix),
+        ipv6_prefix: table.value(&SERVER.ipv6_prefix),
     }
 }
 
@@ -205,10 +259,6 @@ fn client_source(value: &ConfigValue<'_>) -> Option<ClientSource> {
             Some(_) => refusal(format!("{} is not a source of the client's address", quoted(text)), ALL),
         }
     })
-}
-
-fn prefix(value: &ConfigValue<'_>, longest: u32) -> Option<u8> {
-    u8::try_from(value.count(0, longest)?).ok()
 }
 
 fn proxy(value: &ConfigValue<'_>) -> Option<IpNet> {
@@ -263,14 +313,13 @@ fn listener(value: &ConfigValue<'_>, tls: bool) -> Option<Listener> {
         return value.mismatch("a string or a table", help);
     }
     let mut table = value.table_beside_text("an item of `listen`")?;
-    let address = table.require("address", "\"127.0.0.1:8080\"", |value| {
-        value.text()?.parse("an address with a port", socket_address)
-    });
-    if let (Some(address), true, None) = (address, tls, table.given("tls")) {
+    let address = table
+        .require(&LISTENER.address, |value| value.text()?.parse("an address with a port", socket_address));
+    if let (Some(address), true, None) = (address, tls, table.given(LISTENER.tls.name)) {
         tls_at_port_80(address, value);
     }
-    let tls = table.or("tls", tls, |value| speaks_tls(&value, tls));
-    let proxy_protocol = table.or("proxy_protocol", false, |value| value.boolean());
+    let tls = table.or(&LISTENER.tls, tls, |value| speaks_tls(&value, tls));
+    let proxy_protocol = table.value(&LISTENER.proxy_protocol);
     table.finish();
     Some(Listener { address: address?, tls, proxy_protocol })
 }

@@ -1,5 +1,6 @@
 //! `upstream` of a route: the name of one, or a table of weights; and `upstream_key`.
 
+use super::keys::{SOME, Schema, keys};
 use super::name::Directory;
 use super::table::ConfigTable;
 use super::value::{ConfigValue, Entry};
@@ -8,6 +9,17 @@ use crate::plan::UpstreamIndex;
 use crate::plan::action::RouteAction;
 use crate::plan::split::UpstreamSplit;
 use crate::route::key::{Key, Part, Repeated};
+
+keys! {
+    /// The upstream of a route, or several.
+    pub(super) SPLIT: SplitKeys = "upstream of a route" {
+        /// The name of the upstream that answers, or the weights of 2 to 16 of them; or give `redirect` or
+        /// `respond`.
+        upstream = Schema::Either(&[Schema::Name, Schema::Map((2, 16), &Schema::Text, &Schema::Whole(0, MAX_WEIGHT as u64))]), example "\"NAME\"";
+        /// With several upstreams: requests with the same key go to the same one. Default: each request is drawn.
+        upstream_key = Schema::Either(&[Schema::Name, Schema::List(SOME, &Schema::Name)]);
+    }
+}
 
 /// Upstreams of one route.
 const MAX_UPSTREAMS: usize = 16;
@@ -44,7 +56,7 @@ pub(super) fn upstream(value: &ConfigValue<'_>, upstreams: &Directory<'_>) -> Op
 
 /// The same with `upstream_key`, which belongs to a split alone.
 pub(super) fn with_key(table: &mut ConfigTable<'_>, action: Option<RouteAction>) -> Option<RouteAction> {
-    let value = table.take("upstream_key");
+    let value = table.take(&SPLIT.upstream_key);
     match (action, value) {
         (Some(RouteAction::Split(mut split)), Some(value)) => {
             split.key = Some(Key { repeated: Some(Repeated::Join), ..Key::new(parts(&value)?) });

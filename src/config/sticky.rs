@@ -4,10 +4,24 @@ use std::sync::OnceLock;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
+use super::keys::{Schema, keys};
 use super::value::ConfigValue;
 use crate::http1::syntax::is_token;
 use crate::plan::StoreSettings;
 use crate::plan::sticky::StickyKey;
+
+keys! {
+    /// A cookie keeps a client at the server of its first response, as long as that is available. Not with
+    /// balance = "hash". Default: none.
+    pub(super) STICKY: StickyKeys = "sticky" {
+        /// The name of the cookie, 1 to 64 bytes.
+        cookie = Schema::Name, required "\"route\"";
+        /// The environment variable with the secret of at least 16 bytes that signs the values, so that they
+        /// outlive a restart and all gateways of a fleet agree. Default: the secret of the store, else one of the
+        /// process.
+        secret_env = Schema::Name;
+    }
+}
 
 /// Bytes of a cookie's name, and the least of a secret.
 const MAX_NAME: usize = 64;
@@ -24,7 +38,7 @@ pub(super) struct StickyDraft {
 /// Reads `{ cookie = "route", secret_env = "NAME" }`.
 pub(super) fn read(value: &ConfigValue<'_>) -> Option<StickyDraft> {
     let mut table = value.table("`sticky`")?;
-    let cookie = table.require("cookie", "\"route\"", |value| {
+    let cookie = table.require(&STICKY.cookie, |value| {
         let name = value.text()?.into_string();
         if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(is_token) {
             let help = format!("write 1 to {MAX_NAME} letters, digits, `-` or `_`: `route`");
@@ -33,7 +47,7 @@ pub(super) fn read(value: &ConfigValue<'_>) -> Option<StickyDraft> {
         }
         Some(name)
     });
-    let key = table.optional("secret_env", |value| {
+    let key = table.optional(&STICKY.secret_env, |value| {
         let secret = value.variable()?;
         if secret.len() < MIN_SECRET {
             let help = format!("use at least {MIN_SECRET} bytes: `openssl rand -hex 32` makes a good one");

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::keys::{NamedSchema, SOME, Schema, choice, count, duration, keys};
 use super::redis_url::{self, Common, RedisUrl};
 use super::report::quoted;
 use super::table::ConfigTable;
-use super::tls;
+use super::tls::{self, TRUST};
 use super::value::ConfigValue;
 use crate::limit::units::Cost;
 use crate::plan::StoreSettings;
@@ -15,7 +16,44 @@ use crate::store::redis::settings::{
     ConnectOptions, RedisPassword, RedisServer, RedisServers, RedisSettings,
 };
 
-const ON_ERROR: [(&str, OnError); 3] =
+keys! {
+    /// Where counters live.
+    pub(super) STORE: StoreKeys = "[store]" {
+        /// "memory": each gateway counts for itself. "redis": a fleet shares its counters in Redis 6.2 or newer, or
+        /// Valkey.
+        backend: StoreBackend = choice(&BACKENDS) => StoreBackend::Memory;
+        /// Counters in memory, a hard bound, 1 to 1000000000; when full, the least used leave first.
+        max_keys: usize = count(1, Cost::MAX as u64) => 1_000_000;
+        /// Where the counters are shared: "redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]", "rediss://…" for TLS,
+        /// "redis+sentinel://HOST[:PORT]/MASTER"; a list of nodes is a cluster. Required with "redis", or url_env.
+        url = Schema::Either(&[Schema::Named(&REDIS_URL), Schema::List(SOME, &Schema::Named(&REDIS_URL))]);
+        /// In place of url: the environment variable that holds it; several URLs stand there with spaces in
+        /// between.
+        url_env = Schema::Name;
+        /// How long one decision of the shared store may take, all included: "1ms" to "10s".
+        timeout: Duration = duration() => Duration::from_millis(20);
+        /// What all keys in the shared store begin with: 1 to 64 plain characters. Default "tollgate".
+        prefix = Schema::Name;
+        /// Secret for the names of the shared counters, so that a reader of the store cannot guess client keys; the
+        /// same in the whole fleet. At least 16 bytes. Default: none.
+        secret = Schema::Name;
+        /// How TLS is spoken with the shared store. Default: the system's authorities, no certificate of our own.
+        tls = Schema::Table(&TRUST);
+        /// What happens while the shared store is unreachable: "local" counts in memory, "allow" lets through,
+        /// "deny" refuses with 503. No effect beside "memory".
+        on_error: OnError = choice(&ON_ERROR) => OnError::Local;
+    }
+}
+
+/// The URL of a shared store, in the schema.
+static REDIS_URL: NamedSchema = NamedSchema {
+    name: "redis_url",
+    description: "\"redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]\", \"rediss://…\" for TLS, \"redis+sentinel://HOST[:PORT]/MASTER\".",
+    schema: Schema::Matching(r"^(redis|rediss|valkey|valkeys|redis\+sentinel|rediss\+sentinel)://|\$\{"),
+};
+
+/// `on_error`, of the store or of a limit.
+pub(super) const ON_ERROR: [(&str, OnError); 3] =
     [("local", OnError::Local), ("allow", OnError::Allow), ("deny", OnError::Deny)];
 
 /// Nodes of a cluster, or sentinels, that the file may name.
@@ -34,18 +72,21 @@ const SECRET_CONTEXT: &str = "tollgate 2026-11-21 names of shared counters";
 /// The name of the section in messages.
 pub(super) const TITLE: &str = "`[store]`";
 
+/// Where counters are.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum StoreBackend {
+pub(super) enum StoreBackend {
     Memory,
     Redis,
 }
 
+const BACKENDS: [(&str, StoreBackend); 2] =
+    [("memory", StoreBackend::Memory), ("redis", StoreBackend::Redis)];
+
 /// Reads `[store]`, with the `on_error` that limits inherit.
 pub(super) fn read(mut table: ConfigTable<'_>) -> (StoreSettings, OnError) {
-    let choices = [("memory", StoreBackend::Memory), ("redis", StoreBackend::Redis)];
-    let backend = table.or("backend", StoreBackend::Memory, |value| value.choice(&choices));
-    let max_keys = table.or("max_keys", 1_000_000, |value| usize::try_from(value.count(1, Cost::MAX)?).ok());
-    let on_error = table.or("on_error", OnError::Local, |value| on_error(&value));
+    let backend = table.value(&STORE.backend);
+    let max_keys = table.value(&STORE.max_keys);
+    let on_error = table.value(&STORE.on_error);
     // The settings of a shared store are checked with `memory`, too, though unused.
     let shared = shared(&mut table, backend);
     table.finish();
@@ -53,18 +94,14 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> (StoreSettings, OnError) {
     (StoreSettings { max_keys, shared }, on_error)
 }
 
-/// `on_error`, of the store or of a limit.
-pub(super) fn on_error(value: &ConfigValue<'_>) -> Option<OnError> {
-    value.choice(&ON_ERROR)
-}
-
 fn shared(table: &mut ConfigTable<'_>, backend: StoreBackend) -> Option<RedisSettings> {
-    let timeout = table.or("timeout", Duration::from_millis(20), |value| timeout(&value));
-    let prefix = table.optional("prefix", |value| prefix(&value)).unwrap_or_else(|| Arc::from("tollgate"));
-    let secret = table.optional("secret", |value| secret(&value));
+    let timeout = table.or_default(&STORE.timeout, |value| timeout(&value));
+    let prefix =
+        table.optional(&STORE.prefix, |value| prefix(&value)).unwrap_or_else(|| Arc::from("tollgate"));
+    let secret = table.optional(&STORE.secret, |value| secret(&value));
     let (secret, has_secret) = (secret.unwrap_or_else(|| key_of("")), secret.is_some());
     let span = table.span();
-    let tls = table.take("tls");
+    let tls = table.take(&STORE.tls);
     let Some((value, urls)) = urls(table) else {
         if backend == StoreBackend::Redis {
             let help = "add, for example, `url = \"redis://127.0.0.1:6379\"`, or `url_env` with the variable that holds it";
@@ -98,7 +135,7 @@ fn shared(table: &mut ConfigTable<'_>, backend: StoreBackend) -> Option<RedisSet
 
 /// The URLs, and the value that contains them; `Some((_, None))` if they have errors, `None` if there are none.
 fn urls<'a>(table: &mut ConfigTable<'a>) -> Option<(ConfigValue<'a>, Option<Vec<RedisUrl>>)> {
-    match (table.take("url"), table.take("url_env")) {
+    match (table.take(&STORE.url), table.take(&STORE.url_env)) {
         (Some(url), variable) => {
             if let Some(variable) = variable {
                 variable.fault("the store has both `url` and `url_env`", "leave one of the two out");

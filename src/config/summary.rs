@@ -13,7 +13,7 @@ use crate::plan::split::UpstreamSplit;
 use crate::plan::{Backend, Limit, LimitUse, Mode, Plan, Policy, Redirect, Route, Upstream, UpstreamIndex};
 use crate::route::Conditions;
 use crate::route::client::AddressRules;
-use crate::route::condition::{Condition, ValuePattern, ValuePatterns};
+use crate::route::condition::Condition;
 use crate::route::networks::Networks;
 use crate::store::OnError;
 
@@ -197,32 +197,14 @@ fn conditions_words(route: &Route) -> String {
     };
     let (excluded, required): (Vec<_>, Vec<_>) =
         conditions.values.iter().partition(|condition| matches!(condition, Condition::Not(_)));
-    let words = |conditions: Vec<&Condition>| conditions.into_iter().map(condition_words).collect::<Vec<_>>();
+    let words =
+        |conditions: Vec<&Condition>| conditions.into_iter().map(Condition::words).collect::<Vec<_>>();
     let (excluded, fields) = (words(excluded), words(required));
     let space = if methods.is_empty() { "" } else { " " };
     let with = if fields.is_empty() { String::new() } else { format!(" with {}", fields.join(" and ")) };
     let without =
         if excluded.is_empty() { String::new() } else { format!(" unless {}", excluded.join(" or ")) };
     format!("{methods}{space}{matched}{with}{without}")
-}
-
-/// What a condition is about, and of `not` what its condition is about.
-fn condition_words(condition: &Condition) -> String {
-    let is_absent = |values: &ValuePatterns| values.iter().eq([&ValuePattern::Absent]);
-    let value = |name: String, values: &ValuePatterns| {
-        if is_absent(values) { format!("no {name}") } else { name }
-    };
-    let listed = |noun: &str, items: Vec<String>| format!("the {noun} {}", items.join(" or "));
-    match condition {
-        Condition::Header(name, values) => value(format!("`{name}`"), values),
-        Condition::Query(name, values) => value(format!("`?{name}`"), values),
-        Condition::Cookie(name, values) => value(format!("the cookie `{name}`"), values),
-        Condition::Clients(networks) => format!("a client in {}", counted(networks.len(), "network")),
-        Condition::Not(inner) => condition_words(inner),
-        Condition::Methods(methods) => listed("method", methods.iter().map(ToString::to_string).collect()),
-        Condition::Hosts(hosts) => listed("host", hosts.iter().map(ToString::to_string).collect()),
-        Condition::Path(path, _) => format!("the path {path}"),
-    }
 }
 
 fn action_words(plan: &Plan, route: &Route) -> String {

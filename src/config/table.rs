@@ -3,9 +3,12 @@
 //!
 //! Keys of a later version are reported as such, not as mistyped.
 
+use std::sync::LazyLock;
+
 use toml::de::DeTable;
 
 use super::diagnostics::Diagnostics;
+use super::keys::{ConfigKey, DefaultedKey};
 use super::remedies::{self, did_you_mean};
 use super::report::{SourceSpan, listed, quoted};
 use super::units::usual_time_unit;
@@ -60,6 +63,21 @@ impl<'a> ConfigTable<'a> {
         }
     }
 
+    /// A table without keys: each has its default.
+    pub(super) fn empty(title: &str, span: SourceSpan, diagnostics: &'a Diagnostics<'a>) -> Self {
+        static NOTHING: LazyLock<DeTable<'static>> = LazyLock::new(DeTable::new);
+        Self::new(title, span, &NOTHING, diagnostics)
+    }
+
+    /// The table that stands for `key`; where it is absent, one in which each key has its default. `None` if something
+    /// else stands there.
+    pub(super) fn section<T>(&mut self, key: &ConfigKey<T>, title: &str) -> Option<ConfigTable<'a>> {
+        match self.take(key) {
+            Some(value) => value.table(title),
+            None => Some(Self::empty(title, SourceSpan::default(), self.diagnostics)),
+        }
+    }
+
     /// The collector of errors.
     pub(super) fn diagnostics(&self) -> &'a Diagnostics<'a> {
         self.diagnostics
@@ -71,27 +89,37 @@ impl<'a> ConfigTable<'a> {
     }
 
     /// The value of `key`, if it is given.
-    pub(super) fn take(&mut self, key: &'static str) -> Option<ConfigValue<'a>> {
-        self.known.push(key);
-        self.entries.get(key).map(|inner| ConfigValue::of_key(key, inner, self.diagnostics))
+    pub(super) fn take<T>(&mut self, key: &ConfigKey<T>) -> Option<ConfigValue<'a>> {
+        self.known.push(key.name);
+        self.entries.get(key.name).map(|inner| ConfigValue::of_key(key.name, inner, self.diagnostics))
+    }
+
+    /// What stands for `key`; `None` if it is absent or faulty.
+    pub(super) fn get<T: Copy>(&mut self, key: &ConfigKey<T>) -> Option<T> {
+        self.optional(key, |value| key.value.read(&value))
+    }
+
+    /// What stands for `key`, or its default.
+    pub(super) fn value<T: Copy>(&mut self, key: &DefaultedKey<T>) -> T {
+        self.get(key).unwrap_or(key.default)
     }
 
     /// The result of `read` for `key`; `None` if it is absent or faulty.
-    pub(super) fn optional<T>(
+    pub(super) fn optional<T, R>(
         &mut self,
-        key: &'static str,
-        read: impl FnOnce(ConfigValue<'a>) -> Option<T>,
-    ) -> Option<T> {
-        self.take(key).and_then(|value| self.certain(key, value, read))
+        key: &ConfigKey<T>,
+        read: impl FnOnce(ConfigValue<'a>) -> Option<R>,
+    ) -> Option<R> {
+        self.take(key).and_then(|value| self.certain(key.name, value, read))
     }
 
     /// The result of `read`. An unknown value is noted with its key.
-    fn certain<T>(
+    fn certain<R>(
         &self,
         key: &'static str,
         value: ConfigValue<'a>,
-        read: impl FnOnce(ConfigValue<'a>) -> Option<T>,
-    ) -> Option<T> {
+        read: impl FnOnce(ConfigValue<'a>) -> Option<R>,
+    ) -> Option<R> {
         let unknown = self.diagnostics.unknown();
         let result = read(value);
         if self.diagnostics.unknown() > unknown {
@@ -100,33 +128,51 @@ impl<'a> ConfigTable<'a> {
         result
     }
 
-    /// Whether the value of `key`, which was read, is unknown.
-    pub(super) fn is_uncertain(&self, key: &str) -> bool {
-        self.diagnostics.is_uncertain(&self.title, key)
+    /// Whether the value of the key with this name, which was read, is unknown.
+    pub(super) fn is_uncertain(&self, name: &str) -> bool {
+        self.diagnostics.is_uncertain(&self.title, name)
     }
 
     /// The result of `read` for `key`, or `default`.
-    pub(super) fn or<T>(
+    pub(super) fn or<T, R>(
         &mut self,
-        key: &'static str,
-        default: T,
-        read: impl FnOnce(ConfigValue<'a>) -> Option<T>,
-    ) -> T {
+        key: &ConfigKey<T>,
+        default: R,
+        read: impl FnOnce(ConfigValue<'a>) -> Option<R>,
+    ) -> R {
         self.optional(key, read).unwrap_or(default)
     }
 
-    /// The result of `read` for `key`, which is required, for example as in `example`.
-    pub(super) fn require<T>(
+    /// The result of `read` for `key`, or its default.
+    pub(super) fn or_default<T: Copy>(
         &mut self,
-        key: &'static str,
-        example: &str,
+        key: &DefaultedKey<T>,
         read: impl FnOnce(ConfigValue<'a>) -> Option<T>,
-    ) -> Option<T> {
+    ) -> T {
+        self.or(key, key.default, read)
+    }
+
+    /// The result of `read` for `key`, which this table must have.
+    pub(super) fn require<T, R>(
+        &mut self,
+        key: &ConfigKey<T>,
+        read: impl FnOnce(ConfigValue<'a>) -> Option<R>,
+    ) -> Option<R> {
+        self.require_as(key, key.example, read)
+    }
+
+    /// The same where the message that it is missing has another example.
+    pub(super) fn require_as<T, R>(
+        &mut self,
+        key: &ConfigKey<T>,
+        example: &str,
+        read: impl FnOnce(ConfigValue<'a>) -> Option<R>,
+    ) -> Option<R> {
         let value = self.take(key);
         if value.is_none() {
-            self.missing(key, example);
+            self.missing(key.name, example);
         }
-        value.and_then(|value| self.certain(key, value, read))
+        value.and_then(|value| self.certain(key.name, value, read))
     }
 
     /// Reports that a required key is missing.

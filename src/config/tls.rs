@@ -8,11 +8,26 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 
+use super::keys::{Schema, keys};
 use super::report::quoted;
 use super::table::ConfigTable;
 use super::text::SyntaxError;
 use super::value::ConfigValue;
 use crate::net::{TlsClientConfig, crypto};
+
+keys! {
+    /// How TLS is spoken to a server.
+    pub(super) TRUST: TrustKeys = "tls" {
+        /// A PEM file with the authorities to trust, in place of the system's.
+        ca = Schema::Text;
+        /// A PEM file with our own certificate; goes with key.
+        cert = Schema::Text;
+        /// A PEM file with its private key.
+        key = Schema::Text;
+        /// The name that the server's certificate carries. Default: the host of the URL.
+        server_name = Schema::Text;
+    }
+}
 
 /// TLS with the settings of the table; without one, the system's roots and no client certificate. `None` if it has
 /// errors. `protocols` are offered by ALPN, the best first.
@@ -28,12 +43,12 @@ pub(super) fn client(
         return Some(TlsClientConfig { config, server_name: None, files: files.0.finalize().into() });
     };
     let mut table = value.table("`tls`")?;
-    let roots = match table.take("ca") {
+    let roots = match table.take(&TRUST.ca) {
         Some(ca) => authorities(&ca, &mut files).map(Arc::new),
         None => system_roots(wanted, &mut files),
     };
     let server_name =
-        table.optional("server_name", |value| value.text()?.parse("the name of a server", server_name));
+        table.optional(&TRUST.server_name, |value| value.text()?.parse("the name of a server", server_name));
     let identity = identity(&mut table, &mut files);
     table.finish().then_some(())?;
     let config = Arc::new(config(roots?, identity?, protocols, value)?);
@@ -57,7 +72,7 @@ type GatewayCertificate = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)
 
 /// `Some(None)` if neither is given, `None` if there are faults.
 fn identity(table: &mut ConfigTable<'_>, files: &mut Files) -> Option<Option<GatewayCertificate>> {
-    match (table.take("cert"), table.take("key")) {
+    match (table.take(&TRUST.cert), table.take(&TRUST.key)) {
         (None, None) => Some(None),
         (Some(cert), Some(key)) => {
             let (certificates, key) = (certificates(&cert, files), private_key(&key, files));

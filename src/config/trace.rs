@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::uri::PathAndQuery;
 use http::{HeaderName, header};
 
+use super::keys::{ANY, Schema, keys, share};
 use super::report::quoted;
 use super::table::ConfigTable;
 use super::text::SyntaxError;
@@ -13,8 +14,21 @@ use super::{headers, service_url};
 use crate::plan::log::Sample;
 use crate::plan::{Endpoint, Trace};
 
-/// A small sample shows the state of all requests; an attack must not overload the collector.
-const DEFAULT_SAMPLE: f64 = 0.01;
+keys! {
+    /// Traces of requests, told to a collector by OTLP over HTTP. Without this table nothing is traced.
+    pub(super) TRACE: TraceKeys = "[trace]" {
+        /// The collector, such as "http://127.0.0.1:4318"; /v1/traces is added where there is no path. https://
+        /// trusts the system's authorities.
+        otlp = Schema::Text, required "\"http://127.0.0.1:4318\"";
+        /// The share of requests that begin a trace here, of those that belong to none, 0 to 1.
+        sample: f64 = share() => 0.01;
+        /// The service.name of the spans, 1 to 256 bytes. Default "tollgate".
+        service_name = Schema::Text;
+        /// Fields that each export carries, such as authorization = "Bearer ${TOKEN}".
+        headers = Schema::Map(ANY, &Schema::Text, &Schema::Text);
+    }
+}
+
 /// The default path of a collector.
 const DEFAULT_PATH: PathAndQuery = PathAndQuery::from_static("/v1/traces");
 /// Bytes of `service_name`.
@@ -26,12 +40,12 @@ const GRPC_PORT: u16 = 4_317;
 
 /// Reads `[trace]`. `None` if it has faults.
 pub(super) fn read(mut table: ConfigTable<'_>) -> Option<Trace> {
-    let collector = table.require("otlp", "\"http://127.0.0.1:4318\"", |value| collector(&value));
-    let sample = table.or("sample", Sample::new(DEFAULT_SAMPLE), |value| value.share().map(Sample::new));
-    let service_name =
-        table.optional("service_name", |value| value.text()?.parse("the name of a service", service_name));
+    let collector = table.require(&TRACE.otlp, |value| collector(&value));
+    let sample = Sample::new(table.value(&TRACE.sample));
+    let service_name = table
+        .optional(&TRACE.service_name, |value| value.text()?.parse("the name of a service", service_name));
     let headers = table
-        .optional("headers", |value| headers::fields_with(&value, objection, headers::field_value))
+        .optional(&TRACE.headers, |value| headers::fields_with(&value, objection, headers::field_value))
         .unwrap_or_default();
     table.finish().then_some(())?;
     let (collector, path) = collector?;

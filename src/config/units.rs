@@ -131,6 +131,17 @@ pub(super) fn usual_time_unit(unit: &str) -> Option<&'static str> {
     ours.or_else(|| accepted_name(unit, &OTHER_TIME_UNITS))
 }
 
+/// A duration as a user would write it: in seconds up to a minute.
+pub(super) fn duration_in_words(duration: Duration) -> String {
+    let milliseconds = duration.as_millis();
+    let units = [("h", 3_600_000), ("min", 60_000), ("s", 1_000), ("ms", 1)];
+    let fits = |(_, length): &(&str, u128)| {
+        milliseconds.is_multiple_of(*length) && (*length != 60_000 || milliseconds > 60_000)
+    };
+    let (unit, length) = units.into_iter().find(fits).unwrap_or(("ms", 1));
+    format!("{}{unit}", milliseconds / length)
+}
+
 /// A size as a user would write it.
 pub(super) fn size_in_words(bytes: u64) -> String {
     let fits = |factor: u64| bytes > 0 && bytes.is_multiple_of(factor);

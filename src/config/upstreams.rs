@@ -1,36 +1,33 @@
 //! `[upstreams.NAME]`: short (`NAME = "http://…"`) or as a table.
 
+mod failures;
+mod servers;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
 
-use super::endpoint::{self, Listed, UpstreamTarget};
+use super::endpoint;
+use super::keys::{NamedSchema, Schema, choice, count, duration, keys};
+use super::limits::KEY;
 use super::report::{SourceSpan, quoted};
-use super::server::seconds;
-use super::sticky::{self, StickyDraft};
+use super::sticky::{self, STICKY, StickyDraft};
 use super::table::ConfigTable;
 use super::text::SyntaxError;
+use super::tls::TRUST;
 use super::value::{ConfigValue, Entry};
-use super::{limits, name, remedies, tls};
+use super::{limits, name, remedies};
 use crate::labels::labels;
 use crate::plan::sticky::{Sticky, StickyKey};
-use crate::plan::{
-    Backend, Balance, BreakerRule, Eject, Endpoint, HealthCheck, MaxConnections, Protocol,
-    ProxyProtocolVersion, Retry, StatusSet, Upstream,
-};
+use crate::plan::{Balance, MaxConnections, Protocol, ProxyProtocolVersion, Upstream};
 use crate::route::key::{Key, Repeated};
-
-/// Maximum number of servers of one upstream.
-const MAX_SERVERS: usize = 1_024;
-/// Maximum weight of a server.
-const MAX_WEIGHT: u32 = 1_000;
-/// More attempts than this multiply a failure instead of hiding it.
-const MAX_ATTEMPTS: u32 = 10;
+use failures::{BREAKER, EJECT, HEALTH, RETRY};
+use servers::{SERVER_URL, Servers, WEIGHTED_SERVER};
 
 labels! {
     /// The values of `balance`.
-    enum Word {
+    pub(super) enum Word {
         RoundRobin = "round-robin",
         LeastRequests = "least-requests",
         Random = "random",
@@ -38,16 +35,71 @@ labels! {
     }
 }
 
-/// Connections to an upstream, and requests that wait for one.
-const MAX_CONNECTIONS: u32 = 1_000_000;
-const DEFAULT_PENDING: u32 = 1_024;
-/// Failures or answers in a row.
-const MAX_IN_A_ROW: u32 = 1_000_000;
-/// Bytes of a health check's path.
-const MAX_PATH: usize = 1_024;
+const PROTOCOLS: [(&str, Protocol); 2] = [("http1", Protocol::Http1), ("http2", Protocol::Http2)];
+const VERSIONS: [(&str, ProxyProtocolVersion); 2] =
+    [("v1", ProxyProtocolVersion::V1), ("v2", ProxyProtocolVersion::V2)];
 
-const DEFAULT_RETRY: Retry =
-    Retry { attempts: 2, budget_permille: 200, statuses: StatusSet::NONE, timeout: false };
+/// Connections to an upstream, and requests that wait for one.
+const MAX_CONNECTIONS: u64 = 1_000_000;
+
+keys! {
+    /// A service behind the gateway.
+    pub(super) UPSTREAM: UpstreamKeys = "[upstreams.NAME]" {
+        /// URLs of servers, 1 to 1024 of them, none twice.
+        servers = Schema::List((1, servers::MAX_SERVERS), &SERVER_ITEM), required "[\"http://127.0.0.1:9001\"]";
+        /// Which server is next. round-robin: in turn, by weight. least-requests: of two drawn by lot, the one with
+        /// fewer requests in flight for its weight. random: drawn by weight. hash: the same one for the same
+        /// `hash_key`.
+        balance: Word = choice(&Word::WORDS) => Word::RoundRobin;
+        /// balance = "hash": requests with the same key go to the same server. As the `key` of a limit; where a
+        /// header, cookie or query parameter is absent, the client's address stands in.
+        hash_key = KEY, example "\"ip\"";
+        /// What the servers speak. http2: HTTP/2, which gRPC needs; over TLS it is agreed on by ALPN, without TLS
+        /// it is spoken at once.
+        protocol: Protocol = choice(&PROTOCOLS) => Protocol::Http1;
+        /// How TLS is spoken to servers with https://. Default: the system's authorities, no certificate of our
+        /// own.
+        tls = Schema::Table(&TRUST);
+        /// Connections to all servers together, used or not, over all workers, 1 to 10^6. Default: any number.
+        max_connections: usize = count(1, MAX_CONNECTIONS);
+        /// Requests that wait for a connection, each for connect_timeout at most, 0 to 10^6; more are answered 503.
+        /// Goes with max_connections.
+        max_pending: usize = count(0, MAX_CONNECTIONS) => 1_024;
+        /// How long connecting may take, TLS included; and waiting for a connection where they have a bound.
+        connect_timeout: Duration = duration() => Duration::from_secs(2);
+        /// How long an unused connection is kept.
+        idle_timeout: Duration = duration() => Duration::from_secs(60);
+        /// The Host that the servers see: a name or an address, with a port if need be. Default: the client's,
+        /// unchanged.
+        host = Schema::Name;
+        /// When a server that fails requests is left alone for a while. Default { failures = 5, for = "10s" }.
+        eject = Schema::Table(&EJECT);
+        /// When requests are answered 503 at once, since too many attempts at the servers fail. Default: never.
+        breaker = Schema::Table(&BREAKER);
+        /// A cookie keeps a client at the server of its first response, as long as that is available. Not with
+        /// balance = "hash". Default: none.
+        sticky = Schema::Table(&STICKY);
+        /// Each connection to a server begins with a PROXY protocol header of this version, which names the client.
+        /// Not with protocol = "http2". Default: no header.
+        send_proxy_protocol: ProxyProtocolVersion = choice(&VERSIONS);
+        /// The time in which a server that is back gets from a tenth of its share of the requests to all of it.
+        /// Default: all at once.
+        slow_start: Duration = duration();
+        /// How servers are asked whether they are well: GET in the `protocol` of the upstream; 2xx and 3xx are
+        /// good. Default: they are not asked.
+        health = Schema::Table(&HEALTH);
+        /// When another attempt is made, on another server where there is one. Default { attempts = 2, budget = 0.2 }.
+        retry = Schema::Table(&RETRY);
+    }
+}
+
+/// `[upstreams.NAME]`, in the schema.
+pub(super) static WRITTEN: NamedSchema = NamedSchema {
+    name: "written_upstream",
+    description: "A service: the URL of its only server, or a table.",
+    schema: Schema::Either(&[Schema::Named(&SERVER_URL), Schema::Table(&UPSTREAM)]),
+};
+const SERVER_ITEM: Schema = Schema::Either(&[Schema::Named(&SERVER_URL), Schema::Table(&WEIGHTED_SERVER)]);
 
 /// An upstream of the file.
 pub(super) struct UpstreamDraft {
@@ -63,66 +115,62 @@ pub(super) fn read(entry: &Entry<'_>) -> UpstreamDraft {
     let name: Arc<str> = entry.key.into();
     name::check_label(entry.key, entry.key_span, entry.value.diagnostics());
     let mut sticky = None;
+    let title = quoted(&format!("[upstreams.{name}]"));
     let upstream = match (entry.value.is_text(), entry.value.is_list()) {
-        (true, _) => short(&name, &entry.value),
+        (true, _) => {
+            let table = ConfigTable::empty(&title, entry.value.span(), entry.value.diagnostics());
+            upstream(&name, table, Some(&entry.value), &mut sticky)
+        }
         (_, true) => {
             let servers = entry.value.written_list().unwrap_or_default();
             entry.value.mismatch("a string or a table", remedies::upstream_list(entry.key, &servers))
         }
-        _ => long(&name, &entry.value, &mut sticky),
+        _ => {
+            let table = entry.value.table_beside_text(&title);
+            table.and_then(|table| upstream(&name, table, None, &mut sticky))
+        }
     };
     UpstreamDraft { name, span: entry.key_span, sticky, upstream }
 }
 
-fn short(name: &Arc<str>, value: &ConfigValue<'_>) -> Option<Upstream> {
-    let servers = Servers::of(target(value)?);
-    Some(Upstream {
-        name: Arc::clone(name),
-        base_path: base_path(&servers, value)?,
-        backend: backend(servers, None, Protocol::Http1, value)?,
-        protocol: Protocol::Http1,
-        connect_timeout: Duration::from_secs(2),
-        idle_timeout: Duration::from_secs(60),
-        host: None,
-        retry: DEFAULT_RETRY,
-        balance: Balance::RoundRobin,
-        eject: Some(Eject::DEFAULT),
-        health: None,
-        max_connections: None,
-        breaker: None,
-        send_proxy_protocol: None,
-        sticky: None,
-        slow_start: None,
-    })
-}
-
-fn long(name: &Arc<str>, value: &ConfigValue<'_>, sticky: &mut Option<StickyDraft>) -> Option<Upstream> {
-    let mut table = value.table_beside_text(&quoted(&format!("[upstreams.{name}]")))?;
+/// An upstream, of which `table` has the settings. `only`: its only server, if it is written alone.
+fn upstream(
+    name: &Arc<str>,
+    mut table: ConfigTable<'_>,
+    only: Option<&ConfigValue<'_>>,
+    sticky: &mut Option<StickyDraft>,
+) -> Option<Upstream> {
     let balance = balance(&mut table);
-    let protocols = [("http1", Protocol::Http1), ("http2", Protocol::Http2)];
-    let protocol = table.or("protocol", Protocol::Http1, |value| value.choice(&protocols));
-    let tls = table.take("tls");
-    let backend = table.require("servers", "[\"http://127.0.0.1:9001\"]", |value| {
-        let servers = servers(&value)?;
-        Some((base_path(&servers, &value)?, backend(servers, tls.as_ref(), protocol, &value)?))
-    });
-    let connect_timeout = seconds(&mut table, "connect_timeout", 2);
-    let idle_timeout = seconds(&mut table, "idle_timeout", 60);
-    let host = table.optional("host", |value| value.text()?.parse("a host", host));
-    let retry = table.or("retry", DEFAULT_RETRY, |value| retry(&value));
-    let eject = table.or("eject", Some(Eject::DEFAULT), |value| eject(&value));
-    let health = table.optional("health", |value| health(&value));
+    let protocol = table.value(&UPSTREAM.protocol);
+    let tls = table.take(&UPSTREAM.tls);
+    let backend = |value: &ConfigValue<'_>, servers: Servers| {
+        Some((
+            servers::base_path(&servers, value)?,
+            servers::backend(servers, tls.as_ref(), protocol, value)?,
+        ))
+    };
+    let backend = match only {
+        Some(value) => backend(value, Servers::of(servers::target(value)?)),
+        None => table.require(&UPSTREAM.servers, |value| backend(&value, servers::servers(&value)?)),
+    };
+    let connect_timeout = table.value(&UPSTREAM.connect_timeout);
+    let idle_timeout = table.value(&UPSTREAM.idle_timeout);
+    let host = table.optional(&UPSTREAM.host, |value| value.text()?.parse("a host", host));
+    let retry = table.section(&UPSTREAM.retry, "`retry`").map(failures::retry);
+    let eject = table.section(&UPSTREAM.eject, "`eject`").and_then(failures::eject);
+    let health = table.optional(&UPSTREAM.health, |value| failures::health(&value));
     let max_connections = max_connections(&mut table);
-    let breaker = table.optional("breaker", |value| breaker(&value));
-    *sticky = table.optional("sticky", |value| {
+    let breaker = table.optional(&UPSTREAM.breaker, |value| failures::breaker(&value));
+    *sticky = table.optional(&UPSTREAM.sticky, |value| {
         if let Some(Balance::Hash(_)) = &balance {
             let help = "leave one of the two out: each of them says which server a client gets";
             value.fault("`sticky` does not go together with `balance = \"hash\"`", help);
         }
         sticky::read(&value)
     });
-    let slow_start = table.optional("slow_start", |value| value.duration());
-    let send_proxy_protocol = table.optional("send_proxy_protocol", |value| proxy_protocol(&value, protocol));
+    let slow_start = table.get(&UPSTREAM.slow_start);
+    let send_proxy_protocol =
+        table.optional(&UPSTREAM.send_proxy_protocol, |value| proxy_protocol(&value, protocol));
     table.finish().then_some(())?;
     let (name, (base_path, backend), balance) = (Arc::clone(name), backend?, balance?);
     Some(Upstream {
@@ -133,7 +181,7 @@ fn long(name: &Arc<str>, value: &ConfigValue<'_>, sticky: &mut Option<StickyDraf
         connect_timeout,
         idle_timeout,
         host,
-        retry,
+        retry: retry?,
         balance,
         eject,
         health,
@@ -159,31 +207,26 @@ impl UpstreamDraft {
 
 /// `max_pending` belongs to `max_connections` alone.
 fn max_connections(table: &mut ConfigTable<'_>) -> Option<MaxConnections> {
-    let connections = table.take("max_connections");
-    let pending = table.take("max_pending");
-    match (connections, pending) {
-        (Some(connections), pending) => {
-            let connections = connections.count(1, MAX_CONNECTIONS);
-            let pending = pending.map_or(Some(DEFAULT_PENDING), |pending| pending.count(0, MAX_CONNECTIONS));
-            Some(MaxConnections { connections: connections? as usize, pending: pending? as usize })
-        }
-        (None, Some(pending)) => {
-            let help = "add, for example, `max_connections = 100`, or leave `max_pending` out";
-            pending.fault("`max_pending` has no effect without `max_connections`", help);
-            None
-        }
-        (None, None) => None,
+    let connections = table.get(&UPSTREAM.max_connections);
+    if table.given(UPSTREAM.max_connections.name).is_some() {
+        let pending = table.value(&UPSTREAM.max_pending);
+        return Some(MaxConnections { connections: connections?, pending });
     }
+    if let Some(pending) = table.take(&UPSTREAM.max_pending) {
+        let help = "add, for example, `max_connections = 100`, or leave `max_pending` out";
+        pending.fault("`max_pending` has no effect without `max_connections`", help);
+    }
+    None
 }
 
 /// Which server is next. `hash_key` belongs to `balance = "hash"` alone.
 fn balance(table: &mut ConfigTable<'_>) -> Option<Balance> {
-    let balance = match table.or("balance", Word::RoundRobin, |value| value.choice(&Word::WORDS)) {
+    let balance = match table.value(&UPSTREAM.balance) {
         Word::RoundRobin => Balance::RoundRobin,
         Word::LeastRequests => Balance::LeastRequests,
         Word::Random => Balance::Random,
         Word::Hash => {
-            let parts = table.require("hash_key", "\"ip\"", |value| limits::parts(&value))?;
+            let parts = table.require(&UPSTREAM.hash_key, |value| limits::parts(&value))?;
             if let Some(part) = parts.iter().find(|part| part.is_of_body()) {
                 let message =
                     format!("`{part}` cannot be a `hash_key`: the server is chosen before the body is read");
@@ -203,221 +246,13 @@ fn balance(table: &mut ConfigTable<'_>) -> Option<Balance> {
 
 /// A connection with a PROXY protocol header serves one client; requests of many clients share one of HTTP/2.
 fn proxy_protocol(value: &ConfigValue<'_>, protocol: Protocol) -> Option<ProxyProtocolVersion> {
-    let version = value.choice(&[("v1", ProxyProtocolVersion::V1), ("v2", ProxyProtocolVersion::V2)])?;
+    let version = value.choice(&VERSIONS)?;
     if protocol == Protocol::Http2 {
         let help = "leave one of the two out; with HTTP/2 the servers find the client in `x-forwarded-for`";
         value.fault("`send_proxy_protocol` does not go together with `protocol = \"http2\"`", help);
         return None;
     }
     Some(version)
-}
-
-fn eject(value: &ConfigValue<'_>) -> Option<Option<Eject>> {
-    let mut table = value.table("`eject`")?;
-    let failures = table.or("failures", Eject::DEFAULT.failures, |value| value.count(0, MAX_IN_A_ROW));
-    let span = table.or("for", Eject::DEFAULT.span, |value| value.duration());
-    let statuses = table.or("statuses", StatusSet::NONE, |value| statuses(&value));
-    table.finish();
-    Some((failures > 0).then_some(Eject { failures, span, statuses }))
-}
-
-/// A list of statuses and classes.
-fn statuses(value: &ConfigValue<'_>) -> Option<StatusSet> {
-    let mut set = StatusSet::NONE;
-    value.some_of(|item| status(&item, &mut set, "`\"5xx\"`, `\"429\"`"))?;
-    Some(set)
-}
-
-fn status(value: &ConfigValue<'_>, set: &mut StatusSet, examples: &str) -> Option<()> {
-    let text = value.text()?;
-    if set.add(text.as_str()).is_none() {
-        value.fault(
-            format!("{} is not an error status", quoted(text.as_str())),
-            format!("write a status from 400 to 599, or a class: {examples}"),
-        );
-        return None;
-    }
-    Some(())
-}
-
-fn breaker(value: &ConfigValue<'_>) -> Option<BreakerRule> {
-    let mut table = value.table("`breaker`")?;
-    let failures_permille = table.or("failures", 500, |value| {
-        let share = value.share()?;
-        if permille(share) == 0 {
-            value.fault(
-                "a breaker with `failures = 0` would open without a failure",
-                "write a share such as `0.5`",
-            );
-            return None;
-        }
-        Some(permille(share))
-    });
-    let requests = table.or("requests", 20, |value| value.count(1, MAX_IN_A_ROW));
-    let span = table.or("for", Duration::from_secs(10), |value| value.duration());
-    table.finish();
-    Some(BreakerRule { failures_permille, requests, span })
-}
-
-fn health(value: &ConfigValue<'_>) -> Option<HealthCheck> {
-    let path = value.written().filter(|text| health_path(text).is_ok() && !text.contains(['"', '$']));
-    match (value.written(), value.written_boolean()) {
-        (Some(_), _) => {
-            let help = format!("write `health = {{ path = \"{}\" }}`", path.unwrap_or("/healthz"));
-            return value.mismatch("a table", help);
-        }
-        (_, Some(true)) => {
-            return value
-                .mismatch("a table", "write `health = { path = \"/healthz\" }` with a path of the servers");
-        }
-        (_, Some(false)) => {
-            return value.mismatch("a table", "leave it out: servers are not asked without `health`");
-        }
-        _ => {}
-    }
-    let mut table = value.table("`health`")?;
-    let path = table.require("path", "\"/healthz\"", |value| value.text()?.parse("a path", health_path));
-    let interval = seconds(&mut table, "interval", 5);
-    let timeout = seconds(&mut table, "timeout", 1);
-    let healthy = table.or("healthy", 2, |value| value.count(1, MAX_IN_A_ROW));
-    let unhealthy = table.or("unhealthy", 3, |value| value.count(1, MAX_IN_A_ROW));
-    table.finish();
-    Some(HealthCheck { path: path?, interval, timeout, healthy, unhealthy })
-}
-
-fn health_path(text: &str) -> Result<Box<str>, SyntaxError> {
-    let visible = text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
-    if text.starts_with('/') && visible && text.len() <= MAX_PATH {
-        return Ok(text.into());
-    }
-    let message = format!("{} is not a path to ask for", quoted(text));
-    Err(SyntaxError::new(
-        message,
-        format!("write up to {MAX_PATH} bytes as they are sent: `/healthz`, `/status?brief=1`"),
-    ))
-}
-
-/// What `servers` names.
-enum Servers {
-    Echo,
-    Listed(Vec<Listed>),
-}
-
-impl Servers {
-    /// Only this server.
-    fn of(target: UpstreamTarget) -> Self {
-        match target {
-            UpstreamTarget::Echo => Self::Echo,
-            UpstreamTarget::Server(server) => Self::Listed(vec![server]),
-        }
-    }
-}
-
-/// The path of the servers' URLs: it is the same for all, so that a retry asks for the same.
-fn base_path(servers: &Servers, value: &ConfigValue<'_>) -> Option<Option<Box<str>>> {
-    let Servers::Listed(listed) = servers else { return Some(None) };
-    let mut paths = listed.iter().map(|server| &server.base_path);
-    let first = paths.next()?;
-    if let Some(other) = paths.find(|path| *path != first) {
-        let shown = |path: &str| if path.is_empty() { "no path".to_owned() } else { quoted(path) };
-        let message = format!(
-            "the servers of this upstream have different paths: {} and {}",
-            shown(first),
-            shown(other)
-        );
-        value.fault(message, "make them two upstreams, or use `rewrite` of the routes");
-        return None;
-    }
-    Some((!first.is_empty()).then(|| first.clone()))
-}
-
-/// The servers, with the `tls` settings for those with https. `value`: their list.
-fn backend(
-    servers: Servers,
-    tls: Option<&ConfigValue<'_>>,
-    protocol: Protocol,
-    value: &ConfigValue<'_>,
-) -> Option<Backend> {
-    let listed = match servers {
-        Servers::Listed(listed) => listed,
-        Servers::Echo if tls.is_none() => return Some(Backend::Echo),
-        Servers::Echo => Vec::new(),
-    };
-    if !listed.iter().any(|server| server.secure) {
-        if let Some(tls) = tls {
-            let help = "write `https://` before each server that speaks TLS, or leave `tls` out";
-            tls.fault("`tls` has no effect: no server of the upstream begins with `https://`", help);
-        }
-        return Some(Backend::Servers(listed.into_iter().map(|server| server.endpoint).collect()));
-    }
-    let trust = tls::client(tls, value, &[protocol.alpn()])?;
-    let secured = |server: Listed| {
-        if !server.secure {
-            return Some(server.endpoint);
-        }
-        if trust.name(&server.endpoint.host).is_none() {
-            let message = format!("no certificate can be for the name {}", quoted(&server.endpoint.host));
-            value.fault(
-                message,
-                "say which name the server's certificate carries: `tls = { server_name = \"…\" }`",
-            );
-            return None;
-        }
-        Some(Endpoint { tls: Some(trust.clone()), ..server.endpoint })
-    };
-    listed.into_iter().map(secured).collect::<Option<_>>().map(Backend::Servers)
-}
-
-fn servers(value: &ConfigValue<'_>) -> Option<Servers> {
-    let items = value.list()?;
-    if items.len() > MAX_SERVERS {
-        value.fault(format!("{} names more than {MAX_SERVERS} servers", value.label()), "leave some out");
-        return None;
-    }
-    if let [only] = items.as_slice()
-        && only.is_text()
-    {
-        return target(only).map(Servers::of);
-    }
-    let mut servers: Vec<Listed> = Vec::new();
-    value.some_of(|item| {
-        let server = server(&item)?;
-        let authority = &server.endpoint.authority;
-        if servers.iter().any(|other| other.endpoint.authority == *authority) {
-            let message = format!("the server `{authority}` is listed twice");
-            item.fault(message, "leave one of the two out, or give it a larger `weight`");
-        }
-        servers.push(server);
-        Some(())
-    })?;
-    Some(Servers::Listed(servers))
-}
-
-fn server(value: &ConfigValue<'_>) -> Option<Listed> {
-    if value.is_text() {
-        return endpoint_at(value, 1);
-    }
-    let mut table = value.table_beside_text("an item of `servers`")?;
-    let weight = table.or("weight", 1, |value| value.count(1, MAX_WEIGHT));
-    let server = table.require("url", "\"http://127.0.0.1:9001\"", |value| endpoint_at(&value, weight));
-    table.finish();
-    server
-}
-
-fn endpoint_at(value: &ConfigValue<'_>, weight: u32) -> Option<Listed> {
-    match target(value)? {
-        UpstreamTarget::Server(server) => {
-            Some(Listed { endpoint: Endpoint { weight, ..server.endpoint }, ..server })
-        }
-        UpstreamTarget::Echo => {
-            value.fault("`builtin:echo` cannot stand among servers", "make it an upstream of its own");
-            None
-        }
-    }
-}
-
-fn target(value: &ConfigValue<'_>) -> Option<UpstreamTarget> {
-    value.text()?.parse("the URL of a server", endpoint::parse)
 }
 
 fn host(text: &str) -> Result<HeaderValue, SyntaxError> {
@@ -430,30 +265,4 @@ fn host(text: &str) -> Result<HeaderValue, SyntaxError> {
     };
     endpoint::authority(text, 80).map_err(|_| refused())?;
     HeaderValue::from_str(text).map_err(|_| refused())
-}
-
-fn retry(value: &ConfigValue<'_>) -> Option<Retry> {
-    let mut table = value.table("`retry`")?;
-    let attempts = table.or("attempts", DEFAULT_RETRY.attempts, |value| value.count(1, MAX_ATTEMPTS));
-    let budget_permille =
-        table.or("budget", DEFAULT_RETRY.budget_permille, |value| value.share().map(permille));
-    let mut timeout = false;
-    let statuses = table.or("on", StatusSet::NONE, |value| {
-        let mut set = StatusSet::NONE;
-        value.some_of(|item| match item.text()?.as_str() {
-            "timeout" => {
-                timeout = true;
-                Some(())
-            }
-            _ => status(&item, &mut set, "`\"503\"`, `\"5xx\"`; or `\"timeout\"`"),
-        })?;
-        Some(set)
-    });
-    table.finish();
-    Some(Retry { attempts, budget_permille, statuses, timeout })
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share lies between 0 and 1")]
-fn permille(share: f64) -> u32 {
-    (share * 1_000.0).round() as u32
 }

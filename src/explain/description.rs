@@ -10,7 +10,6 @@ use crate::plan::cost::{CostRule, MeasuredCost};
 use crate::plan::{Backend, Plan, Policy, Upstream};
 use crate::route::client::{ClientAddress, ClientRule, ClientSource};
 use crate::route::condition::{Condition, ValuePattern};
-use crate::route::cookie;
 use crate::route::pattern::HostPattern;
 use crate::route::{self, Conditions, Match};
 
@@ -74,38 +73,8 @@ pub(super) fn why(conditions: &Conditions, request: &route::RouteRequest<'_>) ->
         }
         methods => ("method", format!("`{}` is {}", request.method, one_of(methods))),
     });
-    reasons.extend(conditions.values.iter().map(|condition| why_value(condition, request)));
+    reasons.extend(conditions.values.iter().map(|condition| condition.reason(request)));
     reasons
-}
-
-/// Why a condition on a value holds. Without the value: it may be a secret of the config file.
-fn why_value(condition: &Condition, request: &route::RouteRequest<'_>) -> (&'static str, String) {
-    let value = |name: &str, is_sent: bool| match is_sent {
-        true => format!("`{name}` has a value that the route asks for"),
-        false => format!("`{name}` is absent, as the route asks"),
-    };
-    match condition {
-        Condition::Header(name, _) => ("field", value(name.as_str(), is_sent(condition, request))),
-        Condition::Query(name, _) => ("query", value(name, is_sent(condition, request))),
-        Condition::Cookie(name, _) => ("cookie", value(name, is_sent(condition, request))),
-        Condition::Clients(_) => {
-            ("client", format!("{} is in a network of the route", request.client.address))
-        }
-        Condition::Not(inner) => ("not", format!("{} is not excluded", inner.subject())),
-        Condition::Methods(_) => ("method", format!("`{}` is named", request.method)),
-        Condition::Hosts(_) => ("host", format!("`{}` matches", request.host)),
-        Condition::Path(path, _) => ("path", format!("matches `{path}`")),
-    }
-}
-
-/// Whether a request has a value that a condition is about.
-fn is_sent(condition: &Condition, request: &route::RouteRequest<'_>) -> bool {
-    match condition {
-        Condition::Header(name, _) => request.headers.first(name).is_some(),
-        Condition::Query(name, _) => request.query_values(name).next().is_some(),
-        Condition::Cookie(name, _) => cookie::all(request.headers, name).next().is_some(),
-        _ => true,
-    }
 }
 
 /// Why a route does not match.
@@ -150,7 +119,7 @@ fn why_not_value(condition: &Condition, request: &route::RouteRequest<'_>) -> St
     else {
         return String::new();
     };
-    let why = match is_sent(condition, request) {
+    let why = match condition.is_sent(request) {
         true if values.iter().all(|pattern| *pattern == ValuePattern::Absent) => "is there",
         true => "has another value",
         false => "is absent",
@@ -165,7 +134,7 @@ fn excluded(condition: &Condition, request: &route::RouteRequest<'_>) -> String 
         Condition::Methods(_) => format!("the method `{}`", request.method),
         Condition::Hosts(_) => format!("the host `{}`", request.host),
         Condition::Path(path, _) => format!("the path, which matches `{path}`"),
-        _ if is_sent(condition, request) => format!("the value of {}", condition.subject()),
+        _ if condition.is_sent(request) => format!("the value of {}", condition.subject()),
         _ => format!("a request without {}", condition.subject()),
     }
 }

@@ -163,6 +163,71 @@ impl Condition {
         }
     }
 
+    /// Its key in the file: `headers.x-internal`, `path`.
+    pub fn key(&self) -> String {
+        match self {
+            Self::Header(name, _) => format!("headers.{name}"),
+            Self::Query(name, _) => format!("query.{name}"),
+            Self::Cookie(name, _) => format!("cookies.{name}"),
+            Self::Clients(_) => "clients".to_owned(),
+            Self::Not(_) => "not".to_owned(),
+            Self::Methods(_) => "methods".to_owned(),
+            Self::Hosts(_) => "hosts".to_owned(),
+            Self::Path(..) => "path".to_owned(),
+        }
+    }
+
+    /// What a request with it has: `` `x-beta` ``, `a client in 2 networks`. Of [`Self::Not`] what its condition says.
+    pub fn words(&self) -> String {
+        let value = |name: String, values: &ValuePatterns| {
+            if values.iter().eq([&ValuePattern::Absent]) { format!("no {name}") } else { name }
+        };
+        let listed = |noun: &str, items: Vec<String>| format!("the {noun} {}", items.join(" or "));
+        match self {
+            Self::Header(name, values) => value(format!("`{name}`"), values),
+            Self::Query(name, values) => value(format!("`?{name}`"), values),
+            Self::Cookie(name, values) => value(format!("the cookie `{name}`"), values),
+            Self::Clients(networks) => {
+                let plural = if networks.len() == 1 { "" } else { "s" };
+                format!("a client in {} network{plural}", networks.len())
+            }
+            Self::Not(inner) => inner.words(),
+            Self::Methods(methods) => listed("method", methods.iter().map(ToString::to_string).collect()),
+            Self::Hosts(hosts) => listed("host", hosts.iter().map(ToString::to_string).collect()),
+            Self::Path(path, _) => format!("the path {path}"),
+        }
+    }
+
+    /// Why it holds: what it is about, and the reason. Without the value: it may be a secret of the file.
+    pub fn reason(&self, request: &RouteRequest<'_>) -> (&'static str, String) {
+        let value = |name: &str| match self.is_sent(request) {
+            true => format!("`{name}` has a value that the route asks for"),
+            false => format!("`{name}` is absent, as the route asks"),
+        };
+        match self {
+            Self::Header(name, _) => ("field", value(name.as_str())),
+            Self::Query(name, _) => ("query", value(name)),
+            Self::Cookie(name, _) => ("cookie", value(name)),
+            Self::Clients(_) => {
+                ("client", format!("{} is in a network of the route", request.client.address))
+            }
+            Self::Not(inner) => ("not", format!("{} is not excluded", inner.subject())),
+            Self::Methods(_) => ("method", format!("`{}` is named", request.method)),
+            Self::Hosts(_) => ("host", format!("`{}` matches", request.host)),
+            Self::Path(path, _) => ("path", format!("matches `{path}`")),
+        }
+    }
+
+    /// Whether a request has a value that it is about.
+    pub fn is_sent(&self, request: &RouteRequest<'_>) -> bool {
+        match self {
+            Self::Header(name, _) => request.headers.first(name).is_some(),
+            Self::Query(name, _) => request.query_values(name).next().is_some(),
+            Self::Cookie(name, _) => cookie::all(request.headers, name).next().is_some(),
+            _ => true,
+        }
+    }
+
     /// The condition as requests are compared: with the path in its normal form.
     pub(super) fn folded(self, matching: PathMatching) -> Self {
         match self {

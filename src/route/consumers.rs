@@ -456,6 +456,22 @@ mod tests {
         assert_eq!(encoded("50%\u{7f}\t"), "50%25%7F%09");
     }
 
+    /// What backends get is encoded where the name or the tier of any row needs it.
+    #[test]
+    fn a_name_or_a_tier_of_any_row_is_encoded() {
+        for (row, name, tier) in [
+            (["a%1", "pro", "x"], "a%251", "pro"),
+            (["acme", "p%1", "x"], "acme", "p%251"),
+            (["acme", "pro", "%1"], "acme", "pro"),
+        ] {
+            let mut table = table(false);
+            table.push(KeyForm::Plain(b"k1"), row.into_iter()).unwrap();
+            let table = table.finish(1);
+            let consumer = table.find(b"k1").unwrap();
+            assert_eq!((&*consumer.encoded_name(), consumer.encoded_tier().as_deref()), (name, Some(tier)));
+        }
+    }
+
     #[test]
     fn malformed_digests_are_refused() {
         for text in [

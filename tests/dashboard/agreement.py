@@ -295,8 +295,8 @@ class Agreement(unittest.TestCase):
             sentence = f"per-client refuses {rate(refuses)}/s of {rate(requests)}/s requests"
             self.assertIn(sentence, text)
             self.assertIn(sentence, page["verdict"])
-        # Latencies are those of admitted requests, within 5 %.
-        times = [line["duration_ms"] for line in lines if line["status"] == 200]
+        # Latencies are those of admitted requests, whatever their backend answered, within 5 %.
+        times = [line["duration_ms"] for line in lines if line["status"] not in (401, 403, 429)]
         for name in ["p50_ms", "p99_ms"]:
             told = [time for time in samples["all"][name] if time is not None]
             # A delay by the leaky bucket is no latency, and is in the log.

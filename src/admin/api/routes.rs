@@ -80,19 +80,9 @@ fn networks(condition: &Condition) -> Vec<String> {
     }
 }
 
-/// What an excluded condition is about, as in the file: `headers.x-internal`, `path`.
+/// The key of an excluded condition in the file: `headers.x-internal`, `path`.
 fn excluded(condition: &Condition) -> Option<String> {
-    let Condition::Not(inner) = condition else { return None };
-    Some(match &**inner {
-        Condition::Header(name, _) => format!("headers.{name}"),
-        Condition::Query(name, _) => format!("query.{name}"),
-        Condition::Cookie(name, _) => format!("cookies.{name}"),
-        Condition::Clients(_) => "clients".to_owned(),
-        Condition::Not(_) => "not".to_owned(),
-        Condition::Methods(_) => "methods".to_owned(),
-        Condition::Hosts(_) => "hosts".to_owned(),
-        Condition::Path(..) => "path".to_owned(),
-    })
+    if let Condition::Not(inner) = condition { Some(inner.key()) } else { None }
 }
 
 fn limit(plan: &Plan, used: &LimitUse) -> RouteLimitReport {

@@ -12,6 +12,7 @@ use x509_parser::prelude::{ASN1Time, FromDer as _, GeneralName, X509Certificate}
 
 use super::{Files, authorities, certificates, private_key};
 use crate::clock::Clock;
+use crate::config::keys::{Schema, choice, keys};
 use crate::config::report::quoted;
 use crate::config::value::ConfigValue;
 use crate::limit::units::Micros;
@@ -20,11 +21,27 @@ use crate::net::crypto;
 use crate::plan::ListenerTls;
 use crate::plan::certificates::Certificates;
 
+keys! {
+    /// A certificate for clients.
+    pub(in crate::config) CERTIFICATE: CertificateKeys = "an item of tls" {
+        /// A PEM file: the certificate, then those that signed it. It is shown to clients that ask for one of its
+        /// DNS names.
+        cert = Schema::Text, required "\"cert.pem\"";
+        /// A PEM file with the certificate's private key, unencrypted.
+        key = Schema::Text, required "\"key.pem\"";
+        /// A PEM file with the authorities that sign clients' certificates. The same in all [[server.tls]].
+        /// Default: clients are asked for none.
+        client_ca = Schema::Text;
+        /// Whether clients without a certificate are refused.
+        client_auth: Demand = choice(&CLIENT_AUTH) => Demand::Required;
+    }
+}
+
 /// Whether a client must send a certificate if `client_ca` is set.
 const CLIENT_AUTH: [(&str, Demand); 2] = [("required", Demand::Required), ("optional", Demand::Optional)];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Demand {
+pub(in crate::config) enum Demand {
     Required,
     Optional,
 }
@@ -80,12 +97,12 @@ fn entry(
     first: bool,
 ) -> Option<CertificateEntry> {
     let mut table = value.table("`[[server.tls]]`")?;
-    let chain = table.require("cert", "\"cert.pem\"", |value| {
+    let chain = table.require(&CERTIFICATE.cert, |value| {
         let chain = certificates(&value, files)?;
         let (names, expiry) = names_and_expiry(chain.first()?, &value, first)?;
         Some((chain, names, expiry))
     });
-    let key = table.require("key", "\"key.pem\"", |value| Some((private_key(&value, files)?, value)));
+    let key = table.require(&CERTIFICATE.key, |value| Some((private_key(&value, files)?, value)));
     let clients = clients(&mut table, files);
     table.finish().then_some(())?;
     let ((chain, names, expiry), (key, value)) = (chain?, key?);
@@ -178,15 +195,15 @@ fn day(time: ASN1Time) -> String {
 
 /// `client_ca` and `client_auth`. `Some(None)` if clients are not asked for a certificate, `None` if there are errors.
 fn clients(table: &mut super::ConfigTable<'_>, files: &mut Files) -> Option<Option<(RootCertStore, Demand)>> {
-    let ca = table.take("client_ca");
-    let demand = table.take("client_auth");
+    let ca = table.take(&CERTIFICATE.client_ca);
+    let demand = table.take(&CERTIFICATE.client_auth);
     let chosen = demand.as_ref().map(|value| value.choice(&CLIENT_AUTH));
     match (ca, demand) {
         (None, None) => Some(None),
         (None, Some(lone)) => super::lone_half(&lone, "client_ca"),
         (Some(ca), _) => {
             let roots = authorities(&ca, files);
-            let demand = chosen.unwrap_or(Some(Demand::Required))?;
+            let demand = chosen.unwrap_or(Some(CERTIFICATE.client_auth.default))?;
             files.0.update(&[u8::from(demand == Demand::Required)]);
             Some(Some((roots?, demand)))
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::harness::api::{FATES, api, samples_with, sum};
-use crate::harness::{Backend, Gateway, Load, Next, eventually, everything_to, send};
+use crate::harness::{Backend, Client, Gateway, Load, Next, eventually, everything_to, send};
 
 const ADMIN: &str = "\n[admin]\nlisten = \"127.0.0.1:0\"\n";
 
@@ -124,11 +124,14 @@ fn a_delayed_request_counts_as_such() {
     let backend = Backend::ok();
     let toml = everything_to(
         &backend,
-        "limits = [\"slow\"]\n[limits.slow]\nalgorithm = \"leaky-bucket\"\nkey = \"ip\"\nrate = \"10/s\"\nqueue = 5\n",
+        "limits = [\"slow\"]\n[limits.slow]\nalgorithm = \"leaky-bucket\"\nkey = \"ip\"\nrate = \"1/s\"\nqueue = 5\n",
     ) + ADMIN;
     let gateway = Gateway::start(&toml);
+    // Each is read when the one before it is answered, however slow the machine is.
+    let mut client = Client::connect(gateway.addr());
+    client.write("GET / HTTP/1.1\r\nhost: a\r\n\r\n".repeat(3));
     for _ in 0..3 {
-        gateway.get("/").expect(200);
+        client.read().expect(200);
     }
     let samples = samples_with(&gateway, 3);
     assert_eq!((sum(&samples["all"]["admitted"]), sum(&samples["all"]["delayed"])), (1, 2));

@@ -1,17 +1,22 @@
 //! The schema and the loader know the same keys, and whatever the loader accepts the schema accepts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::path::Path;
+use std::process::Stdio;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tollgate::config;
 
 use crate::harness::config::{files, parse};
+use crate::harness::pages::pages;
+use crate::harness::tools;
 
 /// An unknown key, so that the loader lists the known keys.
 const UNKNOWN: &str = "zzzzzzzzzz = 1";
 
 fn schema() -> Value {
-    serde_json::from_str(config::SCHEMA).expect("the schema is JSON")
+    serde_json::from_str(&config::schema()).expect("the schema is JSON")
 }
 
 /// The part of the schema that `node` stands for.
@@ -119,104 +124,83 @@ fn every_key_is_described() {
     walk(&schema(), &schema(), "");
 }
 
-#[test]
-fn the_schema_accepts_every_file_that_the_loader_accepts() {
-    let schema = schema();
-    let tour = include_bytes!("../../../gateway.toml").to_vec();
-    for (path, bytes) in files("valid", "toml").into_iter().chain([("gateway.toml".into(), tour)]) {
-        let text = String::from_utf8(bytes).expect("text");
-        let file: Value = toml::from_str(text.trim_start_matches('\u{feff}')).expect("TOML");
-        if let Err(fault) = accepts(&schema, &schema, &file) {
-            panic!("{}: {fault}", path.display());
-        }
-    }
+/// The faults that an editor's engine finds in files, by name.
+fn faults(files: BTreeMap<String, String>) -> BTreeMap<String, Vec<String>> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config/editor.py");
+    let mut engine = tools::json_schema()
+        .arg(script)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("Python starts");
+    let asked = json!({ "schema": schema(), "files": files });
+    let mut input = engine.stdin.take().expect("a pipe");
+    input.write_all(asked.to_string().as_bytes()).expect("the engine reads");
+    drop(input);
+    let output = engine.wait_with_output().expect("the engine ends");
+    assert!(output.status.success(), "the schema is a JSON Schema");
+    serde_json::from_slice(&output.stdout).expect("faults by name")
 }
 
 #[test]
-fn the_schema_refuses_what_no_file_may_say() {
+fn an_editor_accepts_every_file_that_the_loader_accepts() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let shipped = ["gateway.toml", "packaging/gateway.toml", "docs/examples/routes.toml"]
+        .map(|path| (path.to_owned(), std::fs::read(root.join(path)).expect("a shipped file")));
+    let valid = files("valid", "toml").into_iter().map(|(path, bytes)| (path.display().to_string(), bytes));
+    let text =
+        |bytes: Vec<u8>| String::from_utf8(bytes).expect("text").trim_start_matches('\u{feff}').to_owned();
+    let faults = faults(valid.chain(shipped).map(|(path, bytes)| (path, text(bytes))).collect());
+    assert!(faults.len() > 30 && faults.values().all(Vec::is_empty), "{faults:#?}");
+}
+
+#[test]
+fn an_editor_refuses_what_no_file_may_say() {
+    let route = "[[routes]]\npath = \"/*\"\nupstream = \"a\"";
+    let keys = [
+        "cots = 1",
+        "cost = 1_000_000_001",
+        "cost = \"1\"",
+        "cost = { reserve = 1 }",
+        "cost = { from = \"query:a\", reserve = 1 }",
+        "cost = { reserve = 1, settle = [] }",
+        "cost = { reserve = 1, settle = \"status\", status = { 401 = -1 } }",
+        "headers = { x-a = 1 }",
+        "cookies = { a = [] }",
+        "not = { headers = { x-a = [\"b\", 1] } }",
+        "not = {}",
+        "[limits.a]\nalgorithm = \"bucket\"\nkey = \"ip\"\nrate = \"1/s\"",
+        "[limits.a]\nalgorithm = \"concurrency\"\nkey = \"ip\"\nmax = 0",
+        "[server]\nmax_connections = 0",
+        "[server]\nidle_timeout = 10",
+    ];
+    let refused = ["routes = []".to_owned(), "[[routes]]\npath = \"/*\"".to_owned()];
+    let refused: Vec<_> = keys.map(|key| format!("{route}\n{key}")).into_iter().chain(refused).collect();
+    let count = refused.len();
+    let faults = faults(refused.into_iter().map(|file| (file.clone(), file)).collect());
+    let accepted: Vec<_> = faults.iter().filter(|(_, faults)| faults.is_empty()).collect();
+    assert!(faults.len() == count && accepted.is_empty(), "{accepted:#?}");
+}
+
+/// A page of docs/ names each key, in back-ticks or in a block of a configuration.
+#[test]
+fn every_key_stands_in_the_documentation() {
+    let pages: String = pages().into_iter().map(|page| page.text).collect();
     let schema = schema();
-    for file in [
-        "routes = []",
-        "[[routes]]\npath = \"/*\"",
-        "[[routes]]\npath = \"/*\"\nupstream = \"a\"\ncots = 1",
-        "[[routes]]\npath = \"/*\"\nupstream = \"a\"\ncost = 1_000_000_001",
-        "[[routes]]\npath = \"/*\"\nupstream = \"a\"\ncost = \"1\"",
-        "[[routes]]\npath = \"/*\"\nupstream = \"a\"\ncost = { reserve = 1 }",
-        "[[routes]]\npath = \"/*\"\nupstream = \"a\"\ncost = { from = \"query:a\", reserve = 1 }",
-        "[[routes]]\npath = \"/*\"\nupstream = \"a\"\ncost = { reserve = 1, settle = [] }",
-        "[[routes]]\npath = \"/*\"\nupstream = \"a\"\ncost = { reserve = 1, settle = \"status\", status = { 401 = -1 } }",
-        "[[routes]]\npath = \"/*\"\nupstream = \"a\"\nheaders = { x-a = 1 }",
-        "[[routes]]\npath = \"/*\"\nupstream = \"a\"\ncookies = { a = [] }",
-        "[[routes]]\npath = \"/*\"\nupstream = \"a\"\nnot = { headers = { x-a = [\"b\", 1] } }",
-        "[[routes]]\npath = \"/*\"\nupstream = \"a\"\n[limits.a]\nalgorithm = \"bucket\"\nkey = \"ip\"\nrate = \"1/s\"",
-    ] {
-        let file: Value = toml::from_str(file).expect("TOML");
-        assert!(accepts(&schema, &schema, &file).is_err(), "{file}");
-    }
-}
-
-/// Whether `node` of the schema accepts a value: the part of JSON Schema that ours uses, but for patterns.
-fn accepts(schema: &Value, node: &Value, value: &Value) -> Result<(), String> {
-    let node = resolved(schema, node);
-    if let Some(choices) = node["anyOf"].as_array() {
-        let refusals: Vec<String> =
-            choices.iter().filter_map(|choice| accepts(schema, choice, value).err()).collect();
-        if refusals.len() == choices.len() {
-            return Err(refusals.join(", "));
-        }
-    }
-    let is_allowed = node["enum"].as_array().is_none_or(|choices| choices.contains(value))
-        && node.get("const").is_none_or(|only| only == value)
-        && node["type"].as_str().is_none_or(|name| is_of_type(value, name))
-        && node["minimum"].as_f64().is_none_or(|min| value.as_f64() >= Some(min))
-        && node["maximum"].as_f64().is_none_or(|max| value.as_f64() <= Some(max))
-        && (node["pattern"] != "\\$\\{" || value.as_str().is_some_and(|text| text.contains("${")));
-    if !is_allowed {
-        return Err(format!("{value} is not {node}"));
-    }
-    match value {
-        Value::Array(items) => accepts_items(schema, node, items),
-        Value::Object(fields) => accepts_fields(schema, node, fields),
-        _ => Ok(()),
-    }
-}
-
-fn is_of_type(value: &Value, name: &str) -> bool {
-    match name {
-        "object" => value.is_object(),
-        "array" => value.is_array(),
-        "string" => value.is_string(),
-        "boolean" => value.is_boolean(),
-        "integer" => value.is_i64(),
-        "number" => value.is_number(),
-        _ => panic!("the type `{name}` is new here"),
-    }
-}
-
-fn accepts_items(schema: &Value, node: &Value, items: &[Value]) -> Result<(), String> {
-    let min = node["minItems"].as_u64().unwrap_or(0);
-    let max = node["maxItems"].as_u64().unwrap_or(u64::MAX);
-    if !(min..=max).contains(&u64::try_from(items.len()).expect("a length")) {
-        return Err(format!("{} items", items.len()));
-    }
-    items.iter().try_for_each(|item| accepts(schema, &node["items"], item))
-}
-
-fn accepts_fields(
-    schema: &Value,
-    node: &Value,
-    fields: &serde_json::Map<String, Value>,
-) -> Result<(), String> {
-    for required in node["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-        fields.get(required).ok_or_else(|| format!("no `{required}`"))?;
-    }
-    for (key, value) in fields {
-        let rest = &node["additionalProperties"];
-        if rest.is_null() {
-            continue;
-        }
-        let property = node["properties"].get(key).or_else(|| rest.is_object().then_some(rest));
-        accepts(schema, property.ok_or_else(|| format!("`{key}` is unknown"))?, value)?;
-    }
-    Ok(())
+    let tables = schema["$defs"].as_object().expect("definitions").iter();
+    let keys = tables.flat_map(|(table, definition)| {
+        let keys = definition["properties"].as_object().into_iter().flat_map(|keys| keys.keys());
+        keys.map(move |key| (table, key))
+    });
+    let is_word = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let stands = |key: &str| {
+        pages.match_indices(key).any(|(at, _)| {
+            let (before, after) = (&pages[..at], &pages[at + key.len()..]);
+            let line = before.rsplit('\n').next().unwrap_or_default();
+            let is_whole = !is_word(before.bytes().next_back()) && !is_word(after.bytes().next());
+            is_whole && (line.matches('`').count() % 2 == 1 || after.trim_start().starts_with('='))
+        })
+    };
+    let absent: Vec<_> = keys.filter(|(_, key)| !stands(key)).collect();
+    assert!(absent.is_empty(), "{absent:?}");
 }

@@ -2,12 +2,11 @@
 //! rows. Defaults are those of a file that sets nothing, and ratios of the benchmarks those of their tables.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde::Deserialize;
-use tollgate::plan::Plan;
+use serde_json::Value;
+use tollgate::config;
 
-use crate::harness::config_folder::ConfigFolder;
 use crate::harness::pages::root;
 
 #[derive(Debug, Deserialize)]
@@ -160,91 +159,96 @@ fn docs_fixed_bounds_have_rows() {
 // ---------------------------------------------------------------------------------------------------------------
 // Defaults
 
-/// A setting: its page, its key, the rows of docs/bounds.md that give its default, and the default by the code.
-type Setting = (&'static str, &'static str, &'static [&'static str], fn(&Plan) -> Option<f64>);
+/// A setting: its page and the words before its default there, the rows of docs/bounds.md that give the default, and where
+/// the schema declares it.
+type Setting = (&'static str, &'static str, &'static [&'static str], &'static str);
 
-fn span(span: Duration) -> Option<f64> {
-    Some(span.as_secs_f64() * 1e3)
-}
-
-fn count(number: impl TryInto<u32>) -> Option<f64> {
-    number.try_into().ok().map(f64::from)
-}
+const HEALTH: &str = "health` (off): `{ path = \"/healthz\", interval = ";
+const BREAKER: &str = "breaker` (none): `{ failures = 0.5, requests = ";
 
 const SETTINGS: &[Setting] = &[
-    ("server", "max_connections", &["client connections"], |plan| count(plan.server.max_connections)),
-    ("server", "max_connections_per_client", &["connections of one client"], |plan| {
-        plan.server.max_connections_per_client.and_then(count)
-    }),
-    ("server", "max_requests_per_connection", &["requests on one connection"], |plan| {
-        plan.server.max_requests_per_connection.and_then(count)
-    }),
-    ("server", "max_connection_age", &["age of a connection"], |plan| span(plan.server.max_connection_age)),
-    ("server", "max_header_bytes", &["request head"], |plan| count(plan.server.max_header_bytes)),
-    ("server", "max_body_bytes", &["request body"], |plan| plan.routes[0].max_body_bytes.and_then(count)),
-    ("server", "header_timeout", &["head complete", "TLS handshake", "PROXY protocol preamble"], |plan| {
-        span(plan.server.header_timeout)
-    }),
-    ("server", "body_timeout", &["silence inside a body"], |plan| span(plan.server.body_timeout)),
-    ("server", "idle_timeout", &["kept-alive connection without a request"], |plan| {
-        span(plan.server.idle_timeout)
-    }),
-    ("server", "write_timeout", &["client acknowledges no byte, also of an interim response"], |plan| {
-        span(plan.server.write_timeout)
-    }),
-    ("server", "drain_timeout", &[], |plan| span(plan.server.drain_timeout)),
-    ("server", "ipv4_prefix", &[], |plan| count(plan.server.client.ipv4_prefix)),
-    ("server", "ipv6_prefix", &[], |plan| count(plan.server.client.ipv6_prefix)),
-    ("server", "max_keys", &["counters"], |plan| count(plan.store.max_keys)),
-    ("routes", "timeout", &["response head"], |plan| span(plan.routes[0].timeout)),
-    ("routes", "read_timeout", &["silence inside a response body"], |plan| span(plan.routes[0].read_timeout)),
+    ("server", "max_connections", &["client connections"], "server/max_connections"),
+    (
+        "server",
+        "max_connections_per_client",
+        &["connections of one client"],
+        "server/max_connections_per_client",
+    ),
+    (
+        "server",
+        "max_requests_per_connection",
+        &["requests on one connection"],
+        "server/max_requests_per_connection",
+    ),
+    ("server", "max_connection_age", &["age of a connection"], "server/max_connection_age"),
+    ("server", "max_header_bytes", &["request head"], "server/max_header_bytes"),
+    ("server", "max_body_bytes", &["request body"], "server/max_body_bytes"),
+    (
+        "server",
+        "header_timeout",
+        &["head complete", "TLS handshake", "PROXY protocol preamble"],
+        "server/header_timeout",
+    ),
+    ("server", "body_timeout", &["silence inside a body"], "server/body_timeout"),
+    ("server", "idle_timeout", &["kept-alive connection without a request"], "server/idle_timeout"),
+    (
+        "server",
+        "write_timeout",
+        &["client acknowledges no byte, also of an interim response"],
+        "server/write_timeout",
+    ),
+    ("server", "drain_timeout", &[], "server/drain_timeout"),
+    ("server", "ipv4_prefix", &[], "server/ipv4_prefix"),
+    ("server", "ipv6_prefix", &[], "server/ipv6_prefix"),
+    ("server", "max_keys", &["counters"], "store/max_keys"),
+    ("routes", "timeout", &["response head"], "route/timeout"),
+    ("routes", "read_timeout", &["silence inside a response body"], "route/read_timeout"),
     (
         "routes",
         "tunnel_timeout",
         &["silence of a tunnel in both directions", "a side of a tunnel that acknowledges no byte"],
-        |plan| span(plan.routes[0].tunnel_timeout),
+        "route/tunnel_timeout",
     ),
-    ("upstreams", "connect_timeout", &["connect to a backend, TLS included"], |plan| {
-        span(plan.upstreams[0].connect_timeout)
-    }),
-    ("upstreams", "idle_timeout", &["unused backend connections"], |plan| {
-        span(plan.upstreams[0].idle_timeout)
-    }),
-    ("upstreams", "retry` (`{ attempts = ", &["attempts"], |plan| count(plan.upstreams[0].retry.attempts)),
-    ("upstreams", "eject` (`{ failures = ", &["ejection of a server"], |plan| {
-        plan.upstreams[0].eject.and_then(|eject| count(eject.failures))
-    }),
-    ("upstreams", "health` (off): `{ path = \"/healthz\", interval = ", &[], |plan| {
-        plan.upstreams[0].health.as_ref().and_then(|health| span(health.interval))
-    }),
+    ("upstreams", "connect_timeout", &["connect to a backend, TLS included"], "upstream/connect_timeout"),
+    ("upstreams", "idle_timeout", &["unused backend connections"], "upstream/idle_timeout"),
+    ("upstreams", "retry` (`{ attempts = ", &["attempts"], "retry/attempts"),
+    ("upstreams", "eject` (`{ failures = ", &["ejection of a server"], "eject/failures"),
+    ("upstreams", HEALTH, &[], "health/interval"),
     (
         "upstreams",
         "health` (off): `{ path = \"/healthz\", interval = \"5s\", timeout = ",
         &["a health check | one at a time for each server,"],
-        |plan| plan.upstreams[0].health.as_ref().and_then(|health| span(health.timeout)),
+        "health/timeout",
     ),
-    ("upstreams", "breaker` (none): `{ failures = 0.5, requests = ", &[], |plan| {
-        plan.upstreams[0].breaker.and_then(|breaker| count(breaker.requests))
-    }),
-    ("upstreams", "breaker` (none): `{ failures = 0.5, requests = 20, for = ", &[], |plan| {
-        plan.upstreams[0].breaker.and_then(|breaker| span(breaker.span))
-    }),
+    ("upstreams", BREAKER, &[], "breaker/requests"),
+    ("upstreams", "breaker` (none): `{ failures = 0.5, requests = 20, for = ", &[], "breaker/for"),
+    ("forward-auth", "timeout", &["an answer of a service (`forward`) | `timeout`,"], "auth/timeout"),
 ];
+
+fn schema() -> Value {
+    serde_json::from_str(&config::schema()).expect("the schema is JSON")
+}
+
+/// The quantity of a default as it stands in the file; 0 is written where it means that there is no bound.
+fn default(schema: &Value, place: &str) -> Option<f64> {
+    let (section, key) = place.split_once('/').expect("a section and its key");
+    let property = &schema["$defs"][section]["properties"][key];
+    assert!(property.is_object(), "the schema has no {place}");
+    let default = &property["default"];
+    let number = default.as_f64().or_else(|| quantity(default.as_str()?));
+    number.filter(|number| *number > 0.0)
+}
 
 #[test]
 fn docs_defaults_are_those_of_the_code() {
-    let file = "[upstreams.a]\nservers = [\"http://127.0.0.1:1\"]\nhealth = { path = \"/\" }\nbreaker = {}\n\
-                [[routes]]\npath = \"/*\"\nupstream = \"a\"\n";
-    let plan = ConfigFolder::new(&[("gateway.toml", file)]).load("gateway.toml").expect("it is good").plan;
-    let bounds = text("docs/bounds.md");
+    let (schema, bounds) = (schema(), text("docs/bounds.md"));
     let mut faults = Vec::new();
-    for (page, key, rows, default) in SETTINGS {
+    for (page, key, rows, place) in SETTINGS {
         let words = if key.contains('(') { format!("- `{key}") } else { format!("- `{key}` (") };
         let on_page = text(&format!("docs/{page}.md"));
         let of_row = |row: &&str| if row.contains('|') { format!("| {row} ") } else { format!("| {row} | ") };
         let in_bounds = rows.iter().map(|row| (&bounds, of_row(row)));
-        // 0 is written where it means that there is no bound.
-        let expected = default(&plan);
+        let expected = default(&schema, place);
         for (text, words) in [(&on_page, words)].into_iter().chain(in_bounds) {
             let found =
                 text.split_once(&words).map(|(_, rest)| quantity(rest).filter(|number| *number > 0.0));
@@ -254,6 +258,37 @@ fn docs_defaults_are_those_of_the_code() {
             }
         }
     }
+    assert_none(&faults);
+}
+
+/// The page of a section gives each default of a quantity that it names in an item: ``- `idle_timeout` (60s)``.
+#[test]
+fn docs_pages_of_sections_give_its_defaults() {
+    const PAGES: [(&str, &str); 6] = [
+        ("server", "server"),
+        ("route", "routes"),
+        ("upstream", "upstreams"),
+        ("limit", "limits"),
+        ("store", "shared-limits"),
+        ("auth", "forward-auth"),
+    ];
+    let schema = schema();
+    let (mut faults, mut compared) = (Vec::new(), 0);
+    for (section, page) in PAGES {
+        let on_page = text(&format!("docs/{page}.md"));
+        for key in schema["$defs"][section]["properties"].as_object().expect("a section").keys() {
+            let Some(expected) = default(&schema, &format!("{section}/{key}")) else { continue };
+            let Some((_, rest)) = on_page.split_once(&format!("- `{key}` (")) else { continue };
+            compared += 1;
+            if quantity(rest) != Some(expected) {
+                faults.push(format!(
+                    "{section}.{key}: {page} says {:?}, the schema {expected}",
+                    quantity(rest)
+                ));
+            }
+        }
+    }
+    assert!(compared > 15, "{compared} defaults were compared");
     assert_none(&faults);
 }
 

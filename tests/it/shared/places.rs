@@ -235,6 +235,35 @@ fn each_gateway_has_a_queue_of_its_own() {
     fits(&one, &backend, 1);
 }
 
+/// A request for many places is not overtaken by requests for few of its gateway, although the store has places.
+#[test]
+fn a_request_that_costs_more_keeps_its_turn() {
+    let (backend, redis) = (HoldingBackend::start(), Redis::start());
+    let large =
+        "[[routes]]\nname = \"large\"\npath = \"/large\"\nupstream = \"api\"\nlimits = [\"x\"]\ncost = 2\n";
+    let limit = "max = 2\nqueue = 3\nmax_wait = \"25s\"";
+    let [gateway] = fleet(&format!("{}{large}", shared(&backend, &redis, limit)));
+    let mut first = begin(&gateway, "/first");
+    backend.holds(1);
+    let mut large = begin(&gateway, "/large");
+    std::thread::sleep(Duration::from_millis(200));
+    let mut late = begin(&gateway, "/late");
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(
+        (backend.present(), held(&gateway)),
+        (1, 1),
+        "the free place is kept for the request before it"
+    );
+    backend.release("/first");
+    first.read().expect(200);
+    backend.has_got(2);
+    assert_eq!((backend.arrivals()[1].as_str(), held(&gateway)), ("/large", 2));
+    backend.open();
+    large.read().expect(200);
+    late.read().expect(200);
+    fits(&gateway, &backend, 2);
+}
+
 /// The place of a request that ends while its gateway drains is free at once, not when its lease ends.
 #[test]
 fn a_gateway_that_ends_leaves_no_places_behind() {

@@ -101,6 +101,33 @@ fn what_there_is_nothing_to_say_of_is_null() {
     }
 }
 
+/// What replay reads of a line stands in its reader; of other fields no decision depends.
+#[test]
+fn replay_reads_each_field_or_needs_it_not() {
+    const NOT_NEEDED: [&str; 9] = [
+        "upstream",
+        "upstream_ms",
+        "request_id",
+        "reserved",
+        "settlement",
+        "shadow",
+        "trace_id",
+        "protocol",
+        "key",
+    ];
+    let reader = include_str!("../../../src/log_reader/tollgate.rs");
+    let monitoring = include_str!("../../../docs/monitoring.md");
+    for (field, _) in LogField::WORDS {
+        let is_read = reader.contains(&format!("b\"{field}\""));
+        assert_ne!(
+            is_read,
+            NOT_NEEDED.contains(&field),
+            "{field}: read it in log_reader/tollgate.rs, or list it here"
+        );
+        assert!(monitoring.contains(&format!("`{field}`")), "{field} has a row in docs/monitoring.md");
+    }
+}
+
 #[test]
 fn a_combined_line_is_apaches() {
     assert_eq!(

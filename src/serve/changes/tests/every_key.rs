@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::config::{self, SCHEMA};
+use crate::config;
 use crate::plan::Plan;
 use crate::serve::changes::changes;
 use crate::serve::reload::{RestartOnlySettings, summary};
@@ -13,7 +13,8 @@ use crate::serve::reload::{RestartOnlySettings, summary};
 /// A file in which each key can be changed.
 const BASE: &str = include_str!("base.toml");
 
-/// A key of the schema, a text of [`BASE`], and what it is replaced by; `+ ` in front: what is added below its line.
+/// A key of the schema, a text of [`BASE`], and what it is replaced by; `+ ` in front: what is added below its line. The
+/// line `SECTION.*` says where keys of a section stand that have no line: they get a value of their type.
 const CASES: &str = include_str!("cases.txt");
 
 /// The keys of all tables that the schema describes: `limit.burst`, `route.cors.origins`.
@@ -32,7 +33,7 @@ fn keys_of_schema() -> BTreeSet<String> {
             walk(inner, path, found);
         }
     }
-    let schema: Value = serde_json::from_str(SCHEMA).expect("the schema is JSON");
+    let schema: Value = serde_json::from_str(&config::schema()).expect("the schema is JSON");
     let mut found = BTreeSet::new();
     for (name, definition) in schema["$defs"].as_object().expect("definitions") {
         walk(definition, name, &mut found);
@@ -43,23 +44,62 @@ fn keys_of_schema() -> BTreeSet<String> {
 }
 
 struct Case {
-    key: &'static str,
+    key: String,
     next: String,
 }
 
-fn cases() -> Vec<Case> {
+/// The lines of [`CASES`]: a key, a text of [`BASE`] and its replacement.
+fn lines() -> Vec<[String; 3]> {
     let lines = CASES.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines
-        .map(|line| {
-            let [key, from, to] = line.splitn(3, " | ").collect::<Vec<_>>()[..] else {
-                panic!("a case has three parts: {line}")
-            };
-            let [from, to] = [from, to].map(|text| text.replace("\\n", "\n").replace("(nothing)", ""));
-            assert_eq!(BASE.matches(&from).count(), 1, "{key}: `{from}` stands once in the file");
+    let parts = |line: &str| match line.splitn(3, " | ").collect::<Vec<_>>()[..] {
+        [key, from, to] => [key, from, to].map(str::to_owned),
+        _ => panic!("a case has three parts: {line}"),
+    };
+    lines.map(parts).collect()
+}
+
+/// A value that is not the default of a key whose type says all about it.
+fn other_value(property: &Value) -> Option<String> {
+    let default = &property["default"];
+    match property["$ref"].as_str() {
+        Some("#/$defs/duration") => return Some("\"3s\"".to_owned()),
+        Some("#/$defs/size") => return Some("\"8MiB\"".to_owned()),
+        _ => {}
+    }
+    let kind = &property["anyOf"][0];
+    let (min, max) = (kind["minimum"].as_u64(), kind["maximum"].as_u64());
+    match kind["type"].as_str() {
+        Some("boolean") => Some((default != true).to_string()),
+        Some("integer") if default.as_u64() == max => max.map(|max| (max - 1).to_string()),
+        Some("integer") => default.as_u64().or(min).map(|number| (number + 1).to_string()),
+        Some("number") => Some("0.3".to_owned()),
+        _ => kind["enum"].as_array()?.iter().find(|word| *word != default).map(ToString::to_string),
+    }
+}
+
+fn cases() -> Vec<Case> {
+    let lines = lines();
+    let mut all: Vec<Case> = Vec::new();
+    for [key, from, to] in &lines {
+        let [from, to] = [from, to].map(|text| text.replace("\\n", "\n").replace("(nothing)", ""));
+        assert_eq!(BASE.matches(&from).count(), 1, "{key}: `{from}` stands once in the file");
+        let Some(section) = key.strip_suffix(".*") else {
             let to = to.strip_prefix("+ ").map_or(to.clone(), |added| format!("{from}\n{added}"));
-            Case { key, next: BASE.replacen(&from, &to, 1) }
-        })
-        .collect()
+            all.push(Case { key: key.clone(), next: BASE.replacen(&from, &to, 1) });
+            continue;
+        };
+        let schema: Value = serde_json::from_str(&config::schema()).expect("the schema is JSON");
+        let properties = schema["$defs"][section]["properties"].as_object().expect("a section");
+        for (name, property) in properties {
+            let key = format!("{section}.{name}");
+            let has_line = lines.iter().any(|[other, ..]| *other == key);
+            if let (false, Some(value)) = (has_line, other_value(property)) {
+                let next = BASE.replacen(&from, &format!("{from}\n{name} = {value}"), 1);
+                all.push(Case { key, next });
+            }
+        }
+    }
+    all
 }
 
 /// The files that [`BASE`] names, and others that a key may name instead.
@@ -116,7 +156,7 @@ fn logged(last: &Plan, mut next: Plan) -> Vec<String> {
 
 #[test]
 fn each_key_of_the_schema_is_changed() {
-    let changed: BTreeSet<String> = cases().iter().map(|case| case.key.to_owned()).collect();
+    let changed: BTreeSet<String> = cases().into_iter().map(|case| case.key).collect();
     assert_eq!(keys_of_schema(), changed);
 }
 
@@ -128,7 +168,7 @@ fn no_key_of_the_schema_changes_without_a_line() {
     assert_eq!(logged(&last, plan(BASE, folder.path(), "base")), ["reloaded: no changes"]);
     let mut silent = Vec::new();
     for Case { key, next } in cases() {
-        let lines = logged(&last, plan(&next, folder.path(), key));
+        let lines = logged(&last, plan(&next, folder.path(), &key));
         if lines[0] == "reloaded: no changes" || lines.len() < 2 {
             silent.push(format!("{key}: {lines:?}"));
         }

@@ -110,6 +110,12 @@ pub(crate) fn kubernetes_schemas() -> Command {
     cached_python("TOLLGATE_TEST_PYTHON_KUBERNETES", "kubernetes", "kubernetes-validate")
 }
 
+/// The Python with an engine for JSON Schemas: the same.
+#[track_caller]
+pub(crate) fn json_schema() -> Command {
+    kubernetes_schemas()
+}
+
 #[track_caller]
 fn cached_python(variable: &str, folder: &str, module: &str) -> Command {
     let python = std::env::var_os(variable).map(PathBuf::from).unwrap_or_else(|| {
