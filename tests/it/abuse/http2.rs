@@ -373,7 +373,13 @@ fn closed_windows_hold_little_and_only_for_a_while() {
         exchange.write(vec![b'x'; 1_000_000]);
         Next::KeepAlive
     });
-    let gateway = Gateway::start(&everything_to(&backend, "[server]\nworkers = 1"));
+    // Five hundred connections at once may take long to be accepted; none of them is given up.
+    let upstream = format!(
+        "[upstreams.api]\nservers = [\"{}\"]\nconnect_timeout = \"1min\"\neject = {{ failures = 0 }}\n",
+        backend.url()
+    );
+    let route = "[[routes]]\npath = \"/*\"\nupstream = \"api\"\ntimeout = \"2min\"\n[server]\nworkers = 1\n";
+    let gateway = Gateway::start(&(upstream + route));
     gateway.get("/").expect(200);
     let before = gateway.resident_kib();
     let (connections, streams) = CLOSED;
