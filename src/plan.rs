@@ -24,6 +24,7 @@ pub mod reject_reason;
 pub mod reservation;
 pub mod resolve;
 pub mod seen_request;
+mod server;
 pub mod split;
 mod statuses;
 pub mod sticky;
@@ -33,24 +34,20 @@ mod trace;
 pub mod trial;
 mod upstream;
 
-use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, StatusCode};
-use rustls::ServerConfig;
 
 use crate::http1::head_writer::HeaderPair;
 use crate::labels::labels;
 use crate::limit::Algorithm;
 use crate::limit::units::Micros;
-use crate::limit::wall_clock::WallTime;
 use crate::measure::JsonPointer;
-use crate::route::client::{AddressRules, ClientRule};
+use crate::route::client::AddressRules;
 use crate::route::exemptions::Exemptions;
 use crate::route::key::Key;
-use crate::route::path::{EncodedDots, PathMatching};
 use crate::route::{Conditions, MatchedRequest, RouteIndex, RouteRequest, RouteTable};
 use crate::store::redis::settings as redis;
 use crate::store::{OnError, ParamsId, SharedKeyInfo};
@@ -66,6 +63,7 @@ use trial::Trial;
 pub use assemble::PlanSections;
 pub use limit::KeyBan;
 pub use ratelimit::{RatelimitHeaders, RatelimitPolicies};
+pub use server::{Listener, ListenerTls, RequestIds, Server};
 pub use statuses::StatusSet;
 pub use trace::Trace;
 pub use upstream::{
@@ -112,98 +110,6 @@ pub struct TierIndex(pub usize);
 /// An upstream's index in [`Plan::upstreams`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UpstreamIndex(pub usize);
-
-/// `[server]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Server {
-    /// The addresses to listen on; port 0 picks one. At least one.
-    pub listen: Vec<Listener>,
-    /// `[[server.tls]]`. Present if any listener uses TLS.
-    pub tls: Option<ListenerTls>,
-    /// Worker threads; at least 1.
-    pub workers: usize,
-    /// The trusted proxies, and the network prefix that counts as one client.
-    pub client: ClientRule,
-    /// How the paths of routes are compared with those of requests.
-    pub path_matching: PathMatching,
-    /// What is done with encoded dot segments.
-    pub encoded_dots: EncodedDots,
-    /// Maximum number of connections, all workers together.
-    pub max_connections: usize,
-    /// Maximum number of connections of one client, except trusted proxies; `None`: no limit.
-    pub max_connections_per_client: Option<usize>,
-    /// Maximum bytes of a request head.
-    pub max_header_bytes: usize,
-    /// Maximum bytes that all requests hold which are not decided.
-    pub max_buffered: usize,
-    /// From the first byte to the whole head.
-    pub header_timeout: Duration,
-    /// Maximum time without a byte of a request body.
-    pub body_timeout: Duration,
-    /// How long an idle client connection is kept.
-    pub idle_timeout: Duration,
-    /// Maximum time in which a client accepts no byte.
-    pub write_timeout: Duration,
-    /// Requests on one connection; `None`: no limit.
-    pub max_requests_per_connection: Option<u64>,
-    /// How long a connection serves new requests.
-    pub max_connection_age: Duration,
-    /// How long requests in flight may take to finish on shutdown.
-    pub drain_timeout: Duration,
-    /// The rate-limit headers of responses.
-    pub ratelimit_headers: RatelimitHeaders,
-    /// The policies that the standard ones list.
-    pub ratelimit_policies: RatelimitPolicies,
-    /// The responses that have `x-request-id`.
-    pub request_id: RequestIds,
-    /// Append `via` to requests.
-    pub via: bool,
-    /// The clients that may send requests.
-    pub addresses: AddressRules,
-}
-
-/// An item of `server.listen`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listener {
-    /// The address; port 0 picks one.
-    pub address: SocketAddr,
-    /// Whether clients use TLS there.
-    pub tls: bool,
-    /// Whether trusted proxies send a PROXY protocol header there, before TLS.
-    pub proxy_protocol: bool,
-}
-
-/// TLS to clients.
-#[derive(Clone, Debug)]
-pub struct ListenerTls {
-    /// The gateway's certificates, and the requirements for clients' certificates.
-    pub config: Arc<ServerConfig>,
-    /// A hash of all files it was made of.
-    pub files: [u8; 32],
-    /// Whether clients are asked for a certificate.
-    pub asks_clients: bool,
-    /// When the first of the gateway's certificates expires.
-    pub first_expiry: WallTime,
-}
-
-impl PartialEq for ListenerTls {
-    fn eq(&self, other: &Self) -> bool {
-        self.files == other.files
-    }
-}
-
-impl Eq for ListenerTls {}
-
-/// The responses that have `x-request-id`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RequestIds {
-    /// The gateway's own responses.
-    Own,
-    /// All.
-    All,
-    /// None.
-    Off,
-}
 
 /// `[store]`.
 #[derive(Clone, Debug)]
@@ -360,6 +266,36 @@ pub struct Route {
     pub json_pointers: Vec<JsonPointer>,
     /// Whether some of them are charged before a credential is looked at.
     pub limits_before_auth: bool,
+}
+
+#[cfg(test)]
+impl Route {
+    /// A route to the first upstream with nothing beside its conditions, for tests.
+    pub fn plain(name: &str, conditions: Conditions) -> Self {
+        let minute = Duration::from_secs(60);
+        Self {
+            name: name.into(),
+            conditions,
+            action: RouteAction::Forward(UpstreamIndex(0)),
+            cost: CostRule::Free,
+            limits: Vec::new(),
+            timeout: minute,
+            read_timeout: minute,
+            tunnel_timeout: minute,
+            max_body_bytes: None,
+            path_edit: None,
+            request_headers: HeaderEdits::default(),
+            response_headers: HeaderEdits::default(),
+            redirect: None,
+            cors: None,
+            reject: None,
+            addresses: AddressRules::default(),
+            auth: None,
+            reads_body: false,
+            json_pointers: Vec::new(),
+            limits_before_auth: false,
+        }
+    }
 }
 
 /// A change of the path before a request is forwarded.

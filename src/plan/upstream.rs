@@ -219,6 +219,31 @@ impl Retry {
     }
 }
 
+#[cfg(test)]
+impl Upstream {
+    /// An upstream with nothing beside its servers, for tests: it tries once, and ejects none.
+    pub fn plain(name: &str, backend: Backend) -> Self {
+        Self {
+            name: name.into(),
+            backend,
+            base_path: None,
+            protocol: Protocol::Http1,
+            connect_timeout: Duration::from_secs(2),
+            idle_timeout: Duration::from_secs(60),
+            host: None,
+            retry: Retry { attempts: 1, budget_permille: 0, statuses: StatusSet::NONE, timeout: false },
+            balance: Balance::RoundRobin,
+            eject: None,
+            health: None,
+            max_connections: None,
+            breaker: None,
+            sticky: None,
+            send_proxy_protocol: None,
+            slow_start: None,
+        }
+    }
+}
+
 impl Upstream {
     /// Its servers; `builtin:echo` has none.
     pub fn endpoints(&self) -> &[Endpoint] {

@@ -303,7 +303,7 @@ mod tests {
     /// steps of 128: see `docs/bounds.md`.
     #[tokio::test]
     async fn the_task_of_a_connection_takes_half_a_kibibyte() {
-        let worker = fixtures::worker(fixtures::plan(fixtures::server(), None));
+        let worker = fixtures::worker(fixtures::plan(crate::plan::Server::plain(), None));
         let handle = ConnectionHandle::new(0);
         let guard = ConnectionGuard::new(0, Rc::clone(&worker), None);
         let ends = ConnectionEnds::of(([192, 0, 2, 1], 1).into());

@@ -18,15 +18,11 @@ use crate::limit::units::Timestamp;
 use crate::plan::action::ErrorPages;
 use crate::plan::log::{AccessLog, Log, ProgramFormat, Sample, SecretHeaders};
 use crate::plan::loop_mark::LoopMark;
-use crate::plan::{
-    self, Balance, Endpoint, Plan, PlanSections, Protocol, RatelimitHeaders, RatelimitPolicies, RequestIds,
-    Retry, Route, Server, StatusSet, StoreSettings, Upstream,
-};
+use crate::plan::{self, Endpoint, Plan, PlanSections, Route, Server, StoreSettings, Upstream};
 use crate::proxy::worker::Worker;
 use crate::route::RouteTable;
-use crate::route::client::ClientRule;
 use crate::route::key::KeySecret;
-use crate::route::path::{EncodedDots, PathMatching};
+use crate::route::path::PathMatching;
 use crate::shared::control::{ConfigStatus, Control};
 use crate::shared::worker_commands::WorkerCommands;
 use crate::shared::{Life, Shared};
@@ -37,34 +33,6 @@ use crate::telemetry::trace::Spans;
 use crate::upstream::server_registry::ServerRegistry;
 
 const SECOND: Duration = Duration::from_secs(1);
-
-/// The defaults, but no headers that change from request to request.
-pub(super) fn server() -> Server {
-    Server {
-        listen: Vec::new(),
-        tls: None,
-        workers: 1,
-        client: ClientRule::default(),
-        path_matching: PathMatching::default(),
-        encoded_dots: EncodedDots::default(),
-        max_connections: 10,
-        max_connections_per_client: None,
-        max_header_bytes: 32 << 10,
-        max_buffered: 64 << 20,
-        header_timeout: 10 * SECOND,
-        body_timeout: 10 * SECOND,
-        idle_timeout: 60 * SECOND,
-        write_timeout: 30 * SECOND,
-        drain_timeout: 30 * SECOND,
-        max_requests_per_connection: None,
-        max_connection_age: 3_600 * SECOND,
-        ratelimit_headers: RatelimitHeaders::Off,
-        ratelimit_policies: RatelimitPolicies::Tightest,
-        request_id: RequestIds::Off,
-        via: false,
-        addresses: crate::route::client::AddressRules::default(),
-    }
-}
 
 /// A plan of this route to this upstream; without a route, the response to every request is 404.
 pub(super) fn plan(server: Server, route: Option<(Route, Upstream)>) -> Plan {
@@ -103,22 +71,9 @@ pub(super) fn upstream(address: SocketAddr) -> Upstream {
         tls: None,
     };
     Upstream {
-        name: "backend".into(),
-        backend: plan::Backend::Servers(vec![endpoint]),
-        base_path: None,
-        protocol: Protocol::Http1,
         connect_timeout: 20 * SECOND,
         idle_timeout: 2_000 * SECOND,
-        host: None,
-        retry: Retry { attempts: 1, budget_permille: 0, statuses: StatusSet::NONE, timeout: false },
-        balance: Balance::RoundRobin,
-        eject: None,
-        health: None,
-        max_connections: None,
-        breaker: None,
-        send_proxy_protocol: None,
-        sticky: None,
-        slow_start: None,
+        ..Upstream::plain("backend", plan::Backend::Servers(vec![endpoint]))
     }
 }
 

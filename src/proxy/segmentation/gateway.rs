@@ -15,16 +15,13 @@ use tokio::time::timeout;
 use super::backend::{Backend, Behaviour, settle};
 use super::seen::Seen;
 use crate::net::{Pipe, Stream};
-use crate::plan::action::RouteAction;
-use crate::plan::cost::CostRule;
-use crate::plan::{HeaderEdits, Plan, Route, Server, UpstreamIndex};
+use crate::plan::{Plan, Route, Server};
 use crate::proxy::connection::serve;
 use crate::proxy::fixtures;
 use crate::proxy::session::peer::ConnectionEnds;
 use crate::proxy::worker::Worker;
 use crate::proxy::worker::connection_handle::ConnectionHandle;
 use crate::route::Conditions;
-use crate::route::client::AddressRules;
 use crate::route::path::PathMatching;
 use crate::route::pattern::PathMatcher;
 
@@ -121,27 +118,12 @@ fn conditions() -> Conditions {
 }
 
 fn route() -> Route {
+    let patient = TIMEOUT * 100;
     Route {
-        name: "all".into(),
-        conditions: conditions(),
-        action: RouteAction::Forward(UpstreamIndex(0)),
-        cost: CostRule::Free,
-        limits: Vec::new(),
-        timeout: TIMEOUT * 100,
-        read_timeout: TIMEOUT * 100,
-        tunnel_timeout: TIMEOUT * 100,
-        max_body_bytes: None,
-        path_edit: None,
-        request_headers: HeaderEdits::default(),
-        response_headers: HeaderEdits::default(),
-        redirect: None,
-        cors: None,
-        reject: None,
-        addresses: AddressRules::default(),
-        auth: None,
-        reads_body: false,
-        json_pointers: Vec::new(),
-        limits_before_auth: false,
+        timeout: patient,
+        read_timeout: patient,
+        tunnel_timeout: patient,
+        ..Route::plain("all", conditions())
     }
 }
 
@@ -154,7 +136,7 @@ fn plan(backend: SocketAddr) -> Plan {
         write_timeout: TIMEOUT,
         drain_timeout: TIMEOUT,
         max_connection_age: TIMEOUT,
-        ..fixtures::server()
+        ..Server::plain()
     };
     fixtures::plan(server, Some((route(), fixtures::upstream(backend))))
 }

@@ -43,7 +43,7 @@ impl Hand {
     /// Connects, with one setting.
     async fn connect(idle_timeout: Duration, setting: &[u8]) -> Self {
         let (ours, theirs) = Pipe::new();
-        let server = Server { idle_timeout, write_timeout: LONG, ..fixtures::server() };
+        let server = Server { idle_timeout, write_timeout: LONG, ..Server::plain() };
         let worker = fixtures::worker(fixtures::plan(server, None));
         let stream = Rc::new(Stream::Pipe(theirs));
         let peer = ConnectionPeer::new(ConnectionEnds::of(([127, 0, 0, 1], 1).into()), &stream);
