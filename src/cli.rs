@@ -331,7 +331,10 @@ fn why(file: &Path, asked: &ExplainArguments, live: bool, form: ExplainForm) -> 
             let explanation = explain(&loaded.plan, &request);
             match form {
                 ExplainForm::Text => show(&explanation.to_string()),
-                ExplainForm::Json => show(&format!("{:#}", json::offline(&loaded.plan, &explanation))),
+                ExplainForm::Json => {
+                    let report = serde_json::to_value(json::offline(&loaded.plan, &explanation));
+                    show(&format!("{:#}", report.unwrap_or_default()))
+                }
             }
         }
         Err(report) => refuse(&report),

@@ -22,10 +22,12 @@ use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::guard::Caller;
 use super::response::{AdminResponse, json, not_allowed, problem, text, with};
+use crate::admin_api::operations::{ApiOperation, NeededRight, OPERATIONS, OperationEntry};
 use crate::limit::units::Fingerprint;
 use crate::plan::admin::AdminRight;
 use crate::plan::{LimitIndex, Plan, Upstream};
@@ -39,36 +41,24 @@ pub(super) const PREFIX: &str = "/api/v1/";
 /// The maximum number of bytes of a body.
 const MAX_BODY: usize = 16 << 10;
 
-/// The response: a status and a value as JSON, or an error.
-type ApiResult = Result<(StatusCode, String), ApiError>;
+/// The response, or an error.
+type ApiResult = Result<ApiAnswer, ApiError>;
+
+/// A response that is no error.
+#[derive(Clone, Debug)]
+struct ApiAnswer {
+    status: StatusCode,
+    /// The name of the value's type.
+    of_type: &'static str,
+    /// The value as JSON.
+    text: String,
+}
 
 /// Why an API request fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ApiError {
     status: StatusCode,
     detail: String,
-}
-
-/// The endpoints. Names of limits and keys are as written in the path: see [`decoded`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ApiEndpoint<'p> {
-    Status,
-    Samples,
-    Bans,
-    Routes,
-    Limits,
-    /// The keys of the limit with this name.
-    Keys(&'p str),
-    Refusals,
-    Explain,
-    Reload,
-    Drain,
-    Key(&'p str, &'p str),
-    Ban(&'p str, &'p str),
-    Grant(&'p str, &'p str),
-    Charge(&'p str, &'p str),
-    /// A server of the upstream with this name.
-    DrainServer(&'p str, &'p str),
 }
 
 /// A request to the API.
@@ -87,29 +77,44 @@ struct ApiRequest<'a> {
 pub(super) async fn answer(request: Request<Incoming>, caller: Caller, shared: &Shared) -> AdminResponse {
     let (head, body) = request.into_parts();
     let path = head.uri.path().strip_prefix(PREFIX).unwrap_or_default();
-    let Some(endpoint) = ApiEndpoint::of(path) else {
+    let at_path: Vec<_> = OPERATIONS.iter().filter_map(|entry| Some((entry, entry.names(path)?))).collect();
+    if at_path.is_empty() {
         return problem(StatusCode::NOT_FOUND, "unknown API path: `docs/api.md` lists all paths");
-    };
-    if !endpoint.methods().split(", ").any(|method| method == head.method.as_str()) {
-        return not_allowed(endpoint.methods());
     }
-    if let Some(refusal) = endpoint.refusal(&head.method, &caller) {
+    let method = if head.method == Method::HEAD { &Method::GET } else { &head.method };
+    let Some((entry, names)) = at_path.iter().find(|(entry, _)| entry.method == *method) else {
+        let allowed = at_path.iter().map(|(entry, _)| match entry.method {
+            Method::GET => "GET, HEAD",
+            ref method => method.as_str(),
+        });
+        return not_allowed(&allowed.collect::<Vec<_>>().join(", "));
+    };
+    if let Some(refusal) = refusal(entry, names, &caller) {
         return nosniff(refusal);
     }
-    let body = match head.method {
-        Method::POST => read(&head.headers, body).await,
-        _ => Ok(Value::Null),
+    let body = match entry.has_body() {
+        true => read(&head.headers, body).await,
+        false => Ok(Value::Null),
     };
-    let said = match body {
+    let answered = match body {
         Ok(body) => {
             let (headers, query) = (&head.headers, Query(head.uri.query()));
-            endpoint.answer(&head.method, &ApiRequest { shared, caller, headers, query, body }).await
+            answer_one(entry.operation, *names, &ApiRequest { shared, caller, headers, query, body }).await
         }
         Err(fault) => Err(fault),
     };
-    match said {
-        Ok((status, value)) => nosniff(text(status, "application/json", value)),
-        Err(fault) => nosniff(problem(fault.status, &fault.detail)),
+    match answered {
+        Ok(ApiAnswer { status, of_type, text: value }) => {
+            debug_assert!(
+                entry.has_response(status.as_u16(), Some(of_type)),
+                "{entry:?}: {status} {of_type}"
+            );
+            nosniff(text(status, "application/json", value))
+        }
+        Err(ApiError { status, detail }) => {
+            debug_assert!(entry.has_response(status.as_u16(), None), "{entry:?}: {status} {detail}");
+            nosniff(problem(status, &detail))
+        }
     }
 }
 
@@ -117,105 +122,61 @@ fn nosniff(answer: AdminResponse) -> AdminResponse {
     with(answer, http::header::X_CONTENT_TYPE_OPTIONS, "nosniff")
 }
 
-impl<'p> ApiEndpoint<'p> {
-    fn of(path: &'p str) -> Option<Self> {
-        let segments: Vec<&str> = path.split('/').collect();
-        Some(match *segments.as_slice() {
-            ["status"] => Self::Status,
-            ["samples"] => Self::Samples,
-            ["routes"] => Self::Routes,
-            ["bans"] => Self::Bans,
-            ["limits"] => Self::Limits,
-            ["limits", limit, "keys"] => Self::Keys(limit),
-            ["refusals"] => Self::Refusals,
-            ["explain"] => Self::Explain,
-            ["reload"] => Self::Reload,
-            ["drain"] => Self::Drain,
-            ["limits", limit, "keys", key] => Self::Key(limit, key),
-            ["limits", limit, "keys", key, "ban"] => Self::Ban(limit, key),
-            ["limits", limit, "keys", key, "grant"] => Self::Grant(limit, key),
-            ["limits", limit, "keys", key, "charge"] => Self::Charge(limit, key),
-            ["upstreams", upstream, "servers", server, "drain"] => Self::DrainServer(upstream, server),
-            _ => return None,
-        })
-    }
-
-    fn methods(self) -> &'static str {
-        match self {
-            Self::Key(..) => "GET, HEAD, DELETE",
-            Self::Ban(..) | Self::DrainServer(..) => "POST, DELETE",
-            Self::Status
-            | Self::Samples
-            | Self::Bans
-            | Self::Routes
-            | Self::Limits
-            | Self::Keys(_)
-            | Self::Refusals => "GET, HEAD",
-            Self::Explain | Self::Reload | Self::Drain | Self::Grant(..) | Self::Charge(..) => "POST",
-        }
-    }
-
-    /// The response to a client without the right that the request needs.
-    fn refusal(self, method: &Method, caller: &Caller) -> Option<AdminResponse> {
-        let reads = matches!(*method, Method::GET | Method::HEAD);
-        caller.refusal(match self {
-            Self::Status
-            | Self::Samples
-            | Self::Bans
-            | Self::Routes
-            | Self::Limits
-            | Self::Keys(_)
-            | Self::Refusals
-            | Self::Explain => AdminRight::Read,
-            Self::Key(..) if reads => AdminRight::Read,
-            Self::Key(..)
-            | Self::Ban(..)
-            | Self::Grant(..)
-            | Self::Reload
-            | Self::Drain
-            | Self::DrainServer(..) => AdminRight::Operate,
-            // A name that cannot be decoded is that of no limit.
-            Self::Charge(limit, _) => {
-                return caller.refusal(AdminRight::Charge(&decoded(limit).unwrap_or_default()));
-            }
-        })
-    }
-
-    async fn answer(self, method: &Method, asked: &ApiRequest<'_>) -> ApiResult {
-        match self {
-            Self::Status => good(status::get(asked.shared)),
-            Self::Samples => history::get(asked.shared, asked.query).and_then(good),
-            Self::Bans => bans::get(asked.shared, asked.query).await.and_then(good),
-            Self::Routes => good(routes::get(&asked.shared.plan.load())),
-            Self::Limits => good(limits::get(asked.shared).await),
-            Self::Keys(limit) => top_keys::get(asked.shared, limit, asked.query).await.and_then(good),
-            Self::Refusals => refusals::get(asked.shared, asked.query).and_then(good),
-            Self::Explain => explain::explain(asked).await.and_then(good),
-            Self::Reload => control::reload(asked).await,
-            Self::Drain => control::drain(asked),
-            Self::Key(limit, key) => {
-                let one = KeyRef::find(asked.shared, limit, key)?;
-                if *method == Method::DELETE { one.reset(asked).await } else { good(one.look(asked).await?) }
-            }
-            Self::Ban(limit, key) => {
-                let one = KeyRef::find(asked.shared, limit, key)?;
-                if *method == Method::DELETE {
-                    bans::end(&one, asked).await
-                } else {
-                    bans::begin(&one, asked).await
-                }
-            }
-            Self::DrainServer(upstream, server) => {
-                servers::drain(asked, upstream, server, *method == Method::POST)
-            }
-            Self::Grant(limit, key) => KeyRef::find(asked.shared, limit, key)?.grant(asked).await,
-            Self::Charge(limit, key) => charge::charge(&KeyRef::find(asked.shared, limit, key)?, asked).await,
-        }
+/// The response to a client without the right that the request needs.
+fn refusal(entry: &OperationEntry, [limit, _]: &[&str; 2], caller: &Caller) -> Option<AdminResponse> {
+    match entry.right {
+        NeededRight::Read => caller.refusal(AdminRight::Read),
+        NeededRight::Operate => caller.refusal(AdminRight::Operate),
+        // A name that cannot be decoded is that of no limit.
+        NeededRight::Charge => caller.refusal(AdminRight::Charge(&decoded(limit).unwrap_or_default())),
     }
 }
 
-fn good(value: impl Serialize) -> ApiResult {
-    Ok((StatusCode::OK, json(&value)))
+/// Names of limits, keys and servers are as written in the path: see [`decoded`].
+async fn answer_one(
+    operation: ApiOperation,
+    [first, second]: [&str; 2],
+    asked: &ApiRequest<'_>,
+) -> ApiResult {
+    let (shared, query) = (asked.shared, asked.query);
+    let key = || KeyRef::find(shared, first, second);
+    match operation {
+        ApiOperation::Status => good(status::get(shared)),
+        ApiOperation::Samples => good(history::get(shared, query)?),
+        ApiOperation::Bans => good(bans::get(shared, query).await?),
+        ApiOperation::Routes => good(routes::get(&shared.plan.load())),
+        ApiOperation::Limits => good(limits::get(shared).await),
+        ApiOperation::Keys => good(top_keys::get(shared, first, query).await?),
+        ApiOperation::Refusals => good(refusals::get(shared, query)?),
+        ApiOperation::Explain => good(explain::explain(asked).await?),
+        ApiOperation::Reload => control::reload(asked).await,
+        ApiOperation::Drain => control::drain(asked),
+        ApiOperation::Key => good(key()?.look(asked).await?),
+        ApiOperation::ResetKey => key()?.reset(asked).await,
+        ApiOperation::Ban => bans::begin(&key()?, asked).await,
+        ApiOperation::LiftBan => bans::end(&key()?, asked).await,
+        ApiOperation::Grant => key()?.grant(asked).await,
+        ApiOperation::Charge => charge::charge(&key()?, asked).await,
+        ApiOperation::DrainServer => servers::drain(asked, first, second, true),
+        ApiOperation::UndrainServer => servers::drain(asked, first, second, false),
+    }
+}
+
+fn good<T: Serialize>(value: T) -> ApiResult {
+    Ok(ApiAnswer::new(StatusCode::OK, &value))
+}
+
+impl ApiAnswer {
+    fn new<T: Serialize>(status: StatusCode, value: &T) -> Self {
+        Self { status, of_type: std::any::type_name::<T>(), text: json(value) }
+    }
+}
+
+impl ApiRequest<'_> {
+    /// The body as this type. `help` tells a client whose body is not what its fields hold.
+    fn body<T: DeserializeOwned>(&self, help: &str) -> Result<T, ApiError> {
+        T::deserialize(&self.body).map_err(|fault| ApiError::bad(format!("{fault}: {help}")))
+    }
 }
 
 impl From<Unreachable> for ApiError {
@@ -292,18 +253,5 @@ async fn read(headers: &HeaderMap, body: Incoming) -> Result<Value, ApiError> {
         Ok(object @ Value::Object(_)) => Ok(object),
         Ok(_) => Err(ApiError::bad("the body is no JSON object")),
         Err(error) => Err(ApiError::bad(format!("the body is not JSON: {error}"))),
-    }
-}
-
-/// Refuses unknown fields, so that a misspelt one is reported.
-fn only(body: &Value, known: &[&str]) -> Result<(), ApiError> {
-    let names = body.as_object().into_iter().flatten().map(|(name, _)| name);
-    match names.into_iter().find(|name| !known.contains(&name.as_str())) {
-        None => Ok(()),
-        Some(name) => Err(ApiError::bad(format!(
-            "there is no field `{}`; there is {}",
-            name.escape_debug(),
-            known.join(", ")
-        ))),
     }
 }

@@ -11,10 +11,12 @@ use crate::admin_api::changes::ProblemDetails;
 pub(super) type AdminResponse = Response<Full<Bytes>>;
 
 /// `allowed` lists the allowed methods.
-pub(super) fn not_allowed(allowed: &'static str) -> AdminResponse {
+pub(super) fn not_allowed(allowed: &str) -> AdminResponse {
     let detail =
         format!("only {} {} understood here", allowed, if allowed.contains(',') { "are" } else { "is" });
-    with(problem(StatusCode::METHOD_NOT_ALLOWED, &detail), ALLOW, allowed)
+    let mut answer = problem(StatusCode::METHOD_NOT_ALLOWED, &detail);
+    answer.headers_mut().extend(HeaderValue::from_str(allowed).ok().map(|allowed| (ALLOW, allowed)));
+    answer
 }
 
 /// Problem details (RFC 9457).

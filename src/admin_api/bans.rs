@@ -1,9 +1,10 @@
-//! `GET bans`.
+//! `GET bans`, and the body of a `POST` of a key's `ban`.
 
 use serde::{Deserialize, Serialize};
 
 /// The bans that end first, also those in shadow.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BanList {
     /// The time of the response.
     pub time: f64,
@@ -15,6 +16,7 @@ pub struct BanList {
 
 /// A ban in force.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BanReport {
     /// The limit's name.
     pub limit: String,
@@ -30,4 +32,14 @@ pub struct BanReport {
     pub cause: String,
     /// It refuses nothing.
     pub in_shadow: bool,
+}
+
+/// `POST ban` of a key.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct BanRequest {
+    /// How long, `1s` to `366day`: a whole number with `ms`, `s`, `min`, `h` or `day`.
+    #[serde(rename = "for")]
+    pub span: String,
 }

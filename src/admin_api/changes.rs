@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// `POST reload` that loaded the file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ReloadSuccess {
     /// `success`.
     pub result: String,
@@ -19,6 +20,7 @@ pub struct ReloadSuccess {
 
 /// The bans of a limit that ended with a reload.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EndedBansReport {
     /// The limit's name.
     pub limit: String,
@@ -30,6 +32,7 @@ pub struct EndedBansReport {
 
 /// `POST reload` of a file with faults: the one before stays in force.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ReloadFailure {
     /// `failure`.
     pub result: String,
@@ -39,6 +42,7 @@ pub struct ReloadFailure {
 
 /// `POST drain`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ShutdownReport {
     /// `draining`.
     pub life: String,
@@ -48,6 +52,7 @@ pub struct ShutdownReport {
 
 /// `POST charge` by a token without the right to read.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ChargeReport {
     /// The limit's name.
     pub limit: String,
@@ -63,6 +68,7 @@ pub struct ChargeReport {
 
 /// An error: problem details (RFC 9457).
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProblemDetails {
     /// `about:blank`: the status says it all.
     #[serde(rename = "type")]

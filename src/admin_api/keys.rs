@@ -2,8 +2,38 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The number by which the keys with most are chosen: `by`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyOrder {
+    /// Refused requests.
+    #[default]
+    Refused,
+    /// Admitted requests.
+    Admitted,
+    /// All requests.
+    Requests,
+    /// Units of settled requests.
+    Units,
+}
+
+impl KeyOrder {
+    /// All of them, the default first.
+    pub const ALL: [Self; 4] = [Self::Refused, Self::Admitted, Self::Requests, Self::Units];
+
+    /// The value of `by`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Admitted => "admitted",
+            Self::Requests => "requests",
+            Self::Units => "units",
+        }
+    }
+}
+
 /// The keys of a limit with the most requests.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KeyList {
     /// The limit's name.
     pub limit: String,
@@ -27,6 +57,7 @@ pub struct KeyList {
 
 /// A key of a limit, and its recent requests.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KeyReport {
     /// `id:` and 32 hexadecimal digits.
     pub id: String,
@@ -52,6 +83,7 @@ pub struct KeyReport {
 
 /// One key: `GET`, and the response to every change.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KeyState {
     /// The limit's name.
     pub limit: String,
@@ -99,6 +131,7 @@ pub struct KeyState {
 
 /// The allowance of a key under one policy, in units.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PolicyAllowance {
     /// In short form: `10/s`.
     pub policy: String,
@@ -112,4 +145,14 @@ pub struct PolicyAllowance {
     pub next_ms: Option<u64>,
     /// Milliseconds until the whole allowance is there; `None`: never, or unknown.
     pub full_ms: Option<u64>,
+}
+
+/// `POST grant` and `POST charge` of a key.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct UnitsRequest {
+    /// How many are given back, or charged.
+    #[cfg_attr(test, schemars(range(min = 1, max = crate::limit::units::Cost::MAX)))]
+    pub units: u32,
 }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// All limits.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LimitList {
     /// The time of the response.
     pub time: f64,
@@ -15,6 +16,7 @@ pub struct LimitList {
 
 /// A limit, and its recent verdicts.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LimitReport {
     /// Its name.
     pub name: String,
@@ -56,6 +58,7 @@ pub struct LimitReport {
 
 /// A tier of a limit.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TierReport {
     /// Its name.
     pub name: String,
@@ -65,6 +68,7 @@ pub struct TierReport {
 
 /// The verdicts of a limit in a span of time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VerdictReport {
     /// At once.
     pub admitted: u64,
@@ -80,6 +84,7 @@ pub struct VerdictReport {
 
 /// The places of a concurrency limit in this process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PlacesInUse {
     /// Requests in flight.
     pub held: u64,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Samples of recently refused and failed requests.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RefusalList {
     /// When the process began to serve: numbers of another process mean other samples.
     pub started: f64,
@@ -17,6 +18,7 @@ pub struct RefusalList {
 
 /// A refused or failed request.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RefusalReport {
     /// Its number.
     pub seq: u64,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// All routes, in the order of the file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RouteList {
     /// The routes.
     pub routes: Vec<RouteReport>,
@@ -13,6 +14,7 @@ pub struct RouteList {
 
 /// A route. The values of its conditions are left out: they may be secrets.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RouteReport {
     /// Its name.
     pub name: String,
@@ -50,6 +52,7 @@ pub struct RouteReport {
 
 /// A limit of a route.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RouteLimitReport {
     /// Its name.
     pub name: String,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A server of an upstream, and its responses in the last minute.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ServerReport {
     /// `HOST:PORT`, or the path of a Unix socket.
     pub server: String,
@@ -31,6 +32,7 @@ pub struct ServerReport {
 
 /// A server after `drain`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DrainReport {
     /// The upstream's name.
     pub upstream: String,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The state of the process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StatusReport {
     /// The time of the response.
     pub time: f64,
@@ -31,6 +32,7 @@ pub struct StatusReport {
 
 /// The configuration in force.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LoadedFile {
     /// Its path.
     pub file: String,
@@ -42,6 +44,7 @@ pub struct LoadedFile {
 
 /// The last reload.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ReloadReport {
     /// When it ended.
     pub time: f64,
@@ -53,6 +56,7 @@ pub struct ReloadReport {
 
 /// The store of counters.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StoreReport {
     /// `memory` or `redis`.
     pub backend: String,
@@ -64,6 +68,7 @@ pub struct StoreReport {
 
 /// A problem of an upstream.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProblemReport {
     /// `warn`: some requests are affected; `bad`: an outage.
     pub severity: String,

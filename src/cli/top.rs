@@ -37,6 +37,7 @@ use display::{clock, maybe, plain, rate, span};
 use draw::{Palette, totals};
 use findings::findings;
 use reader::{GatewayReader, KeyChange, ReadError, RoundOptions};
+use samples::SampleNumbers as _;
 use screen::Screen;
 use snapshot::GatewaySnapshot;
 use state::{TopEffect, TopState, reason};
@@ -279,12 +280,12 @@ fn snapshot_text(address: &str, snapshot: &GatewaySnapshot) -> String {
     lines.extend(findings(snapshot).into_iter().map(|(_, text)| format!("  {text}")));
     lines.push(format!(
         "requests: admitted {}/s, delayed {}/s, refused {}/s, failed {}/s; p50 {} ms, p99 {} ms",
-        rate(all.lately("admitted")),
-        rate(all.lately("delayed")),
-        rate(all.lately("refused")),
-        rate(all.lately("failed")),
-        maybe(all.fresh("p50_ms")),
-        maybe(all.fresh("p99_ms"))
+        rate(all.admitted.lately()),
+        rate(all.delayed.lately()),
+        rate(all.refused.lately()),
+        rate(all.failed.lately()),
+        maybe(all.p50_ms.fresh()),
+        maybe(all.p99_ms.fresh())
     ));
     lines.push(totals(snapshot));
     let views = TopView::ALL.into_iter().filter(|view| *view != TopView::Overview);

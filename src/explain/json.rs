@@ -1,95 +1,109 @@
-//! The explanation as JSON: the form of `tollgate explain --json`, and of `POST /api/v1/explain`.
-//!
-//! Both have the same names. Without a running gateway, those that need its counters are `null`.
+//! The explanation as a value of the admin API: the form of `tollgate explain --json`, and of `POST /api/v1/explain`.
 
 use http::StatusCode;
-use serde_json::{Value, json};
 
 use super::{ExplainedAction, Explanation, LimitExplanation, LimitStatus, MatchedRoute};
+use crate::admin_api::explain::{
+    ExplainReport, ExplainedLimit, ExplainedPolicy, ExplainedResponse, ExplainedRoute,
+};
 use crate::limit::display::ShortDisplay;
 use crate::plan::{Limit, Mode, Plan, TierIndex};
 use crate::route::key::{LACKS, REPEATED};
 
 /// The explanation without a running gateway.
-pub(crate) fn offline(plan: &Plan, explanation: &Explanation) -> Value {
-    let mut object = self::object(plan, explanation);
+pub(crate) fn offline(plan: &Plan, explanation: &Explanation) -> ExplainReport {
     let (verdict, status, limit) = known_outcome(plan, explanation);
-    object["verdict"] = json!(verdict);
-    object["status"] = json!(status);
-    object["limit"] = json!(limit);
-    object
-}
-
-/// All names; those that need counters are `null`.
-pub(crate) fn object(plan: &Plan, explanation: &Explanation) -> Value {
-    let others: Vec<Value> = explanation.others.iter().map(|(name, why)| json!([name, why])).collect();
     let limits = explanation.route.iter().flat_map(|route| &route.limits);
-    let consumer = explanation.consumer.as_ref();
-    json!({
-        "request": explanation.request,
-        "client": explanation.client.address.to_string(),
-        "network": explanation.client.network.to_string(),
-        "identified": explanation.identified,
-        "consumer": consumer.map(|consumer| &consumer.name),
-        "tier": consumer.and_then(|consumer| consumer.tier.as_ref()),
-        "auth": consumer.map(|consumer| &consumer.auth),
-        "verdict": null, "status": null,
-        "reason": explanation.answer.as_ref().map(|answer| &*answer.reason).or(explanation.unverified),
-        "limit": null, "wait_ms": null, "until": null,
-        "route": explanation.route.as_ref().map(route),
-        "limits": limits.map(|applied| limit(plan, applied)).collect::<Vec<_>>(),
-        "others": others, "untold": explanation.untold,
-    })
+    ExplainReport {
+        verdict: verdict.map(str::to_owned),
+        status,
+        limit: limit.map(str::to_owned),
+        limits: limits.map(|applied| self::limit(plan, applied)).collect(),
+        ..report(explanation)
+    }
 }
 
-fn route(route: &MatchedRoute) -> Value {
-    let conditions: Vec<Value> = route.conditions.iter().map(|(name, why)| json!([name, why])).collect();
-    let (mut upstream, mut edits, mut forwarded, mut answer) = (None, None, None, None);
+/// What the explanation says without its limits, and without what counters decide.
+pub(crate) fn report(explanation: &Explanation) -> ExplainReport {
+    let consumer = explanation.consumer.as_ref();
+    let reason = explanation.answer.as_ref().map(|answer| &*answer.reason).or(explanation.unverified);
+    ExplainReport {
+        request: explanation.request.clone(),
+        client: explanation.client.address.to_string(),
+        network: explanation.client.network.to_string(),
+        identified: explanation.identified.clone(),
+        consumer: consumer.map(|consumer| consumer.name.clone()),
+        tier: consumer.and_then(|consumer| consumer.tier.clone()),
+        auth: consumer.map(|consumer| consumer.auth.clone()),
+        reason: reason.map(str::to_owned),
+        route: explanation.route.as_ref().map(route),
+        others: explanation.others.clone(),
+        untold: explanation.untold,
+        ..ExplainReport::default()
+    }
+}
+
+fn route(route: &MatchedRoute) -> ExplainedRoute {
+    let conditions = route.conditions.iter().map(|(name, why)| ((*name).to_owned(), why.clone())).collect();
+    let (name, redirect) = (route.name.clone(), route.redirect.clone());
+    let explained = ExplainedRoute { name, conditions, redirect, ..ExplainedRoute::default() };
+    let answered = |status: &StatusCode, location: Option<&String>, content_type: Option<&String>| {
+        let (location, content_type) = (location.cloned(), content_type.cloned());
+        Some(ExplainedResponse { status: status.as_u16(), location, content_type })
+    };
     match &route.action {
-        ExplainedAction::Forward { upstream: name, edits: by, target } => {
-            (upstream, edits, forwarded) = (Some(name), Some(by), Some(target));
-        }
+        ExplainedAction::Forward { upstream, edits, target } => ExplainedRoute {
+            upstream: Some(upstream.clone()),
+            rewritten_by: Some(edits.iter().map(|edit| (*edit).to_owned()).collect()),
+            forwarded: Some(target.clone()),
+            ..explained
+        },
         ExplainedAction::Redirect { status, location } => {
-            answer = Some(json!({ "status": status.as_u16(), "location": location, "content_type": null }));
+            ExplainedRoute { answer: answered(status, Some(location), None), ..explained }
         }
         ExplainedAction::Respond { status, content_type } => {
-            answer =
-                Some(json!({ "status": status.as_u16(), "location": null, "content_type": content_type }));
+            ExplainedRoute { answer: answered(status, None, content_type.as_ref()), ..explained }
         }
     }
-    json!({
-        "name": route.name, "conditions": conditions, "upstream": upstream, "rewritten_by": edits,
-        "forwarded": forwarded, "answer": answer, "redirect": route.redirect,
-    })
 }
 
 /// A limit on the request, without its counters.
-pub(crate) fn limit(plan: &Plan, applied: &LimitExplanation) -> Value {
+pub(crate) fn limit(plan: &Plan, applied: &LimitExplanation) -> ExplainedLimit {
     let limit = plan.limit(applied.index);
-    let (status, detail) = status(applied);
+    let (standing, detail) = status(applied);
     let cost = match applied.status {
         LimitStatus::Charged(cost) => cost.units(),
         _ => 0,
     };
-    let parts: Vec<Value> = applied.key.iter().map(|(part, value)| json!([part, value])).collect();
-    json!({
-        "name": applied.name, "mode": applied.mode.as_str(), "trial": applied.trial.map(|trial| trial.share()), "standing": status, "detail": detail, "cost": cost,
-        "measured": applied.measured, "settled_by": applied.settled_by,
-        "tier": limit.tier_name(applied.tier),
-        "id": null, "key": applied.key_hash.map(|_| &applied.label), "parts": parts,
-        "missing": applied.missing.map(|missing| missing.to_string()),
-        "verdict": null, "banned_until": null, "ban": applied.ban,
-        "policies": policies(limit, applied.tier), "allows": applied.policies,
-    })
+    ExplainedLimit {
+        name: applied.name.clone(),
+        mode: applied.mode.as_str().to_owned(),
+        trial: applied.trial.map(|trial| trial.share()),
+        standing: standing.to_owned(),
+        detail,
+        cost,
+        measured: applied.measured.clone(),
+        settled_by: applied.settled_by.clone(),
+        tier: limit.tier_name(applied.tier).map(str::to_owned),
+        key: applied.key_hash.map(|_| applied.label.clone()),
+        parts: applied.key.clone(),
+        missing: applied.missing.map(|missing| missing.to_string()),
+        ban: applied.ban.clone(),
+        policies: policies(limit, applied.tier),
+        allows: applied.policies.clone(),
+        ..ExplainedLimit::default()
+    }
 }
 
 /// The policies of a limit without any charge.
-pub(crate) fn policies(limit: &Limit, tier: Option<TierIndex>) -> Value {
-    let listed = limit.policies_of(tier).iter().map(|policy| {
-        let (words, quota) = (ShortDisplay(&policy.algorithm).to_string(), policy.algorithm.quota());
-        json!({ "policy": words, "quota": quota, "used": null, "remaining": null, "next_ms": null, "full_ms": null })
-    });
-    Value::Array(listed.collect())
+fn policies(limit: &Limit, tier: Option<TierIndex>) -> Vec<ExplainedPolicy> {
+    let policies = limit.policies_of(tier).iter().map(|policy| &policy.algorithm);
+    let one = |algorithm| ExplainedPolicy {
+        policy: ShortDisplay(algorithm).to_string(),
+        quota: algorithm.quota(),
+        ..ExplainedPolicy::default()
+    };
+    policies.map(one).collect()
 }
 
 fn status(applied: &LimitExplanation) -> (&'static str, Option<String>) {

@@ -18,7 +18,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::limit::units::{Fingerprint, Timestamp};
-pub use ranking::{RankBy, Ranking, TopKey};
+pub use ranking::{Ranking, TopKey};
 
 /// The number of keys tracked at once.
 pub const FOLLOWED: usize = 1_000;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use serde_json::Value;
 
 use super::key::KeyRef;
 use super::values::moment;
-use super::{ApiError, ApiRequest, ApiResult, Query, key_id, only, top_keys};
-use crate::admin_api::bans::{BanList, BanReport};
+use super::{ApiError, ApiRequest, ApiResult, Query, key_id, top_keys};
+use crate::admin_api::bans::{BanList, BanReport, BanRequest};
+use crate::admin_api::operations::TOP_BANS;
 use crate::limit::span;
 use crate::limit::units::{Fingerprint, Micros};
 use crate::plan::{KeyBan, Limit, Plan};
@@ -19,10 +19,8 @@ use crate::shared::worker_commands::WorkerCommand;
 use crate::store::Unreachable;
 use crate::store::bans::BanFault;
 
-/// The number of bans returned, unless the request has another.
-const TOP: usize = 100;
-/// The maximum number of bans returned.
-const MAX_LISTED: usize = 1_000;
+/// What a ban's body holds.
+const FOR: &str = "`for` is how long, `1s` to `366day`: a whole number with `ms`, `s`, `min`, `h` or `day`";
 
 /// A ban of a limit in the plan.
 type ListedBan<'g> = (&'g Limit, KeyBan);
@@ -30,7 +28,7 @@ type ListedBan<'g> = (&'g Limit, KeyBan);
 /// Lists the bans that end first, also those in shadow. Bans of limits that a reload removed are left out, since they
 /// refuse no request.
 pub(super) async fn get(shared: &Shared, query: Query<'_>) -> Result<BanList, ApiError> {
-    let top = query.top(TOP, MAX_LISTED)?;
+    let top = query.top(TOP_BANS)?;
     let plan = shared.plan.load_full();
     let mut bans = in_force(shared, &plan);
     let total = bans.len();
@@ -83,14 +81,8 @@ fn one(
 
 /// Bans the key for a time, in place of an earlier ban.
 pub(super) async fn begin(one: &KeyRef, asked: &ApiRequest<'_>) -> ApiResult {
-    only(&asked.body, &["for"])?;
-    let text = asked.body.get("for").and_then(Value::as_str);
-    let span = text.and_then(|text| span::read(text).ok()).filter(|span| *span >= Micros::SECOND);
-    let span = span.ok_or_else(|| {
-        ApiError::bad(
-            "`for` is how long, `1s` to `366day`: a whole number with `ms`, `s`, `min`, `h` or `day`",
-        )
-    })?;
+    let span = span::read(&asked.body::<BanRequest>(FOR)?.span).ok().filter(|span| *span >= Micros::SECOND);
+    let span = span.ok_or_else(|| ApiError::bad(FOR))?;
     let before = one.ban_ends(asked.shared);
     set(one, asked, Some(span)).await?;
     if let Some(label) = one.label(asked.shared).await {

@@ -4,17 +4,13 @@
 use http::{HeaderMap, StatusCode};
 
 use super::key::{KeyRef, units};
-use super::{ApiError, ApiRequest, ApiResult, good, key_id, only};
+use super::{ApiError, ApiRequest, ApiResult, good, key_id};
 use crate::admin_api::changes::ChargeReport;
 use crate::admin_api::keys::KeyState;
+use crate::admin_api::operations::{IDEMPOTENCY_KEY, MAX_IDEMPOTENCY_KEY};
 use crate::limit::units::Cost;
 use crate::plan::admin::AdminRight;
 use crate::store::{IdempotentCharge, KeyOperation, OperationFault};
-
-/// The header with the idempotency key.
-const IDEMPOTENCY_KEY: &str = "idempotency-key";
-/// The maximum length of an idempotency key.
-const MAX_KEY: usize = 255;
 
 /// Charges the key in all policies of the limit.
 pub(super) async fn charge(one: &KeyRef, asked: &ApiRequest<'_>) -> ApiResult {
@@ -23,8 +19,7 @@ pub(super) async fn charge(one: &KeyRef, asked: &ApiRequest<'_>) -> ApiResult {
             "the limit counts requests in flight: only requests take places, so there is nothing to charge";
         return Err(ApiError::new(StatusCode::CONFLICT, message));
     }
-    only(&asked.body, &["units"])?;
-    let units = units(&asked.body, "charged")?;
+    let units = units(asked, "charged")?;
     let once = idempotency_key(asked.headers)?.map(|key| once(key, one, asked, units));
     let repeated = !one.execute(asked, KeyOperation::Charge(units, once)).await?.changed;
     one.log(
@@ -51,10 +46,11 @@ pub(super) async fn charge(one: &KeyRef, asked: &ApiRequest<'_>) -> ApiResult {
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<&[u8]>, ApiError> {
     let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(key) = values.next() else { return Ok(None) };
-    let is_valid = (1..=MAX_KEY).contains(&key.len()) && key.as_bytes().iter().all(u8::is_ascii_graphic);
+    let is_valid =
+        (1..=MAX_IDEMPOTENCY_KEY).contains(&key.len()) && key.as_bytes().iter().all(u8::is_ascii_graphic);
     if !is_valid || values.next().is_some() {
         let message = format!(
-            "`{IDEMPOTENCY_KEY}` is one value of 1 to {MAX_KEY} visible ASCII characters, without spaces"
+            "`{IDEMPOTENCY_KEY}` is one value of 1 to {MAX_IDEMPOTENCY_KEY} visible ASCII characters, without spaces"
         );
         return Err(ApiError::bad(message));
     }

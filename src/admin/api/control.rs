@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use serde_json::Value;
 
-use super::{ApiError, ApiRequest, ApiResult, good};
-use crate::admin::response::json;
+use super::{ApiAnswer, ApiError, ApiRequest, ApiResult};
 use crate::admin_api::changes::{EndedBansReport, ReloadFailure, ReloadSuccess, ShutdownReport};
 use crate::shared::Life;
 use crate::shared::control::{EndedBans, Reload};
@@ -26,13 +24,10 @@ pub(super) async fn reload(asked: &ApiRequest<'_>) -> ApiResult {
     let _ = control.reload.try_send(());
     let done = config_status
         .wait_for(|config_status| config_status.last.as_ref().is_some_and(|last| last.number > before));
-    match tokio::time::timeout(TIMEOUT, done).await {
-        Ok(Ok(config_status)) => {
-            let last = config_status.last.as_ref();
-            // Never `None`: the awaited reload has a result.
-            last.map_or_else(|| good(Value::Null), |last| reload_result(last, &config_status.version))
-        }
-        _ => Err(ApiError::new(
+    let done = tokio::time::timeout(TIMEOUT, done).await.ok().and_then(Result::ok);
+    match done.as_ref().and_then(|status| Some((status.last.as_ref()?, &status.version))) {
+        Some((last, version)) => reload_result(last, version),
+        None => Err(ApiError::new(
             StatusCode::GATEWAY_TIMEOUT,
             "the reload takes long: `status` will tell how it ends",
         )),
@@ -59,7 +54,7 @@ fn reload_result(reload: &Reload, version: &str) -> ApiResult {
         Err(faults) => {
             let faults = faults.get(..MAX_FAULTS).unwrap_or(faults).to_vec();
             let failure = ReloadFailure { result: "failure".to_owned(), faults };
-            Ok((StatusCode::UNPROCESSABLE_ENTITY, json(&failure)))
+            Ok(ApiAnswer::new(StatusCode::UNPROCESSABLE_ENTITY, &failure))
         }
     }
 }
@@ -70,5 +65,5 @@ pub(super) fn drain(asked: &ApiRequest<'_>) -> ApiResult {
     // Full: it has been asked for.
     let changed =
         *asked.shared.life.borrow() == Life::Running && asked.shared.control.drain.try_send(()).is_ok();
-    Ok((StatusCode::ACCEPTED, json(&ShutdownReport { life: "draining".to_owned(), changed })))
+    Ok(ApiAnswer::new(StatusCode::ACCEPTED, &ShutdownReport { life: "draining".to_owned(), changed }))
 }

@@ -2,14 +2,12 @@
 
 mod credential;
 
-use std::net::IpAddr;
 use std::sync::Arc;
-
-use serde_json::{Value, json};
 
 use super::policies::{self, PolicyState};
 use super::values::{moment, span};
-use super::{ApiError, ApiRequest, only};
+use super::{ApiError, ApiRequest};
+use crate::admin_api::explain::{ExplainQuestion, ExplainReport, ExplainedLimit, HeaderValues};
 use crate::explain::{
     ExplainFault, ExplainRequest, Explanation, LimitExplanation, LimitStatus, LiveCredential, LiveVerdict,
     Running, decide_live, explain_live, json, pending_credential,
@@ -21,6 +19,10 @@ use crate::plan::{Mode, Plan};
 use crate::shared::Shared;
 use credential::verify;
 
+/// What the body holds.
+const QUESTION: &str = "`url` is a URL or a path, and there may be `method`, `ip` (an address), and `headers`: an object \
+     of names, each with its value or a list of values";
+
 /// The decision of one limit.
 struct LimitOutcome<'e> {
     applied: &'e LimitExplanation,
@@ -30,8 +32,8 @@ struct LimitOutcome<'e> {
     banned: Option<(Timestamp, Micros)>,
 }
 
-pub(super) async fn explain(asked: &ApiRequest<'_>) -> Result<Value, ApiError> {
-    let (shared, request) = (asked.shared, request(&asked.body)?);
+pub(super) async fn explain(asked: &ApiRequest<'_>) -> Result<ExplainReport, ApiError> {
+    let (shared, request) = (asked.shared, request(asked)?);
     let plan = shared.plan.load_full();
     let (secret, ids) = (shared.secret(&plan), shared.short_ids(&plan));
     let known = shared.store.known(shared.clock.now());
@@ -50,45 +52,20 @@ pub(super) async fn explain(asked: &ApiRequest<'_>) -> Result<Value, ApiError> {
     }
     let decisions = outcomes.iter().flat_map(|outcome| outcome.decisions(&plan)).collect();
     let verdict = decide_live(&plan, &request, running, &credential, &decisions);
-    Ok(to_json(shared, &plan, &explanation, &outcomes, verdict))
+    Ok(report(shared, &plan, &explanation, &outcomes, verdict))
 }
 
 /// The request described in the body.
-fn request(body: &Value) -> Result<ExplainRequest, ApiError> {
-    only(body, &["method", "url", "headers", "ip"])?;
-    let text = |name: &str| match body.get(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.as_str())),
-        Some(_) => Err(ApiError::bad(format!("`{name}` is not a string"))),
-    };
-    let url = text("url")?.ok_or_else(|| ApiError::bad("`url` is missing: a URL, or a path"))?;
-    let ip = text("ip")?.map(str::parse::<IpAddr>).transpose();
-    let ip = ip.map_err(|_| ApiError::bad("`ip` is not an address"))?;
-    let headers = match body.get("headers") {
-        None | Some(Value::Null) => Vec::new(),
-        Some(Value::Object(fields)) => fields.iter().map(field).collect::<Result<Vec<_>, _>>()?.concat(),
-        Some(_) => return Err(ApiError::bad("`headers` is not an object of names and values")),
-    };
-    let method = text("method")?.unwrap_or("GET");
-    ExplainRequest::new(method, url, &headers, ip).map_err(bad)
-}
-
-fn bad(fault: ExplainFault) -> ApiError {
-    ApiError::bad(format!("{fault}; {}", fault.help))
-}
-
-/// One header, with one or several values.
-fn field((name, value): (&String, &Value)) -> Result<Vec<String>, ApiError> {
-    let values = match value {
-        Value::Array(values) => values.as_slice(),
-        value => std::slice::from_ref(value),
-    };
-    let line = |value: &Value| {
-        let value = value.as_str();
-        let line = value.map(|value| format!("{name}: {value}"));
-        line.ok_or_else(|| ApiError::bad(format!("the value of `{}` is not a string", name.escape_debug())))
-    };
-    values.iter().map(line).collect()
+fn request(asked: &ApiRequest<'_>) -> Result<ExplainRequest, ApiError> {
+    let ExplainQuestion { method, url, headers, ip } = asked.body(QUESTION)?;
+    let line = |name: &str, value: String| format!("{name}: {value}");
+    let lines = headers.into_iter().flatten().flat_map(|(name, values)| match values {
+        HeaderValues::One(value) => vec![line(&name, value)],
+        HeaderValues::Several(values) => values.into_iter().map(|value| line(&name, value)).collect(),
+    });
+    let bad = |fault: ExplainFault| ApiError::bad(format!("{fault}; {}", fault.help));
+    let lines: Vec<String> = lines.collect();
+    ExplainRequest::new(method.as_deref().unwrap_or("GET"), &url, &lines, ip).map_err(bad)
 }
 
 impl<'e> LimitOutcome<'e> {
@@ -134,26 +111,27 @@ impl<'e> LimitOutcome<'e> {
         }
     }
 
-    fn to_json(&self, plan: &Plan) -> Value {
+    fn report(&self, plan: &Plan) -> ExplainedLimit {
         let Self { applied, state, banned } = self;
-        let mut object = json::limit(plan, applied);
-        object["id"] = json!(applied.key_hash.map(super::key_id));
-        object["verdict"] = json!(self.as_str());
-        object["banned_until"] = json!(banned.map(|(until, _)| moment(until)));
+        let mut report = json::limit(plan, applied);
+        report.id = applied.key_hash.map(super::key_id);
+        report.verdict = self.as_str().map(str::to_owned);
+        report.banned_until = banned.map(|(until, _)| moment(until));
         if let Some(state) = state {
-            object["policies"] = json!(state.allowances(plan.limit(applied.index)));
+            let allowances = state.allowances(plan.limit(applied.index));
+            report.policies = allowances.into_iter().map(Into::into).collect();
         }
-        object
+        report
     }
 }
 
-fn to_json(
+fn report(
     shared: &Shared,
     plan: &Plan,
     explanation: &Explanation,
     outcomes: &[LimitOutcome<'_>],
     decided: Option<LiveVerdict>,
-) -> Value {
+) -> ExplainReport {
     let (verdict, status) = outcome(plan, explanation, decided);
     let decided = decided.filter(|_| matches!(verdict, "refused" | "banned" | "delayed"));
     // Of equal delays the first limit on the route leads.
@@ -164,14 +142,15 @@ fn to_json(
         Some(LiveVerdict::Admitted(delay)) => (delaying(), Some(delay)),
         None => (None, None),
     };
-    let mut object = json::object(plan, explanation);
-    object["verdict"] = json!(verdict);
-    object["status"] = json!(status);
-    object["limit"] = json!(limit.map(|limit| &*plan.limit(limit).name));
-    object["wait_ms"] = json!(wait.map(span));
-    object["until"] = json!(wait.map(|wait| moment(shared.clock.now().plus(wait))));
-    object["limits"] = Value::Array(outcomes.iter().map(|outcome| outcome.to_json(plan)).collect());
-    object
+    ExplainReport {
+        verdict: Some(verdict.to_owned()),
+        status,
+        limit: limit.map(|limit| plan.limit(limit).name.to_string()),
+        wait_ms: wait.map(span),
+        until: wait.map(|wait| moment(shared.clock.now().plus(wait))),
+        limits: outcomes.iter().map(|outcome| outcome.report(plan)).collect(),
+        ..json::report(explanation)
+    }
 }
 
 /// The decision as a word, and the status of the gateway's own response.

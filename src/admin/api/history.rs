@@ -1,12 +1,11 @@
 //! `GET samples`: the last minutes, second by second.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-
-use serde_json::{Map, Value, json};
 
 use super::values::moment;
 use super::{ApiError, Query};
+use crate::admin_api::samples::{LimitSamples, RequestSamples, SampleList, StoreSamples, UpstreamSamples};
 use crate::admin_api::servers::ServerReport;
 use crate::clock;
 use crate::plan::{Plan, Upstream};
@@ -22,69 +21,68 @@ const MAX_NAMES: usize = 200;
 /// The maximum number of servers of an upstream.
 const MAX_SERVERS: usize = 100;
 
-pub(super) fn get(shared: &Shared, query: Query<'_>) -> Result<Value, ApiError> {
+pub(super) fn get(shared: &Shared, query: Query<'_>) -> Result<SampleList, ApiError> {
     let since = query.number("since", "the `seq` of an earlier answer")?;
     let (plan, samples) = (shared.plan.load(), shared.samples.lock());
     let columns: Vec<&SecondSample> = samples.since(since).collect();
-    Ok(json!({
-        "started": moment(shared.control.started),
-        "config": shared.control.config_status.borrow().version,
-        "seq": samples.seq(), "time": samples.time(), "count": columns.len(),
-        "all": requests(&columns.iter().map(|column| column.all).collect::<Vec<_>>()),
-        "routes": routes(&plan, &samples, &columns),
-        "limits": limits(&plan, &samples, &columns),
-        "upstreams": upstreams(shared, &plan, &samples, &columns),
-        "store": store(&columns),
-    }))
+    Ok(SampleList {
+        started: moment(shared.control.started),
+        config: shared.control.config_status.borrow().version.clone(),
+        seq: samples.seq(),
+        time: samples.time(),
+        count: columns.len() as u64,
+        all: requests(&columns.iter().map(|column| column.all).collect::<Vec<_>>()),
+        routes: routes(&plan, &samples, &columns),
+        limits: limits(&plan, &samples, &columns),
+        upstreams: upstreams(shared, &plan, &samples, &columns),
+        store: store(&columns),
+    })
 }
 
-fn routes(plan: &Plan, samples: &History, columns: &[&SecondSample]) -> Value {
+fn routes(plan: &Plan, samples: &History, columns: &[&SecondSample]) -> BTreeMap<String, RequestSamples> {
     let weight = |requests: &Requests| requests.outcomes.iter().sum();
     let busy = weights(samples, |column| column.routes(), weight);
     let unrouted = busy.contains_key(NO_ROUTE).then_some(NO_ROUTE);
     let names = plan.routes.iter().map(|route| &*route.name).chain(unrouted);
-    lists(busiest(names, &busy), columns, |column| column.routes(), requests)
+    lists(&busiest(names, &busy), columns, |column| column.routes(), requests)
 }
 
-fn limits(plan: &Plan, samples: &History, columns: &[&SecondSample]) -> Value {
+fn limits(plan: &Plan, samples: &History, columns: &[&SecondSample]) -> BTreeMap<String, LimitSamples> {
     let busy = weights(samples, |column| column.limits(), VerdictCounts::refused);
     let names = busiest(plan.limits.iter().map(|limit| &*limit.name), &busy);
-    let mut listed = lists(
-        names,
-        columns,
-        |column| column.limits(),
-        |list| {
-            let in_shadow = |verdicts: &VerdictCounts| verdicts.of(LimitVerdict::RefusedInShadow);
-            json!({ "refused": numbers(list, VerdictCounts::refused), "in_shadow": numbers(list, in_shadow) })
-        },
-    );
+    let in_shadow = |verdicts: &VerdictCounts| verdicts.of(LimitVerdict::RefusedInShadow);
+    let refusals = |list: &[VerdictCounts]| LimitSamples {
+        refused: numbers(list, VerdictCounts::refused),
+        in_shadow: numbers(list, in_shadow),
+        ..LimitSamples::default()
+    };
+    let mut listed = lists(&names, columns, |column| column.limits(), refusals);
     let settling = plan.limits.iter().filter(|limit| limit.settles()).map(|limit| &*limit.name);
-    let settling = settling.filter(|name| listed.get(name).is_some()).collect();
-    let settled = lists(
-        settling,
-        columns,
-        |column| column.settled(),
-        |list| json!({ "settled": numbers(list, |one| one.requests), "units": numbers(list, SettledCounts::units) }),
-    );
-    if let (Value::Object(listed), Value::Object(settled)) = (&mut listed, settled) {
-        for (name, counts) in settled {
-            if let (Some(Value::Object(of)), Value::Object(counts)) = (listed.get_mut(&name), counts) {
-                of.extend(counts);
-            }
+    let settling = settling.filter(|name| names.contains(name)).collect();
+    let settled =
+        |list: &[SettledCounts]| (numbers(list, |one| one.requests), numbers(list, SettledCounts::units));
+    for (name, counts) in lists(&settling, columns, |column| column.settled(), settled) {
+        if let Some(limit) = listed.get_mut(&name) {
+            (limit.settled, limit.units) = (Some(counts.0), Some(counts.1));
         }
     }
     listed
 }
 
-fn upstreams(shared: &Shared, plan: &Plan, samples: &History, columns: &[&SecondSample]) -> Value {
+fn upstreams(
+    shared: &Shared,
+    plan: &Plan,
+    samples: &History,
+    columns: &[&SecondSample],
+) -> BTreeMap<String, UpstreamSamples> {
     let weight = |upstream: &UpstreamSecond| upstream.answers + upstream.failed;
     let busy = weights(samples, |column| column.upstreams(), weight);
     let names = busiest(plan.upstreams.iter().map(|upstream| &*upstream.name), &busy);
-    let mut listed = lists(names, columns, |column| column.upstreams(), upstream);
     let minute = samples.servers_minute();
+    let mut listed = lists(&names, columns, |column| column.upstreams(), upstream);
     for upstream in &plan.upstreams {
-        if let Some(Value::Object(of)) = listed.get_mut(&*upstream.name) {
-            of.insert("servers".to_owned(), json!(servers(shared, upstream, &minute)));
+        if let Some(of) = listed.get_mut(&*upstream.name) {
+            of.servers = servers(shared, upstream, &minute);
         }
     }
     listed
@@ -116,13 +114,13 @@ fn busiest<'n>(names: impl Iterator<Item = &'n str>, busy: &HashMap<Arc<str>, u6
     names.into_iter().collect()
 }
 
-/// By name, the result of `tell` for all seconds.
-fn lists<T: Copy + Default>(
-    names: HashSet<&str>,
+/// By name, the samples of all seconds.
+fn lists<T: Copy + Default, L>(
+    names: &HashSet<&str>,
     columns: &[&SecondSample],
     items: impl Fn(&SecondSample) -> &[(Arc<str>, T)],
-    to_json: impl Fn(&[T]) -> Value,
-) -> Value {
+    samples: impl Fn(&[T]) -> L,
+) -> BTreeMap<String, L> {
     let mut lists: HashMap<&str, Vec<T>> = HashMap::new();
     for (index, column) in columns.iter().enumerate() {
         for (name, item) in items(column) {
@@ -133,54 +131,56 @@ fn lists<T: Copy + Default>(
         }
     }
     let nothing = vec![T::default(); columns.len()];
-    let listed = names.iter().map(|name| {
-        let list = lists.get(name).unwrap_or(&nothing);
-        ((*name).to_owned(), to_json(list))
-    });
-    Value::Object(listed.collect::<Map<_, _>>())
+    let list = |name: &&str| ((*name).to_owned(), samples(lists.get(name).unwrap_or(&nothing)));
+    names.iter().map(list).collect()
 }
 
 fn numbers<T>(list: &[T], number: impl Fn(&T) -> u64) -> Vec<u64> {
     list.iter().map(number).collect()
 }
 
-fn requests(list: &[Requests]) -> Value {
+fn requests(list: &[Requests]) -> RequestSamples {
     let outcome = |outcome: RequestOutcome| numbers(list, |requests| requests.outcomes[outcome as usize]);
     let mut refused = outcome(RequestOutcome::Refused);
     for kind in RequestOutcome::REJECTIONS {
         refused.iter_mut().zip(outcome(kind)).for_each(|(all, one)| *all += one);
     }
-    json!({
-        "admitted": outcome(RequestOutcome::Admitted), "delayed": outcome(RequestOutcome::Delayed),
-        "refused": refused, "failed": outcome(RequestOutcome::Failed),
-        "unauthenticated": outcome(RequestOutcome::Unauthenticated), "forbidden": outcome(RequestOutcome::Forbidden),
-        "too_large": outcome(RequestOutcome::TooLarge),
-        "p50_ms": times(list, |one| one.times, |times| times.p50),
-        "p99_ms": times(list, |one| one.times, |times| times.p99),
-        "delay_p50_ms": times(list, |one| one.delays, |times| times.p50),
-        "delay_p99_ms": times(list, |one| one.delays, |times| times.p99),
-    })
+    RequestSamples {
+        admitted: outcome(RequestOutcome::Admitted),
+        delayed: outcome(RequestOutcome::Delayed),
+        refused,
+        failed: outcome(RequestOutcome::Failed),
+        unauthenticated: outcome(RequestOutcome::Unauthenticated),
+        forbidden: outcome(RequestOutcome::Forbidden),
+        too_large: outcome(RequestOutcome::TooLarge),
+        p50_ms: times(list, |one| one.times, |times| times.p50),
+        p99_ms: times(list, |one| one.times, |times| times.p99),
+        delay_p50_ms: times(list, |one| one.delays, |times| times.p50),
+        delay_p99_ms: times(list, |one| one.delays, |times| times.p99),
+    }
 }
 
-fn upstream(list: &[UpstreamSecond]) -> Value {
-    json!({
-        "answers": numbers(list, |one| one.answers), "failed": numbers(list, |one| one.failed),
-        "p50_ms": times(list, |one| one.times, |times| times.p50),
-        "p99_ms": times(list, |one| one.times, |times| times.p99),
-        "up": numbers(list, |one| one.up.into()),
-        "classes": classes(|class| numbers(list, |one| one.counts.class(class))),
-        "retries": numbers(list, |one| one.counts.retries),
-    })
+fn upstream(list: &[UpstreamSecond]) -> UpstreamSamples {
+    UpstreamSamples {
+        answers: numbers(list, |one| one.answers),
+        failed: numbers(list, |one| one.failed),
+        p50_ms: times(list, |one| one.times, |times| times.p50),
+        p99_ms: times(list, |one| one.times, |times| times.p99),
+        up: numbers(list, |one| one.up.into()),
+        classes: classes(|class| numbers(list, |one| one.counts.class(class))),
+        retries: numbers(list, |one| one.counts.retries),
+        servers: Vec::new(),
+    }
 }
 
-fn store(columns: &[&SecondSample]) -> Value {
-    json!({
-        "keys": numbers(columns, |column| column.store.keys),
-        "evictions": numbers(columns, |column| column.store.evictions),
-        "errors": numbers(columns, |column| column.store.errors),
-        "p50_ms": times(columns, |column| column.store.times, |times| times.p50),
-        "p99_ms": times(columns, |column| column.store.times, |times| times.p99),
-    })
+fn store(columns: &[&SecondSample]) -> StoreSamples {
+    StoreSamples {
+        keys: numbers(columns, |column| column.store.keys),
+        evictions: numbers(columns, |column| column.store.evictions),
+        errors: numbers(columns, |column| column.store.errors),
+        p50_ms: times(columns, |column| column.store.times, |times| times.p50),
+        p99_ms: times(columns, |column| column.store.times, |times| times.p99),
+    }
 }
 
 /// Microseconds in milliseconds with two decimals.
@@ -197,10 +197,9 @@ fn times<T>(
     list.iter().map(|one| times(one).map(|times| milliseconds(pick(times)))).collect()
 }
 
-/// By the name of each class, the result of `tell` for it.
-fn classes<T: Into<Value>>(to_json: impl Fn(StatusClass) -> T) -> Value {
-    let listed = StatusClass::ALL.map(|class| (class.as_str().to_owned(), to_json(class).into()));
-    Value::Object(listed.into_iter().collect::<Map<_, _>>())
+/// By the name of each class.
+fn classes<T>(count: impl Fn(StatusClass) -> T) -> BTreeMap<String, T> {
+    StatusClass::ALL.map(|class| (class.as_str().to_owned(), count(class))).into_iter().collect()
 }
 
 /// The present servers, why one is down, and each one's responses in the last minute.
@@ -225,10 +224,7 @@ fn servers(
             in_flight: state.map_or(0, |state| state.requests_in_flight()),
             p50_ms: times.map(|times| milliseconds(times.p50)),
             p99_ms: times.map(|times| milliseconds(times.p99)),
-            minute: StatusClass::ALL
-                .map(|class| (class.as_str().to_owned(), counts.class(class)))
-                .into_iter()
-                .collect(),
+            minute: classes(|class| counts.class(class)),
             retries: counts.retries,
         }
     });

@@ -4,13 +4,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use http::StatusCode;
-use serde_json::Value;
 
 use super::limits::algorithm;
 use super::policies::{PolicyState, verdict};
 use super::values::moment;
-use super::{ApiError, ApiRequest, ApiResult, decoded, good, key_id, limit_named, only, top_keys};
-use crate::admin_api::keys::KeyState;
+use super::{ApiError, ApiRequest, ApiResult, decoded, good, key_id, limit_named, top_keys};
+use crate::admin_api::keys::{KeyState, UnitsRequest};
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
 use crate::plan::{Limit, LimitIndex, Plan, Route, TierIndex};
 use crate::route::key::PathForm;
@@ -98,8 +97,7 @@ impl KeyRef {
     /// `POST grant`.
     pub(super) async fn grant(&self, asked: &ApiRequest<'_>) -> ApiResult {
         self.only_counters()?;
-        only(&asked.body, &["units"])?;
-        let units = units(&asked.body, "given back")?;
+        let units = units(asked, "given back")?;
         let result = self.execute(asked, KeyOperation::Grant(units)).await?;
         let granted = result.units.first().copied().unwrap_or_default();
         self.log(asked, &format!("gives {granted} of {} units back to", units.units()));
@@ -174,11 +172,10 @@ impl KeyRef {
 }
 
 /// `units` of a body; `are` is what becomes of them.
-pub(super) fn units(body: &Value, are: &str) -> Result<Cost, ApiError> {
-    let units = body.get("units").and_then(Value::as_u64).and_then(|units| u32::try_from(units).ok());
-    units.and_then(Cost::new).ok_or_else(|| {
-        ApiError::bad(format!("`units` is how many are {are}: a whole number, 1 to {}", Cost::MAX))
-    })
+pub(super) fn units(asked: &ApiRequest<'_>, are: &str) -> Result<Cost, ApiError> {
+    let help = format!("`units` is how many are {are}: a whole number, 1 to {}", Cost::MAX);
+    let UnitsRequest { units } = asked.body(&help)?;
+    Cost::new(units).ok_or_else(|| ApiError::bad(help))
 }
 
 /// The owner with this id, without the id's prefix.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::values::moment;
 use super::{ApiError, Query, key_id, limit_named};
-use crate::admin_api::keys::{KeyList, KeyReport};
+use crate::admin_api::keys::{KeyList, KeyOrder, KeyReport};
+use crate::admin_api::operations::TOP_KEYS;
 use crate::limit::units::Fingerprint;
 use crate::plan::{KeyBan, Limit, Plan};
 use crate::route::key::LABEL_END;
@@ -13,23 +14,18 @@ use crate::shared::Shared;
 use crate::shared::worker_commands::WorkerCommand;
 use crate::telemetry::history::seconds;
 use crate::telemetry::key_stats::generations_begin;
-use crate::telemetry::top_keys::{FOLLOWED, RankBy, Ranking, Sketch, TopKey};
-
-/// The number of keys returned, unless the request has another.
-const TOP: usize = 20;
-/// The maximum number of keys returned.
-const MAX_KEYS: usize = 100;
+use crate::telemetry::top_keys::{FOLLOWED, Ranking, Sketch, TopKey};
 
 pub(super) async fn get(shared: &Shared, segment: &str, query: Query<'_>) -> Result<KeyList, ApiError> {
     let plan = shared.plan.load_full();
     let limit = plan.limit(limit_named(&plan, segment)?);
-    let (top, by) = (query.top(TOP, MAX_KEYS)?, by(query)?);
+    let (top, by) = (query.top(TOP_KEYS)?, by(query)?);
     let ranking = ranking(shared, limit).await;
     let bans = bans(shared, limit);
     let mut top_keys = ranking.top(top, by);
     // A banned key is listed however few requests it has.
     let rest = bans.keys().filter(|key_hash| top_keys.iter().all(|top_key| top_key.key_hash != **key_hash));
-    let rest: Vec<Fingerprint> = rest.copied().take(MAX_KEYS).collect();
+    let rest: Vec<Fingerprint> = rest.copied().take(TOP_KEYS.most).collect();
     top_keys.extend(rest.iter().filter_map(|key_hash| ranking.top_key(*key_hash)));
     let names = labels(shared, limit, top_keys.iter().map(|top_key| top_key.key_hash).collect()).await;
     let silent = rest.into_iter().filter(|key_hash| ranking.top_key(*key_hash).is_none());
@@ -59,14 +55,10 @@ pub(super) async fn get(shared: &Shared, segment: &str, query: Query<'_>) -> Res
     })
 }
 
-fn by(query: Query<'_>) -> Result<RankBy, ApiError> {
-    match query.text("by") {
-        None | Some("refused") => Ok(RankBy::Refused),
-        Some("admitted") => Ok(RankBy::Admitted),
-        Some("requests") => Ok(RankBy::Requests),
-        Some("units") => Ok(RankBy::Units),
-        Some(_) => Err(ApiError::bad("`by` is `refused`, `admitted`, `requests` or `units`")),
-    }
+fn by(query: Query<'_>) -> Result<KeyOrder, ApiError> {
+    let Some(by) = query.text("by") else { return Ok(KeyOrder::default()) };
+    let known = KeyOrder::ALL.into_iter().find(|order| order.as_str() == by);
+    known.ok_or_else(|| ApiError::bad("`by` is `refused`, `admitted`, `requests` or `units`"))
 }
 
 /// Seconds that the counts cover.

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use super::ApiError;
+use crate::admin_api::operations::ListLength;
 use crate::limit::units::{Micros, Timestamp};
 use crate::limit::wall_clock;
 
@@ -23,8 +24,8 @@ impl<'a> Query<'a> {
         self.text(name).map(parse).transpose()
     }
 
-    /// `top`: how many are returned, at most `most`; `usual` if it is not given.
-    pub(super) fn top(self, usual: usize, most: usize) -> Result<usize, ApiError> {
+    /// `top`: how many items the list of the response has.
+    pub(super) fn top(self, ListLength { usual, most }: ListLength) -> Result<usize, ApiError> {
         let wrong = format!("a number from 1 to {most}");
         let top = self.number("top", &wrong)?.unwrap_or(usual);
         if (1..=most).contains(&top) { Ok(top) } else { Err(ApiError::bad(format!("`top` is {wrong}"))) }

@@ -1,6 +1,7 @@
 //! The state of the gateway in sentences: what refuses, what fails, and what needs attention.
 
 use super::display::{count, key, latency, plain, plural, rate, share};
+use super::samples::{SampleNumbers, outcomes};
 use super::snapshot::{GatewaySnapshot, Rejection};
 use super::table::Tone;
 
@@ -26,8 +27,7 @@ pub(super) fn findings(snapshot: &GatewaySnapshot) -> Vec<Finding> {
 /// The limit that refuses most, or that no request is refused.
 fn refusing(snapshot: &GatewaySnapshot) -> Finding {
     let all = &snapshot.samples.all;
-    let requests: f64 =
-        ["admitted", "delayed", "refused", "failed"].iter().map(|name| all.lately(name)).sum();
+    let requests: f64 = outcomes(all).map(SampleNumbers::lately).iter().sum();
     if let Some(rejection) = snapshot.worst_rejection() {
         return rejected(&rejection, requests);
     }
@@ -50,9 +50,9 @@ fn refusing(snapshot: &GatewaySnapshot) -> Finding {
         }
         None if requests <= 0.0 => (Tone::Plain, "No requests come".to_owned()),
         None => {
-            let slowest = all.fresh("p99_ms").map(latency);
+            let slowest = all.p99_ms.fresh().map(latency);
             let latency = slowest.map(|time| format!(", p99 {time}")).unwrap_or_default();
-            let failed = all.lately("failed");
+            let failed = all.failed.lately();
             let fail = if failed > 0.0 { format!(", {}/s fail", rate(failed)) } else { String::new() };
             let tone = match failed / requests {
                 ..=0.0 => Tone::Plain,
@@ -112,7 +112,7 @@ fn concerns(snapshot: &GatewaySnapshot) -> Vec<Finding> {
             found.push((Tone::Shadow, text));
         }
     }
-    let failed = samples.all.lately("failed");
+    let failed = samples.all.failed.lately();
     if failed > 0.0 {
         found.push((
             Tone::Refused,
@@ -122,7 +122,7 @@ fn concerns(snapshot: &GatewaySnapshot) -> Vec<Finding> {
     if !status.store.up {
         found.push((Tone::Refused, "The shared store is unreachable; on_error decides".to_owned()));
     }
-    let evicted = samples.store.lately("evictions");
+    let evicted = samples.store.evictions.lately();
     if evicted > 0.0 {
         found.push((Tone::Shadow, format!("Counters are full: {}/s evicted. Raise max_keys", rate(evicted))));
     }
@@ -153,12 +153,11 @@ fn concerns(snapshot: &GatewaySnapshot) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::admin_api::keys::{KeyList, KeyReport};
     use crate::admin_api::limits::{LimitReport, VerdictReport};
     use crate::admin_api::refusals::{RefusalList, RefusalReport};
+    use crate::admin_api::samples::{LimitSamples, RequestSamples, SampleList};
     use crate::admin_api::status::{ProblemReport, ReloadReport, StatusReport};
 
     fn limit(name: &str, mode: &str, policy: &str) -> LimitReport {
@@ -186,11 +185,16 @@ mod tests {
         let mut snapshot = GatewaySnapshot::default();
         snapshot.status.store.up = true;
         snapshot.status.time = 1_000.0;
-        snapshot.samples.add(&json!({
-            "started": 1.0, "config": "a", "seq": 10, "count": 1,
-            "all": { "admitted": [1], "refused": [22], "failed": [0], "unauthenticated": [4], "forbidden": [0], "too_large": [2] },
-            "limits": { "wrong": { "refused": [16] } },
-        }));
+        let all = RequestSamples {
+            admitted: vec![1],
+            refused: vec![22],
+            unauthenticated: vec![4],
+            too_large: vec![2],
+            ..RequestSamples::default()
+        };
+        let wrong = LimitSamples { refused: vec![16], ..LimitSamples::default() };
+        let limits = [("wrong".to_owned(), wrong)].into();
+        snapshot.samples.add(SampleList { seq: 10, count: 1, all, limits, ..SampleList::default() });
         let refusal = |seq: u64, status: u16, client: &str| RefusalReport {
             seq,
             time: 999.0,
@@ -262,23 +266,23 @@ mod tests {
 
     #[test]
     fn the_latency_is_one_of_now_and_failing_requests_are_no_good_news() {
-        let first = |failed: f64, p99: &serde_json::Value| {
+        let first = |failed: [u64; 2], p99: &[(usize, f64)]| {
             let mut snapshot = GatewaySnapshot::default();
             snapshot.status.store.up = true;
-            let rest = 20.0 - failed;
-            snapshot.samples.add(&json!({
-                "started": 1.0, "config": "a", "seq": 12, "count": 12,
-                "all": { "admitted": vec![rest; 12], "failed": vec![failed; 12], "p99_ms": p99 },
-            }));
+            let mut p99_ms = vec![None; 12];
+            p99.iter().for_each(|(second, time)| p99_ms[*second] = Some(*time));
+            let failed = failed.repeat(6);
+            let admitted = failed.iter().map(|failed| 20 - failed).collect();
+            let all = RequestSamples { admitted, failed, p99_ms, ..RequestSamples::default() };
+            snapshot.samples.add(SampleList { seq: 12, count: 12, all, ..SampleList::default() });
             findings(&snapshot).remove(0)
         };
-        let old = json!([7.5, 7.5, null, null, null, null, null, null, null, null, null, null]);
-        let new = json!([7.5, 7.5, null, null, null, null, null, null, null, null, 1_234.5, null]);
+        let (old, new) = ([(0, 7.5), (1, 7.5)], [(0, 7.5), (1, 7.5), (10, 1_234.5)]);
         let plain = |text: &str| (Tone::Plain, text.to_owned());
-        assert_eq!(first(0.0, &old), plain("No request is refused. 20/s requests"));
-        assert_eq!(first(0.0, &new), plain("No request is refused. 20/s requests, p99 1.2 s"));
+        assert_eq!(first([0, 0], &old), plain("No request is refused. 20/s requests"));
+        assert_eq!(first([0, 0], &new), plain("No request is refused. 20/s requests, p99 1.2 s"));
         let half = (Tone::Refused, "No request is refused. 20/s requests, 10/s fail".to_owned());
-        assert_eq!(first(10.0, &old), half);
-        assert_eq!(first(0.5, &old).0, Tone::Shadow);
+        assert_eq!(first([10, 10], &old), half);
+        assert_eq!(first([1, 0], &old).0, Tone::Shadow);
     }
 }

@@ -6,17 +6,17 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
 
 use super::snapshot::GatewaySnapshot;
 use super::table::KeyTarget;
 use super::target::AdminTarget;
-use crate::admin_api::bans::BanList;
+use crate::admin_api::bans::{BanList, BanRequest};
 use crate::admin_api::changes::ProblemDetails;
-use crate::admin_api::keys::{KeyList, KeyState};
+use crate::admin_api::keys::{KeyList, KeyOrder, KeyState};
 use crate::admin_api::limits::LimitList;
 use crate::admin_api::refusals::RefusalList;
 use crate::admin_api::routes::RouteList;
+use crate::admin_api::samples::SampleList;
 use crate::admin_api::status::StatusReport;
 
 /// Fields may differ in another version.
@@ -35,18 +35,6 @@ pub(super) struct RoundOptions {
     pub(super) order: KeyOrder,
     /// The key that the operator looks at.
     pub(super) look: Option<KeyTarget>,
-}
-
-/// The number by which the gateway chooses the keys that it lists.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum KeyOrder {
-    /// `by=refused`.
-    #[default]
-    Refused,
-    /// `by=admitted`.
-    Admitted,
-    /// `by=units`.
-    Units,
 }
 
 /// A change of one key.
@@ -105,7 +93,8 @@ impl GatewayReader {
         let (method, path, body) = match &change.kind {
             ChangeKind::Reset => (Method::DELETE, path, String::new()),
             ChangeKind::Ban(span) => {
-                (Method::POST, format!("{path}/ban"), json!({ "for": span }).to_string())
+                let request = serde_json::to_string(&BanRequest { span: span.clone() });
+                (Method::POST, format!("{path}/ban"), request.unwrap_or_default())
             }
             ChangeKind::Unban => (Method::DELETE, format!("{path}/ban"), String::new()),
         };
@@ -122,13 +111,13 @@ async fn read(
     let since = |seq: Option<u64>| seq.map(|seq| format!("?since={seq}")).unwrap_or_default();
     let samples = format!("samples{}", since(snapshot.samples.since()));
     let refusals = format!("refusals{}", since(snapshot.refusals.since()));
-    let (status, samples, limits, refusals): (StatusReport, Value, LimitList, RefusalList) = tokio::try_join!(
+    let (status, samples, limits, refusals): (StatusReport, SampleList, LimitList, RefusalList) = tokio::try_join!(
         get(target, "status"),
         get(target, &samples),
         get(target, "limits"),
         get(target, &refusals)
     )?;
-    snapshot.samples.add(&samples);
+    snapshot.samples.add(samples);
     snapshot.refusals.add(refusals);
     snapshot.limits = limits.limits;
     let listed = snapshot.listed_limit(options.limit.as_deref()).map(ToOwned::to_owned);
@@ -163,12 +152,8 @@ async fn read(
 }
 
 fn keys_path(limit: &str, order: KeyOrder) -> String {
-    let by = match order {
-        KeyOrder::Refused => "refused",
-        KeyOrder::Admitted => "admitted",
-        KeyOrder::Units => "units",
-    };
-    format!("limits/{}/keys?top=100&by={by}", utf8_percent_encode(limit, NON_ALPHANUMERIC))
+    let (limit, by) = (utf8_percent_encode(limit, NON_ALPHANUMERIC), order.as_str());
+    format!("limits/{limit}/keys?top=100&by={by}")
 }
 
 /// The parts of a key are separated by `,`, and each is percent-encoded.

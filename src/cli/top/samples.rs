@@ -2,18 +2,63 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
-
-use crate::admin_api::servers::ServerReport;
+use crate::admin_api::samples::{
+    LimitSamples, RequestSamples, SampleList, SecondLists as _, SecondSpan, SecondValue, StoreSamples,
+    UpstreamSamples,
+};
 
 /// The number of seconds that are kept.
 pub(super) const KEPT: usize = 300;
 /// The number of seconds that "now" stands for.
 pub(super) const FRESH: usize = 10;
 
-/// The lists of one route, limit or upstream by name, for example `admitted`. Each has a value for a second.
-#[derive(Clone, Debug, Default)]
-pub(super) struct SampleLists(BTreeMap<String, Vec<Option<f64>>>);
+/// What the views tell of a list of seconds.
+pub(super) trait SampleNumbers {
+    /// The numbers, the newest first.
+    fn numbers(&self) -> impl Iterator<Item = Option<f64>>;
+
+    /// The newest number.
+    fn newest(&self) -> Option<f64> {
+        self.numbers().next().flatten()
+    }
+
+    /// The newest number that is known.
+    fn newest_known(&self) -> Option<f64> {
+        self.numbers().flatten().next()
+    }
+
+    /// The newest number of the last 10 seconds that is known.
+    fn fresh(&self) -> Option<f64> {
+        self.numbers().take(FRESH).flatten().next()
+    }
+
+    /// The mean of the last 10 seconds; 0 without numbers.
+    fn lately(&self) -> f64 {
+        let seconds = self.numbers().take(FRESH).count();
+        self.sum(seconds) / seconds.max(1) as f64
+    }
+
+    /// The sum of the last `seconds`.
+    fn sum(&self, seconds: usize) -> f64 {
+        self.numbers().take(seconds).flatten().sum()
+    }
+}
+
+impl<T: SecondValue> SampleNumbers for [T] {
+    fn numbers(&self) -> impl Iterator<Item = Option<f64>> {
+        self.iter().rev().map(|value| value.number())
+    }
+}
+
+/// The lists of all requests: each counts in one of them.
+pub(super) fn outcomes(samples: &RequestSamples) -> [&[u64]; 4] {
+    [&samples.admitted, &samples.delayed, &samples.refused, &samples.failed]
+}
+
+/// The responses of a class of statuses a second, of late.
+pub(super) fn class_lately(samples: &UpstreamSamples, class: &str) -> f64 {
+    samples.classes.get(class).map_or(0.0, |list| list.lately())
+}
 
 /// All samples that the gateway has reported. The default has none.
 #[derive(Clone, Debug, Default)]
@@ -22,76 +67,18 @@ pub(super) struct SampleHistory {
     config: String,
     /// The number of the newest second, once there is one.
     seq: Option<u64>,
+    /// The number of seconds.
+    count: usize,
     /// All requests.
-    pub(super) all: SampleLists,
+    pub(super) all: RequestSamples,
     /// The store of counters.
-    pub(super) store: SampleLists,
+    pub(super) store: StoreSamples,
     /// By route.
-    pub(super) routes: BTreeMap<String, SampleLists>,
+    pub(super) routes: BTreeMap<String, RequestSamples>,
     /// By limit.
-    pub(super) limits: BTreeMap<String, SampleLists>,
+    pub(super) limits: BTreeMap<String, LimitSamples>,
     /// By upstream.
-    pub(super) upstreams: BTreeMap<String, SampleLists>,
-    /// The servers of each upstream.
-    pub(super) servers: BTreeMap<String, Vec<ServerReport>>,
-}
-
-impl SampleLists {
-    /// The values of a list, the oldest first.
-    pub(super) fn values(&self, name: &str) -> &[Option<f64>] {
-        self.0.get(name).map(Vec::as_slice).unwrap_or_default()
-    }
-
-    /// The newest value.
-    pub(super) fn last(&self, name: &str) -> Option<f64> {
-        self.values(name).last().copied().flatten()
-    }
-
-    /// The newest value that is not `null`.
-    pub(super) fn last_known(&self, name: &str) -> Option<f64> {
-        self.values(name).iter().rev().copied().flatten().next()
-    }
-
-    /// The newest value of the last 10 seconds that is not `null`.
-    pub(super) fn fresh(&self, name: &str) -> Option<f64> {
-        self.values(name).iter().rev().take(FRESH).copied().flatten().next()
-    }
-
-    /// The mean of the last 10 seconds; 0 without values.
-    pub(super) fn lately(&self, name: &str) -> f64 {
-        let values = self.values(name);
-        let fresh = FRESH.min(values.len());
-        self.sum(name, fresh) / fresh.max(1) as f64
-    }
-
-    /// The sum of the last `seconds`.
-    pub(super) fn sum(&self, name: &str, seconds: usize) -> f64 {
-        self.values(name).iter().rev().take(seconds).copied().flatten().sum()
-    }
-
-    /// Appends the lists of an object, `count` seconds long, to `before` seconds. An object inside adds its own lists.
-    fn append(&mut self, object: &Map<String, Value>, before: usize, count: usize) {
-        for (name, value) in object {
-            match value {
-                Value::Array(list) if name != "servers" => {
-                    let known = self.0.entry(name.clone()).or_insert_with(|| vec![None; before]);
-                    known.resize(before, None);
-                    known.extend(list.iter().take(KEPT).map(Value::as_f64));
-                }
-                Value::Object(inner) => self.append(inner, before, count),
-                _ => {}
-            }
-        }
-        for list in self.0.values_mut() {
-            list.resize(before + count, None);
-        }
-    }
-
-    fn keep_last(&mut self) {
-        for list in self.0.values_mut() {
-            list.drain(..list.len().saturating_sub(KEPT));
-        }
-    }
+    pub(super) upstreams: BTreeMap<String, UpstreamSamples>,
 }
 
 impl SampleHistory {
@@ -102,101 +89,93 @@ impl SampleHistory {
 
     /// Adds the response to a request with [`Self::since`]. A response that does not continue the history replaces it if
     /// it has all samples; otherwise the history is dropped, and the next request asks for all.
-    pub(super) fn add(&mut self, response: &Value) {
-        let started = response.get("started").and_then(Value::as_f64).unwrap_or_default();
-        let config = response.get("config").and_then(Value::as_str).unwrap_or_default();
-        let number = |name| response.get(name).and_then(Value::as_u64).unwrap_or_default();
-        let (seq, count) = (number("seq"), number("count"));
+    pub(super) fn add(&mut self, response: SampleList) {
+        let SampleList { started, config, seq, time: _, count, all, routes, limits, upstreams, store } =
+            response;
         let continues = |known: u64| {
             started.total_cmp(&self.started).is_eq()
                 && config == self.config
                 && known.checked_add(count) == Some(seq)
         };
         match self.seq {
-            None => *self = Self { started, config: config.to_owned(), ..Self::default() },
+            None => *self = Self { started, config, ..Self::default() },
             Some(known) if continues(known) => {}
             Some(_) => return *self = Self::default(),
         }
+        let later = usize::try_from(count).unwrap_or(KEPT).min(KEPT);
+        let span = SecondSpan { before: self.count, later, kept: KEPT };
         self.seq = Some(seq);
-        self.append(response, usize::try_from(count).unwrap_or(KEPT).min(KEPT));
-    }
-
-    fn append(&mut self, response: &Value, count: usize) {
-        let before = self.all.0.values().map(Vec::len).max().unwrap_or_default();
-        let object = |name: &str| response.get(name).and_then(Value::as_object);
-        let sections =
-            [("routes", &mut self.routes), ("limits", &mut self.limits), ("upstreams", &mut self.upstreams)];
-        for (section, lists) in sections {
-            let entries = object(section);
-            lists.retain(|name, _| entries.is_some_and(|entries| entries.contains_key(name)));
-            for (name, entry) in entries.into_iter().flatten() {
-                let Some(entry) = entry.as_object() else { continue };
-                let lists = lists.entry(name.clone()).or_default();
-                lists.append(entry, before, count);
-                lists.keep_last();
-            }
-        }
-        for (section, lists) in [("all", &mut self.all), ("store", &mut self.store)] {
-            lists.append(object(section).unwrap_or(&Map::new()), before, count);
-            lists.keep_last();
-        }
-        let servers = |entry: &Value| {
-            let servers = entry.get("servers").cloned().unwrap_or_default();
-            serde_json::from_value(servers).unwrap_or_default()
-        };
-        let upstreams = object("upstreams").into_iter().flatten();
-        self.servers = upstreams.map(|(name, entry)| (name.clone(), servers(entry))).collect();
+        self.count = (self.count + later).min(KEPT);
+        self.all.add_seconds(all, span);
+        self.routes.add_seconds(routes, span);
+        self.limits.add_seconds(limits, span);
+        self.upstreams.add_seconds(upstreams, span);
+        self.store.add_seconds(store, span);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use serde_json::json;
 
     use super::*;
+    use crate::admin_api::servers::ServerReport;
 
-    fn response(seq: u64, admitted: &[u64]) -> Value {
+    fn response(seq: u64, admitted: &[u64]) -> SampleList {
         let server = ServerReport { server: "a:1".to_owned(), ..ServerReport::default() };
-        json!({
-            "started": 1.5, "config": "a", "seq": seq, "count": admitted.len(),
-            "all": { "admitted": admitted, "p99_ms": admitted.iter().map(|_| Value::Null).collect::<Vec<_>>() },
-            "upstreams": { "search": { "classes": { "2xx": admitted }, "servers": [server] } },
-        })
+        let upstream = UpstreamSamples {
+            classes: [("2xx".to_owned(), admitted.to_vec())].into(),
+            servers: vec![server],
+            ..UpstreamSamples::default()
+        };
+        SampleList {
+            started: 1.5,
+            config: "a".to_owned(),
+            seq,
+            count: admitted.len() as u64,
+            all: RequestSamples {
+                admitted: admitted.to_vec(),
+                p99_ms: vec![None; admitted.len()],
+                ..RequestSamples::default()
+            },
+            upstreams: [("search".to_owned(), upstream)].into(),
+            ..SampleList::default()
+        }
     }
 
     #[test]
     fn a_response_that_continues_the_history_is_appended() {
         let mut history = SampleHistory::default();
-        history.add(&response(10, &[1, 2]));
+        history.add(response(10, &[1, 2]));
         assert_eq!(history.since(), Some(10));
-        history.add(&response(11, &[4]));
-        assert_eq!(history.all.values("admitted"), [Some(1.0), Some(2.0), Some(4.0)]);
-        assert_eq!(history.upstreams["search"].last("2xx"), Some(4.0));
-        assert_eq!(history.servers["search"][0].server, "a:1");
-        assert_eq!((history.all.last("p99_ms"), history.all.last_known("admitted")), (None, Some(4.0)));
-        assert_eq!((history.all.sum("admitted", 2), history.all.lately("none")), (6.0, 0.0));
-        history.add(&response(13, &[4]));
+        history.add(response(11, &[4]));
+        assert_eq!(history.all.admitted, [1, 2, 4]);
+        assert_eq!(history.upstreams["search"].classes["2xx"], [1, 2, 4]);
+        assert_eq!(history.upstreams["search"].servers[0].server, "a:1");
+        assert_eq!((history.all.p99_ms.newest(), history.all.admitted.newest_known()), (None, Some(4.0)));
+        assert_eq!((history.all.admitted.sum(2), history.all.refused.lately()), (6.0, 0.0));
+        history.add(response(13, &[4]));
         assert_eq!(history.since(), None, "a second is missing: the next request asks for all");
     }
 
     #[test]
-    fn a_name_that_is_new_has_no_values_before() {
+    fn a_name_that_is_new_has_no_requests_before() {
         let mut history = SampleHistory::default();
-        history.add(&response(10, &[1, 2]));
-        let mut more = response(11, &[4]);
-        more["limits"] = json!({ "late": { "refused": [7] } });
-        history.add(&more);
-        assert_eq!(history.limits["late"].values("refused"), [None, None, Some(7.0)]);
+        history.add(response(10, &[1, 2]));
+        let late = LimitSamples { refused: vec![7], ..LimitSamples::default() };
+        history.add(SampleList { limits: [("late".to_owned(), late)].into(), ..response(11, &[4]) });
+        assert_eq!(history.limits["late"].refused, [0, 0, 7]);
+        history.add(response(12, &[4]));
+        assert!(history.limits.is_empty(), "a name that is not told is gone");
     }
 
     #[test]
     fn five_minutes_are_kept() {
         let mut history = SampleHistory::default();
-        history.add(&response(300, &[1; 300]));
-        history.add(&response(310, &[2; 10]));
-        assert_eq!(history.all.values("admitted").len(), KEPT);
-        assert_eq!(history.all.lately("admitted"), 2.0);
+        history.add(response(300, &[1; 300]));
+        history.add(response(310, &[2; 10]));
+        assert_eq!(history.all.admitted.len(), KEPT);
+        assert_eq!(history.all.admitted.lately(), 2.0);
     }
 
     proptest! {
@@ -207,9 +186,8 @@ mod tests {
         fn no_response_makes_it_grow_or_panic(rounds in prop::collection::vec((0..u64::MAX, 0..u64::MAX, 0..400usize), 1..6)) {
             let mut history = SampleHistory::default();
             for (seq, count, length) in rounds {
-                let list = vec![1; length];
-                history.add(&json!({ "seq": seq, "count": count, "all": { "admitted": list, "x": 3 }, "limits": [] }));
-                prop_assert!(history.all.values("admitted").len() <= KEPT);
+                history.add(SampleList { count, ..response(seq, &vec![1; length]) });
+                prop_assert!(history.all.admitted.len() <= KEPT);
             }
         }
     }

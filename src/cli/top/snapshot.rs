@@ -1,22 +1,26 @@
 //! What the gateway reported last, as one value.
 
 use super::display::{key, plain, share, whole};
-use super::samples::{FRESH, SampleHistory};
+use super::samples::{FRESH, SampleHistory, SampleNumbers as _};
 use crate::admin_api::bans::BanList;
 use crate::admin_api::keys::{KeyList, KeyState};
 use crate::admin_api::limits::LimitReport;
 use crate::admin_api::refusals::{RefusalList, RefusalReport};
 use crate::admin_api::routes::RouteReport;
+use crate::admin_api::samples::RequestSamples;
 use crate::admin_api::status::StatusReport;
 
 /// The number of refusals that are kept.
 const MAX_REFUSALS: usize = 200;
 
+/// A list of the samples.
+type SampleOf = fn(&RequestSamples) -> &[u64];
+
 /// Refusals that are of no limit: the list of samples, words, and the status.
-pub(super) const REJECTIONS: [(&str, &str, u16); 3] = [
-    ("unauthenticated", "no valid credential (401)", 401),
-    ("forbidden", "not allowed (403)", 403),
-    ("too_large", "body too large (413)", 413),
+pub(super) const REJECTIONS: [(SampleOf, &str, u16); 3] = [
+    (|all| &all.unauthenticated, "no valid credential (401)", 401),
+    (|all| &all.forbidden, "not allowed (403)", 403),
+    (|all| &all.too_large, "body too large (413)", 413),
 ];
 /// The seconds of a minute.
 const MINUTE: usize = 60;
@@ -83,7 +87,7 @@ impl GatewaySnapshot {
     /// Refusals a second of a limit, of late, without those that were only counted.
     pub(super) fn refused_lately(&self, limit: &str) -> f64 {
         let lists = self.samples.limits.get(limit);
-        lists.map(|lists| lists.lately("refused") - lists.lately("in_shadow")).unwrap_or_default()
+        lists.map(|lists| lists.refused.lately() - lists.in_shadow.lately()).unwrap_or_default()
     }
 
     /// The limit of this name.
@@ -119,10 +123,10 @@ impl GatewaySnapshot {
     /// The refusals of each kind that are of no limit; those of the last minute, the most first.
     pub(super) fn rejections(&self) -> Vec<Rejection> {
         let all = &self.samples.all;
-        let one = |&(list, words, status): &(&str, &str, u16)| {
-            let now = all.lately(list);
+        let one = |&(list, words, status): &(SampleOf, &str, u16)| {
+            let now = list(all).lately();
             let client = self.sampled_client(status, if now > 0.0 { FRESH } else { MINUTE });
-            Rejection { words: words.to_owned(), now, minute: whole(all.sum(list, MINUTE)), client }
+            Rejection { words: words.to_owned(), now, minute: whole(list(all).sum(MINUTE)), client }
         };
         let mut found: Vec<_> = REJECTIONS.iter().map(one).filter(|one| one.minute > 0).collect();
         found.sort_by(|one, other| other.now.total_cmp(&one.now).then(other.minute.cmp(&one.minute)));

@@ -3,12 +3,12 @@
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::display::{key, moment, plain};
-use super::reader::{ChangeKind, KeyChange, KeyOrder, ReadError, RoundOptions};
+use super::reader::{ChangeKind, KeyChange, ReadError, RoundOptions};
 use super::snapshot::GatewaySnapshot;
 use super::table::{DataTable, KeyTarget, TableRow, TableSort, Tone};
 use super::views::TopView;
 use crate::admin_api::bans::BanReport;
-use crate::admin_api::keys::KeyState;
+use crate::admin_api::keys::{KeyOrder, KeyState};
 
 /// The duration that a ban has unless the operator changes it.
 const BAN_SPAN: &str = "10min";

@@ -7,11 +7,12 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::{Color, Modifier};
 
 use super::draw::{Palette, chart_title, draw};
-use super::reader::{ChangeKind, KeyChange, KeyOrder, ReadError};
+use super::reader::{ChangeKind, KeyChange, ReadError};
 use super::snapshot_text;
 use super::state::{TopEffect, TopState};
 use super::table::KeyTarget;
 use super::views::TopView;
+use crate::admin_api::keys::KeyOrder;
 
 mod fixture;
 

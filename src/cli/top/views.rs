@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::display::{clock, count, key, maybe, moment, plain, rate, share, span};
-use super::samples::SampleLists;
+use super::samples::{SampleNumbers as _, class_lately, outcomes};
 use super::snapshot::{GatewaySnapshot, REJECTIONS};
 use super::table::{DataTable, KeyTarget, TableCell, TableRow, Tone};
 use crate::admin_api::bans::BanReport;
@@ -11,6 +11,7 @@ use crate::admin_api::keys::{KeyList, KeyReport};
 use crate::admin_api::limits::LimitReport;
 use crate::admin_api::refusals::RefusalReport;
 use crate::admin_api::routes::RouteReport;
+use crate::admin_api::samples::{RequestSamples, UpstreamSamples};
 use crate::admin_api::servers::ServerReport;
 use crate::labels::labels;
 
@@ -231,21 +232,17 @@ fn refusal_row(id: String, one: &RefusalReport, times: u64) -> TableRow {
 
 fn backends(snapshot: &GatewaySnapshot) -> DataTable {
     let samples = &snapshot.samples;
-    let row = |(name, lists): (&String, &SampleLists)| {
-        let servers = samples.servers.get(name).map(Vec::as_slice).unwrap_or_default();
-        backend_row(name, lists, servers)
-    };
     let store = &snapshot.status.store;
-    let counters = samples.store.last("keys").unwrap_or_default();
+    let counters = samples.store.keys.newest().unwrap_or_default();
     let note = match store.max_keys {
         Some(max) => format!("Counters in memory: {} of at most {}.", maybe(Some(counters)), count(max)),
         None => format!(
             "{} {}; a decision takes p50 {} ms, p99 {} ms; {}/s are made without it.",
             plain(&store.backend),
             if store.up { "responds" } else { "is unreachable" },
-            maybe(samples.store.last_known("p50_ms")),
-            maybe(samples.store.last_known("p99_ms")),
-            maybe(Some(samples.store.lately("errors"))),
+            maybe(samples.store.p50_ms.newest_known()),
+            maybe(samples.store.p99_ms.newest_known()),
+            maybe(Some(samples.store.errors.lately())),
         ),
     };
     DataTable {
@@ -262,12 +259,13 @@ fn backends(snapshot: &GatewaySnapshot) -> DataTable {
             "p99 ms",
         ],
         numeric: (2, 9),
-        rows: samples.upstreams.iter().map(row).collect(),
+        rows: samples.upstreams.iter().map(|(name, lists)| backend_row(name, lists)).collect(),
         note,
     }
 }
 
-fn backend_row(name: &str, lists: &SampleLists, servers: &[ServerReport]) -> TableRow {
+fn backend_row(name: &str, lists: &UpstreamSamples) -> TableRow {
+    let servers = &lists.servers;
     let down: Vec<_> = servers.iter().filter(|server| !server.up).collect();
     let why = |server: &&ServerReport| {
         let reason = server.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
@@ -285,18 +283,18 @@ fn backend_row(name: &str, lists: &SampleLists, servers: &[ServerReport]) -> Tab
     let mut cells = vec![TableCell::text(plain(name)), TableCell::text(plain(&state)).toned(tone)];
     for class in CLASSES {
         cells.push(TableCell::rate(
-            lists.lately(class),
+            class_lately(lists, class),
             if class == "5xx" { Tone::Refused } else { Tone::Plain },
         ));
     }
-    cells.push(TableCell::rate(lists.lately("failed"), Tone::Refused));
-    cells.push(TableCell::rate(lists.lately("retries"), Tone::Shadow));
-    cells.push(latency(lists));
+    cells.push(TableCell::rate(lists.failed.lately(), Tone::Refused));
+    cells.push(TableCell::rate(lists.retries.lately(), Tone::Shadow));
+    cells.push(latency(&lists.p99_ms));
     TableRow { id: name.to_owned(), cells, key: None }
 }
 
-fn latency(lists: &SampleLists) -> TableCell {
-    let slowest = lists.last_known("p99_ms");
+fn latency(p99_ms: &[Option<f64>]) -> TableCell {
+    let slowest = p99_ms.newest_known();
     TableCell { text: maybe(slowest), number: slowest, tone: Tone::Plain }
 }
 
@@ -356,17 +354,15 @@ fn routes(snapshot: &GatewaySnapshot) -> DataTable {
     }
 }
 
-fn route_row(route: &RouteReport, lists: Option<&SampleLists>) -> TableRow {
-    let nothing = SampleLists::default();
+fn route_row(route: &RouteReport, lists: Option<&RequestSamples>) -> TableRow {
+    let nothing = RequestSamples::default();
     let lists = lists.unwrap_or(&nothing);
-    let minute = |name| lists.sum(name, MINUTE);
-    let requests: f64 = ["admitted", "delayed", "refused", "failed"].iter().map(|name| minute(name)).sum();
-    let of_kind = |&(list, _, status): &(&str, &str, u16)| match lists.sum(list, MINUTE) {
-        number if number > 0.0 => Some(format!("{status}: {}", rate(number))),
-        _ => None,
-    };
-    let kinds: Vec<_> = REJECTIONS.iter().filter_map(of_kind).collect();
-    let mut refused = TableCell::rate(minute("refused"), Tone::Refused);
+    let minute = |list: &[u64]| list.sum(MINUTE);
+    let requests: f64 = outcomes(lists).map(minute).iter().sum();
+    let kinds = REJECTIONS.iter().map(|(list, _, status)| (minute(list(lists)), status));
+    let kinds = kinds.filter(|(number, _)| *number > 0.0);
+    let kinds: Vec<_> = kinds.map(|(number, status)| format!("{status}: {}", rate(number))).collect();
+    let mut refused = TableCell::rate(minute(&lists.refused), Tone::Refused);
     if !kinds.is_empty() {
         refused.text += &format!(" ({})", kinds.join(", "));
     }
@@ -386,8 +382,8 @@ fn route_row(route: &RouteReport, lists: Option<&SampleLists>) -> TableRow {
             TableCell::text(plain(&route.name)),
             TableCell::rate(requests, Tone::Plain),
             refused,
-            TableCell::rate(minute("failed"), Tone::Refused),
-            latency(lists),
+            TableCell::rate(minute(&lists.failed), Tone::Refused),
+            latency(&lists.p99_ms),
             TableCell::text(plain(&conditions.join(" "))),
             TableCell::text(to),
             TableCell::text(plain(&limits.join(", "))).toned(Tone::Quiet),

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::{Sketch, Tally};
+use crate::admin_api::keys::KeyOrder;
 use crate::limit::units::{Fingerprint, Timestamp};
 
 /// The merged sketches.
@@ -35,19 +36,6 @@ pub struct TopKey {
     pub units: u64,
 }
 
-/// The order of keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RankBy {
-    /// By refused requests.
-    Refused,
-    /// By admitted requests.
-    Admitted,
-    /// By all requests.
-    Requests,
-    /// By the units of settled requests.
-    Units,
-}
-
 impl Ranking {
     /// Merges sketches that counted different requests.
     pub fn of(sketches: &[Sketch]) -> Self {
@@ -73,13 +61,13 @@ impl Ranking {
     }
 
     /// The first `max` keys.
-    pub fn top(&self, max: usize, by: RankBy) -> Vec<TopKey> {
+    pub fn top(&self, max: usize, by: KeyOrder) -> Vec<TopKey> {
         let mut top_keys: Vec<TopKey> = self.top_keys.values().copied().collect();
         let weight = |top_key: &TopKey| match by {
-            RankBy::Refused => (top_key.refused, top_key.requests),
-            RankBy::Admitted => (top_key.admitted, top_key.requests),
-            RankBy::Requests => (top_key.requests, top_key.refused),
-            RankBy::Units => (top_key.units, top_key.requests),
+            KeyOrder::Refused => (top_key.refused, top_key.requests),
+            KeyOrder::Admitted => (top_key.admitted, top_key.requests),
+            KeyOrder::Requests => (top_key.requests, top_key.refused),
+            KeyOrder::Units => (top_key.units, top_key.requests),
         };
         let rank = |top_key: &TopKey| (Reverse(weight(top_key)), top_key.key_hash);
         if max < top_keys.len() {
@@ -134,7 +122,7 @@ mod tests {
                 let admitted = all - refused;
                 prop_assert!(top_key.admitted <= admitted && admitted <= top_key.admitted + ranking.error);
             }
-            for by in [RankBy::Refused, RankBy::Admitted, RankBy::Requests, RankBy::Units] {
+            for by in KeyOrder::ALL {
                 let (ten, all) = (ranking.top(10, by), ranking.top(usize::MAX, by));
                 prop_assert_eq!(&ten[..], &all[..ten.len()]);
             }
@@ -146,7 +134,7 @@ mod tests {
         let parts = [vec![1, 2, 2, 3], vec![2, 3, 4]];
         let sketches = parts.map(|part| counted(&part).0.sketch());
         let ranking = Ranking::of(&sketches);
-        let top = ranking.top(2, RankBy::Requests);
+        let top = ranking.top(2, KeyOrder::Requests);
         assert_eq!((ranking.error, top.len()), (0, 2));
         assert_eq!((top[0].key_hash, top[0].requests), (key_hash(2), 3));
         assert_eq!((top[1].key_hash, top[1].requests), (key_hash(3), 2));

@@ -169,7 +169,7 @@ fn faults_of_a_charge_charge_nothing() {
         (CHARGE, r#"{"units": 1.5}"#, 400, "`units` is how many are charged"),
         (CHARGE, r#"{"units": "1"}"#, 400, "`units` is how many are charged"),
         (CHARGE, r#"{"units": 1000000001}"#, 400, "`units` is how many are charged"),
-        (CHARGE, r#"{"units": 1, "cost": 1}"#, 400, "there is no field `cost`; there is units"),
+        (CHARGE, r#"{"units": 1, "cost": 1}"#, 400, "unknown field `cost`, expected `units`"),
         ("POST limits/none/keys/a/charge", r#"{"units": 1}"#, 404, "there is no limit `none`"),
         ("POST limits/places/keys/a/charge", r#"{"units": 1}"#, 409, "counts requests in flight"),
         ("GET limits/one/keys/a/charge", "", 405, "only POST is understood here"),

@@ -213,7 +213,7 @@ fn what_can_not_be_is_told() {
         ("POST limits/one/keys/a/ban", r#"{"for": "1m"}"#, 400, "`for` is how long"),
         ("POST limits/one/keys/a/ban", r#"{"for": "999ms"}"#, 400, "`for` is how long"),
         ("POST limits/one/keys/a/ban", r#"{"for": "367day"}"#, 400, "`for` is how long"),
-        ("POST limits/one/keys/a/ban", r#"{"for": "1h", "why": ""}"#, 400, "no field `why`"),
+        ("POST limits/one/keys/a/ban", r#"{"for": "1h", "why": ""}"#, 400, "unknown field `why`"),
         ("POST limits/one/keys/a/grant", r#"{"units": 0}"#, 400, "`units` is how many"),
         ("POST limits/one/keys/a/grant", r#"{"units": 1.5}"#, 400, "`units` is how many"),
         ("POST limits/one/keys/a/grant", r#"{"units": 1000000001}"#, 400, "`units` is how many"),

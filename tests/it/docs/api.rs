@@ -4,11 +4,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tollgate::admin_api::bans::BanList;
+use tollgate::admin_api::explain::ExplainReport;
 use tollgate::admin_api::keys::{KeyList, KeyState};
 use tollgate::admin_api::limits::LimitList;
 use tollgate::admin_api::refusals::RefusalList;
 use tollgate::admin_api::routes::RouteList;
-use tollgate::admin_api::servers::ServerReport;
+use tollgate::admin_api::samples::SampleList;
 use tollgate::admin_api::status::StatusReport;
 
 use crate::harness::pages::pages;
@@ -46,9 +47,6 @@ fn docs_responses_of_the_api_have_the_fields_of_their_types() {
     is_a::<KeyList>(with("followed"));
     is_a::<KeyState>(with("ban_cause"));
     is_a::<RefusalList>(with("refusals"));
-    let samples = shown.iter().find(|value| value.get("count").is_some()).expect("samples");
-    let servers = samples["upstreams"].as_object().expect("upstreams").values();
-    servers
-        .flat_map(|upstream| upstream["servers"].as_array().expect("servers"))
-        .for_each(is_a::<ServerReport>);
+    is_a::<ExplainReport>(with("untold"));
+    is_a::<SampleList>(shown.iter().find(|value| value.get("count").is_some()).expect("samples"));
 }

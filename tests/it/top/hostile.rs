@@ -6,6 +6,7 @@ use tollgate::admin_api::keys::{KeyList, KeyReport, KeyState, PolicyAllowance};
 use tollgate::admin_api::limits::{LimitList, LimitReport, VerdictReport};
 use tollgate::admin_api::refusals::{RefusalList, RefusalReport};
 use tollgate::admin_api::routes::{RouteList, RouteReport};
+use tollgate::admin_api::samples::{SampleList, UpstreamSamples};
 use tollgate::admin_api::servers::ServerReport;
 use tollgate::admin_api::status::{ProblemReport, StatusReport};
 
@@ -35,7 +36,9 @@ fn hostile_response(path: &str) -> Value {
         }
         "samples" => {
             let server = ServerReport { server: text(), why: Some(text()), ..ServerReport::default() };
-            json!({ "seq": 1, "count": 1, "upstreams": { HOSTILE: { "servers": [server] } } })
+            let upstream = UpstreamSamples { servers: vec![server], ..UpstreamSamples::default() };
+            let upstreams = [(text(), upstream)].into();
+            json!(SampleList { seq: 1, count: 1, upstreams, ..SampleList::default() })
         }
         "limits" => {
             let minute = VerdictReport { refused: 1, ..VerdictReport::default() };

@@ -1,12 +1,11 @@
 //! A gateway as the tests of `top` see it.
 
-use serde_json::json;
-
 use crate::admin_api::bans::{BanList, BanReport};
 use crate::admin_api::keys::{KeyList, KeyReport, KeyState, PolicyAllowance};
 use crate::admin_api::limits::{LimitReport, PlacesInUse, VerdictReport};
 use crate::admin_api::refusals::{RefusalList, RefusalReport};
 use crate::admin_api::routes::{RouteLimitReport, RouteReport};
+use crate::admin_api::samples::{LimitSamples, RequestSamples, SampleList, StoreSamples, UpstreamSamples};
 use crate::admin_api::servers::ServerReport;
 use crate::admin_api::status::{LoadedFile, StatusReport, StoreReport};
 use crate::cli::top::snapshot::GatewaySnapshot;
@@ -51,14 +50,31 @@ pub(super) fn snapshot() -> GatewaySnapshot {
         look: Some(key_state("refused", None)),
         ..GatewaySnapshot::default()
     };
-    snapshot.samples.add(&json!({
-        "started": 1.0, "config": "3f9c2a10", "seq": 10, "count": 2,
-        "all": { "admitted": [800, 840], "delayed": [0, 3], "refused": [95, 101], "failed": [0, 0], "p99_ms": [18.0, 17.2] },
-        "limits": { "per-client": { "refused": [95, 101] } }, "routes": { "none": { "failed": [1, 1] } }, "store": { "keys": [7, 9] },
-        "upstreams": { "search": { "classes": { "2xx": [800, 840], "5xx": [0, 2] }, "failed": [0, 0], "p99_ms": [9.0, 8.0], "servers": [
-            server("10.0.0.1:9000", None), server("10.0.0.2:9000", Some("connection refused")),
-        ] } },
-    }));
+    let all = RequestSamples {
+        admitted: vec![800, 840],
+        delayed: vec![0, 3],
+        refused: vec![95, 101],
+        p99_ms: vec![Some(18.0), Some(17.2)],
+        ..RequestSamples::default()
+    };
+    let limit = LimitSamples { refused: vec![95, 101], ..LimitSamples::default() };
+    let none = RequestSamples { failed: vec![1, 1], ..RequestSamples::default() };
+    let upstream = UpstreamSamples {
+        classes: [("2xx".to_owned(), vec![800, 840]), ("5xx".to_owned(), vec![0, 2])].into(),
+        p99_ms: vec![Some(9.0), Some(8.0)],
+        servers: vec![server("10.0.0.1:9000", None), server("10.0.0.2:9000", Some("connection refused"))],
+        ..UpstreamSamples::default()
+    };
+    snapshot.samples.add(SampleList {
+        seq: 10,
+        count: 2,
+        all,
+        limits: [("per-client".to_owned(), limit)].into(),
+        routes: [("none".to_owned(), none)].into(),
+        store: StoreSamples { keys: vec![7, 9], ..StoreSamples::default() },
+        upstreams: [("search".to_owned(), upstream)].into(),
+        ..SampleList::default()
+    });
     let refusals = vec![refusal(1), refusal(2), refusal(3)];
     snapshot.refusals.add(RefusalList { started: 1.0, seq: 3, skipped: 0, refusals });
     snapshot
