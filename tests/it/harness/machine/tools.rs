@@ -35,6 +35,10 @@ const INSTALL: &[(&str, &str)] = &[
     ("python3", "apt-get install python3"),
     ("readelf", "apt-get install binutils"),
     ("redis-server", "apt-get install redis-server"),
+    (
+        "schemathesis",
+        "apt-get install python3-venv, then .ci/tools peers, which installs schemathesis by pip",
+    ),
     ("shellcheck", "apt-get install shellcheck"),
     ("strip", "apt-get install binutils"),
     ("systemd-analyze", "apt-get install systemd"),
@@ -102,6 +106,12 @@ pub(crate) fn python(modules: &[&str]) -> Command {
 #[track_caller]
 pub(crate) fn client_libraries() -> Command {
     cached_python("TOLLGATE_TEST_PYTHON_CLIENTS", "client-libraries", "openai")
+}
+
+/// The Python with schemathesis: what `TOLLGATE_TEST_PYTHON_API` names, or the one in the cache.
+#[track_caller]
+pub(crate) fn schemathesis() -> Command {
+    cached_python("TOLLGATE_TEST_PYTHON_API", "schemathesis", "schemathesis")
 }
 
 /// The Python with the schemas of Kubernetes: what `TOLLGATE_TEST_PYTHON_KUBERNETES` names, or the one in the cache.
