@@ -1,4 +1,4 @@
-"""Serves the dashboard's page and answers as docs/api.md says, with changing numbers: three clients, one of them abusive.
+"""Serves the dashboard's page and answers as docs/openapi.json says, with changing numbers: three clients, one of them abusive.
 
     python3 tests/dashboard/mock.py [--port 9901] [--token secret] [--redis]
 
@@ -16,7 +16,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-PAGE = Path(__file__).resolve().parents[2] / "src/admin/dashboard"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "src/admin/dashboard"
+OPENAPI = json.loads((ROOT / "docs/openapi.json").read_text())
+EMPTY = {"string": "", "integer": 0, "number": 0, "boolean": False, "array": [], "object": {}}
 FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/app.js": ("app.js", "text/javascript; charset=utf-8"),
@@ -336,6 +339,35 @@ class Gateway:
         raise Fault(404, "unknown API path: `docs/api.md` lists all paths")
 
 
+def schema_of(method, path, status):
+    """The schema of a response."""
+    for template, operations in OPENAPI["paths"].items():
+        if method.lower() in operations and re.fullmatch(re.sub(r"{\w+}", "[^/]+", template), "/" + path):
+            return operations[method.lower()]["responses"][str(status)]["content"]["application/json"]["schema"]
+    raise KeyError(path)
+
+
+def completed(schema, value=None):
+    """The value with the fields of the schema that it lacks: `null` where that is allowed, otherwise empty."""
+    if "$ref" in schema:
+        schema = OPENAPI["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
+    kinds = schema.get("type", [])
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    if "anyOf" in schema:
+        return None if value is None else completed(schema["anyOf"][0], value)
+    if value is None:
+        if "null" in kinds:
+            return None
+        value = EMPTY[kinds[0]]
+    if isinstance(value, list):
+        return [completed(schema["items"], item) for item in value] if "items" in schema else value
+    if isinstance(value, dict):
+        known, others = schema.get("properties", {}), schema.get("additionalProperties")
+        missing = dict.fromkeys(name for name in schema.get("required", []) if name not in value)
+        return {name: completed(known.get(name) or others or {"type": "null"}, of) for name, of in (value | missing).items()}
+    return value
+
+
 def settled(requests):
     """A second of a limit whose costs are settled after the response: 120 units each."""
     return {"settled": requests, "units": 120 * requests}
@@ -377,8 +409,10 @@ class Handler(BaseHTTPRequestHandler):
         if self.command == "POST" and self.headers.get("content-type") != "application/json":
             raise Fault(415, "send `content-type: application/json`")
         body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or "{}")
+        path = url.path.removeprefix("/api/v1/")
         with self.gateway.lock:
-            return self.gateway.answer(self.command, url.path.removeprefix("/api/v1/"), parse_qs(url.query), body)
+            status, said = self.gateway.answer(self.command, path, parse_qs(url.query), body)
+        return status, completed(schema_of(self.command, path, status), said)
 
     def send(self, status, content_type, body):
         self.send_response(status)

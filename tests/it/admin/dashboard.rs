@@ -3,7 +3,25 @@
 //! Both are told in Python, whose standard library steers the browser: `tests/dashboard/`. Each test there is one here, so that they run
 //! beside each other and each has its own time limit.
 
-use crate::harness::{binary, tools};
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::process::Stdio;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tollgate::admin_api::bans::BanList;
+use tollgate::admin_api::changes::ShutdownReport;
+use tollgate::admin_api::explain::ExplainReport;
+use tollgate::admin_api::keys::{KeyList, KeyState};
+use tollgate::admin_api::limits::LimitList;
+use tollgate::admin_api::refusals::RefusalList;
+use tollgate::admin_api::routes::RouteList;
+use tollgate::admin_api::samples::SampleList;
+use tollgate::admin_api::servers::DrainReport;
+use tollgate::admin_api::status::StatusReport;
+
+use crate::harness::{binary, send, tools};
 
 fn plays(script: &str, arguments: &[&str]) {
     tools::assert_browser();
@@ -39,6 +57,60 @@ fn settled_costs_in_a_browser() {
 #[test]
 fn no_view_of_the_same_second_contradicts_another() {
     plays("agreement.py", &["--binary", binary()]);
+}
+
+/// The value with `null` for all but objects and lists.
+fn names(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => fields.iter().map(|(name, value)| (name.clone(), names(value))).collect(),
+        Value::Array(items) => items.iter().map(names).collect(),
+        _ => Value::Null,
+    }
+}
+
+/// The mock's response to a request is a value of this type, with all fields and no other.
+#[track_caller]
+fn responds<T: DeserializeOwned + Serialize>(mock: SocketAddr, line: &str, body: &str) {
+    let request = format!(
+        "{line} HTTP/1.0\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let told = send(mock, request).json();
+    let read: T = serde_json::from_value(told.clone()).unwrap_or_else(|fault| panic!("{line}: {fault}"));
+    assert_eq!(names(&told), names(&serde_json::to_value(read).expect("JSON")), "{line}");
+}
+
+/// What the page is tested with is what the gateway sends.
+#[test]
+fn the_mock_responds_with_the_types_of_the_api() {
+    let mut mock = tools::needed("python3");
+    mock.args(["tests/dashboard/mock.py", "--port", "0"]).stdout(Stdio::piped());
+    let mut mock = mock.spawn().expect("it starts");
+    let mut url = String::new();
+    BufReader::new(mock.stdout.take().expect("piped")).read_line(&mut url).expect("text");
+    let address = url.trim().trim_start_matches("http://").trim_end_matches('/').parse().expect("an address");
+    let checked = std::panic::catch_unwind(|| {
+        responds::<StatusReport>(address, "GET /api/v1/status", "");
+        responds::<SampleList>(address, "GET /api/v1/samples", "");
+        responds::<RouteList>(address, "GET /api/v1/routes", "");
+        responds::<LimitList>(address, "GET /api/v1/limits", "");
+        responds::<RefusalList>(address, "GET /api/v1/refusals", "");
+        responds::<KeyList>(address, "GET /api/v1/limits/per-plan/keys", "");
+        responds::<KeyState>(address, "GET /api/v1/limits/per-client/keys/203.0.113.7", "");
+        responds::<KeyState>(
+            address,
+            "POST /api/v1/limits/per-client/keys/203.0.113.7/ban",
+            r#"{"for": "1h"}"#,
+        );
+        responds::<BanList>(address, "GET /api/v1/bans", "");
+        for path in ["/search/hats", "/old/hats", "/closed"] {
+            responds::<ExplainReport>(address, "POST /api/v1/explain", &format!(r#"{{"url": "{path}"}}"#));
+        }
+        responds::<DrainReport>(address, "POST /api/v1/upstreams/shop/servers/10.0.0.3:9000/drain", "");
+        responds::<ShutdownReport>(address, "POST /api/v1/drain", "");
+    });
+    mock.kill().and_then(|()| mock.wait()).expect("it ends");
+    checked.unwrap_or_else(|fault| std::panic::resume_unwind(fault));
 }
 
 /// The tests of the page before a mock of the API, by their names in `page.py` without `test_`.
