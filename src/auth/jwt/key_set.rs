@@ -299,4 +299,16 @@ mod tests {
         assert_eq!(key(1), key(1));
         assert_ne!(key(1), key(2));
     }
+
+    /// A key of RSA that is said to be for a curve verifies nothing.
+    #[test]
+    fn a_key_with_the_algorithm_of_another_type_is_left_out() {
+        let n = URL_SAFE_NO_PAD.encode([0xff; 256]);
+        let parsed = |algorithm: &str| {
+            let key = format!(r#"{{"kty":"RSA","n":"{n}","e":"AQAB","alg":"{algorithm}"}}"#);
+            KeySet::parse(format!(r#"{{"keys":[{key}]}}"#).as_bytes()).is_ok()
+        };
+        assert!(parsed("RS256") && parsed("PS512"));
+        assert!(!parsed("ES256") && !parsed("EdDSA") && !parsed("Ed25519") && !parsed("RSA-OAEP"));
+    }
 }
