@@ -240,6 +240,16 @@ impl<S> Default for FineTotal<S> {
 }
 
 impl<S: Scale> FineTotal<S> {
+    /// Of these histograms together.
+    pub fn of<'h>(parts: impl IntoIterator<Item = &'h FineHistogram<S>>) -> Self
+    where
+        S: 'h,
+    {
+        let mut total = Self::default();
+        parts.into_iter().for_each(|part| total.add(part));
+        total
+    }
+
     /// Adds one worker's.
     pub fn add(&mut self, part: &FineHistogram<S>) {
         self.add_counts(part.buckets[..=S::FINE.count].iter().map(Counter::get));

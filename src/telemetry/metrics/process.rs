@@ -1,60 +1,70 @@
-//! The metrics of the process, under the names that all Prometheus clients use.
+//! The process: its configuration, logs and traces, and what the system says of it.
 //!
+//! The families `process_*` have the names that all Prometheus clients use:
 //! <https://prometheus.io/docs/instrumenting/writing_clientlibs/#process-metrics>. They are read from `/proc` at each
 //! scrape; unreadable ones are left out.
 
 use std::fs;
+use std::sync::atomic::Ordering;
 
+use rustix::param::clock_ticks_per_second;
 use rustix::process::{Resource, getrlimit};
 
-use super::exposition::{Exposition, MetricKind};
+use super::family::families;
+use super::{Metrics, ProcessCounts};
+use crate::plan::Plan;
+use crate::telemetry::trace::SpanCounts;
 
-/// The process's series.
-pub(super) fn process(page: &mut Exposition) {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let ticks = rustix::param::clock_ticks_per_second();
-    if let Some(used) = cpu_ticks(&stat) {
-        let name = "process_cpu_seconds_total";
-        page.family(name, MetricKind::Counter, "Total user and system CPU time spent in seconds.");
-        page.sample(name, &[], Seconds::of(used, ticks));
-    }
-    if let (Some(since_boot), Some(boot)) = (start_ticks(&stat), boot_seconds()) {
-        let name = "process_start_time_seconds";
-        page.family(name, MetricKind::Gauge, "Start time of the process since the Unix epoch in seconds.");
-        page.sample(name, &[], Seconds::of(since_boot, ticks).after(boot));
-    }
-    if let Some(bytes) = resident_bytes() {
-        page.single("process_resident_memory_bytes", MetricKind::Gauge, "Memory in use, in bytes.", bytes);
-    }
-    if let Some(open) = open_descriptors() {
-        page.single("process_open_fds", MetricKind::Gauge, "File descriptors open now.", open);
-    }
-    if let Some(max) = getrlimit(Resource::Nofile).current {
-        page.single("process_max_fds", MetricKind::Gauge, "File descriptors that may be open.", max);
-    }
+families! {
+    // `stat`: the text of `/proc/self/stat`.
+    from (metrics: &Metrics, plan: &Plan, counts: ProcessCounts, spans: Option<&SpanCounts>, stat: &str)
+
+    Counter tollgate_config_reloads_total{result} "Reloads of the configuration."
+        = values([
+            (["success"], metrics.reloads_succeeded.load(Ordering::Relaxed)),
+            (["failure"], metrics.reloads_failed.load(Ordering::Relaxed)),
+        ]);
+    Gauge tollgate_config_last_reload_successful{} "Whether the last reload succeeded."
+        = value(Some(u8::from(!metrics.last_reload_failed.load(Ordering::Relaxed))));
+    Gauge tollgate_certificate_expiry_timestamp_seconds{}
+        "When the first of the certificates that clients are shown expires, in seconds since 1970."
+        = value(plan.server.tls.as_ref().map(|tls| tls.first_expiry.seconds()));
+    Gauge tollgate_build_info{version} "Always 1; the label is the version."
+        = values([([env!("CARGO_PKG_VERSION")], 1)]);
+    Counter tollgate_access_log_dropped_total{}
+        "Access records dropped because the queue was full or the output failed."
+        = value(Some(counts.access_log_dropped));
+    Gauge tollgate_buffered_bytes{} "Bytes held by requests that are not decided yet."
+        = value(Some(counts.buffered_bytes));
+    Counter tollgate_buffer_evictions_total{}
+        "Undecided requests refused because all together held more than `max_buffered`."
+        = value(Some(counts.buffer_evictions));
+    Counter tollgate_clock_steps_total{} "Steps of the wall clock by more than a second."
+        = value(Some(metrics.clock_steps.load(Ordering::Relaxed)));
+    Counter tollgate_trace_exports_total{result} "Batches of spans exported to the collector, by result."
+        = values(spans.into_iter().flat_map(|spans| [(["success"], spans.succeeded()), (["failure"], spans.failed())]));
+    Counter tollgate_trace_spans_dropped_total{} "Spans dropped because the queue was full or an export failed."
+        = value(spans.map(SpanCounts::dropped));
+    Counter process_cpu_seconds_total{} "Total user and system CPU time spent in seconds."
+        = value(cpu_ticks(stat).map(|ticks| seconds(ticks, clock_ticks_per_second(), 0)));
+    Gauge process_start_time_seconds{} "Start time of the process since the Unix epoch in seconds."
+        = value(start_ticks(stat).zip(boot_seconds()).map(|(ticks, boot)| {
+            seconds(ticks, clock_ticks_per_second(), boot)
+        }));
+    Gauge process_resident_memory_bytes{} "Memory in use, in bytes." = value(resident_bytes());
+    Gauge process_open_fds{} "File descriptors open now." = value(open_descriptors());
+    Gauge process_max_fds{} "File descriptors that may be open." = value(getrlimit(Resource::Nofile).current);
 }
 
-/// Seconds with two digits after the point: a tick is a hundredth.
-struct Seconds {
-    whole: u64,
-    hundredths: u64,
+/// The text of `/proc/self/stat`; empty if it is unreadable.
+pub(super) fn stat() -> String {
+    fs::read_to_string("/proc/self/stat").unwrap_or_default()
 }
 
-impl Seconds {
-    fn of(ticks: u64, ticks_per_second: u64) -> Self {
-        let per_second = ticks_per_second.max(1);
-        Self { whole: ticks / per_second, hundredths: ticks % per_second * 100 / per_second }
-    }
-
-    fn after(self, seconds: u64) -> Self {
-        Self { whole: self.whole.saturating_add(seconds), ..self }
-    }
-}
-
-impl std::fmt::Display for Seconds {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{:02}", self.whole, self.hundredths)
-    }
+/// Seconds with two digits after the point, as a tick is a hundredth; after this many.
+fn seconds(ticks: u64, ticks_per_second: u64, after: u64) -> String {
+    let per_second = ticks_per_second.max(1);
+    format!("{}.{:02}", after.saturating_add(ticks / per_second), ticks % per_second * 100 / per_second)
 }
 
 /// The fields of `/proc/self/stat` after the name, which may contain blanks and brackets; the first is the third of
@@ -109,7 +119,7 @@ mod tests {
 
     #[test]
     fn ticks_are_told_as_seconds() {
-        assert_eq!(Seconds::of(301, 100).to_string(), "3.01");
-        assert_eq!(Seconds::of(98_765, 1024).after(1_700_000_000).to_string(), "1700000096.45");
+        assert_eq!(seconds(301, 100, 0), "3.01");
+        assert_eq!(seconds(98_765, 1024, 1_700_000_000), "1700000096.45");
     }
 }

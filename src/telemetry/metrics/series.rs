@@ -1,195 +1,190 @@
-//! The series of one worker under one plan, by the names of the plan.
+//! The series of one worker under one plan: its counters by the names of the plan.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use super::counters::{
-    AuthCounters, ConnectionCounters, DecisionCounters, RouteCounters, ServerCounters, SettlementCounters,
-    UpstreamCounters,
-};
-use super::{DecisionLabel, LimitVerdict, NO_ROUTE, WorkerMetrics};
+use super::NO_ROUTE;
+use super::decisions::{AuthCounters, DecisionCounters, SettlementCounters};
+use super::family::Groups;
+use super::listeners::ConnectionCounters;
+use super::routes::RouteCounters;
+use super::upstreams::{ServerCounters, UpstreamCounters};
 use crate::plan::{Limit, Plan, Route, Upstream};
-use crate::route::RouteIndex;
 
-/// A worker's series; each list is in the order of the plan's.
+/// A worker's series.
 #[derive(Debug, Default)]
 pub(super) struct Series {
-    pub(super) unrouted: Named<RouteCounters>,
-    pub(super) routes: Vec<RouteSeries>,
-    /// In the order of the plan's limits.
-    pub(super) tiers: Vec<TierSeries>,
-    /// In the order of the plan's limits.
-    pub(super) settlements: Vec<Named<SettlementCounters>>,
-    pub(super) auths: Vec<Named<AuthCounters>>,
-    pub(super) upstreams: Vec<UpstreamSeries>,
-    pub(super) listeners: Vec<Named<ConnectionCounters>>,
+    pub(super) routes: Flat<RouteCounters>,
+    /// For each route its limits.
+    pub(super) limits: Nested<DecisionCounters>,
+    /// For each route the limits on wrong credentials of its auths, each once.
+    pub(super) failures: Nested<DecisionCounters>,
+    /// For each limit that has tiers: no tier, with an empty name, and then its tiers.
+    pub(super) tiers: Nested<DecisionCounters>,
+    /// For each limit.
+    pub(super) settlements: Flat<SettlementCounters>,
+    pub(super) auths: Flat<AuthCounters>,
+    pub(super) upstreams: Flat<UpstreamCounters>,
+    /// For each upstream its servers.
+    pub(super) servers: Nested<ServerCounters>,
+    pub(super) listeners: Flat<ConnectionCounters>,
 }
 
-/// A route's series.
-#[derive(Debug)]
-pub(super) struct RouteSeries {
-    pub(super) answers: Named<RouteCounters>,
-    /// In the order of the route's limits.
-    pub(super) limits: Vec<Named<DecisionCounters>>,
-    /// The limits on wrong credentials of the route's auths, each once.
-    pub(super) failures: Vec<Named<DecisionCounters>>,
+/// Counters of names, in their order in the plan.
+#[derive(Debug, Default)]
+pub(super) struct Flat<T> {
+    named: Vec<Named<T, 1>>,
+    /// What belongs to no name of the plan, such as a request without a route.
+    none: Named<T, 1>,
 }
 
-/// The series of a limit's tiers.
-#[derive(Debug)]
-pub(super) struct TierSeries {
-    pub(super) limit: Arc<str>,
-    /// That of no tier, with an empty name, then the tiers in the limit's order; empty for a limit without tiers.
-    pub(super) tiers: Vec<Named<DecisionCounters>>,
+/// Counters of names within names, in their order in the plan.
+#[derive(Debug, Default)]
+pub(super) struct Nested<T> {
+    named: Vec<Vec<Named<T, 2>>>,
+    none: Named<T, 2>,
 }
 
-/// An upstream's series.
+/// Counters with the names that are the values of their labels. They take memory from their first use on.
 #[derive(Debug)]
-pub(super) struct UpstreamSeries {
-    pub(super) exchanges: Named<UpstreamCounters>,
-    /// In the order of the upstream's servers, by `host:port`.
-    pub(super) servers: Vec<Named<ServerCounters>>,
-}
-
-/// Counters with the name that labels them, allocated when first used and kept from plan to plan.
-#[derive(Debug)]
-pub(super) struct Named<T> {
-    pub(super) name: Arc<str>,
+pub(super) struct Named<T, const N: usize> {
+    pub(super) labels: [Arc<str>; N],
     cells: Arc<OnceLock<Box<T>>>,
 }
 
 impl Series {
     /// The series of the next plan: names that stay keep their counters.
     pub(super) fn under(&self, plan: &Plan) -> Self {
-        let mut routes: HashMap<&str, &RouteSeries> =
-            self.routes.iter().map(|route| (&*route.answers.name, route)).collect();
-        let mut series_of = |route: &Route| {
-            let limits = route.limits.iter().map(|used| Arc::clone(&plan.limit(used.limit).name));
-            let failures = plan.failure_limits(route).map(|limit| Arc::clone(&plan.limit(limit).name));
-            RouteSeries::new(Arc::clone(&route.name), limits, failures, routes.remove(&*route.name))
+        let (routes, limits, upstreams) = (&plan.routes, &plan.limits, &plan.upstreams);
+        let limit = |limit| Arc::clone(&plan.limit(limit).name);
+        let limits_of = |route: &Route| route.limits.iter().map(|used| limit(used.limit)).collect();
+        let failures_of = |route: &Route| plan.failure_limits(route).map(limit).collect();
+        let tiers_of = |limit: &Limit| {
+            let none = (!limit.tiers.is_empty()).then(|| Arc::from(""));
+            none.into_iter().chain(limit.tiers.iter().map(|tier| Arc::from(&*tier.name))).collect()
         };
-        let mut upstreams: HashMap<&str, &UpstreamSeries> =
-            self.upstreams.iter().map(|upstream| (&*upstream.exchanges.name, upstream)).collect();
-        let mut of_upstream =
-            |upstream: &Arc<Upstream>| UpstreamSeries::new(upstream, upstreams.remove(&*upstream.name));
+        let servers_of = |upstream: &Upstream| {
+            upstream.endpoints().iter().map(|server| Arc::clone(&server.authority)).collect()
+        };
         let listeners = plan.server.listen.iter().map(|listener| Arc::from(listener.address.to_string()));
         Self {
-            unrouted: Named { name: Arc::from(NO_ROUTE), cells: Arc::clone(&self.unrouted.cells) },
-            routes: plan.routes.iter().map(&mut series_of).collect(),
-            tiers: self.tiers_under(plan),
-            settlements: Named::after(
-                &self.settlements,
-                plan.limits.iter().map(|limit| Arc::clone(&limit.name)),
-            ),
-            auths: Named::after(&self.auths, plan.auths.iter().map(|auth| Arc::clone(&auth.name))),
-            upstreams: plan.upstreams.iter().map(&mut of_upstream).collect(),
-            listeners: Named::after(&self.listeners, listeners),
+            routes: self.routes.under(routes.iter().map(|route| Arc::clone(&route.name))),
+            limits: self.limits.under(routes.iter().map(|route| (&route.name, limits_of(route)))),
+            failures: self.failures.under(routes.iter().map(|route| (&route.name, failures_of(route)))),
+            tiers: self.tiers.under(limits.iter().map(|limit| (&limit.name, tiers_of(limit)))),
+            settlements: self.settlements.under(limits.iter().map(|limit| Arc::clone(&limit.name))),
+            auths: self.auths.under(plan.auths.iter().map(|auth| Arc::clone(&auth.name))),
+            upstreams: self.upstreams.under(upstreams.iter().map(|upstream| Arc::clone(&upstream.name))),
+            servers: self
+                .servers
+                .under(upstreams.iter().map(|upstream| (&upstream.name, servers_of(upstream)))),
+            listeners: self.listeners.under(listeners),
         }
     }
 }
 
-impl Series {
-    fn tiers_under(&self, plan: &Plan) -> Vec<TierSeries> {
-        let last: HashMap<&str, &TierSeries> =
-            self.tiers.iter().map(|limit| (&*limit.limit, limit)).collect();
-        let series_of = |limit: &Limit| {
-            let last = last.get(&*limit.name).map_or(&[][..], |last| &last.tiers);
-            let none = (!limit.tiers.is_empty()).then(|| Arc::from(""));
-            let names = none.into_iter().chain(limit.tiers.iter().map(|tier| Arc::from(&*tier.name)));
-            TierSeries { limit: Arc::clone(&limit.name), tiers: Named::after(last, names) }
+impl<T: Default> Flat<T> {
+    fn under(&self, names: impl Iterator<Item = Arc<str>>) -> Self {
+        let none = Named { labels: [Arc::from(NO_ROUTE)], cells: Arc::clone(&self.none.cells) };
+        Self { named: names.map(|name| [name]).map(kept(self.iter())).collect(), none }
+    }
+
+    /// The counters of the name at this index in the plan.
+    pub(super) fn at(&self, index: usize) -> &T {
+        self.named.get(index).unwrap_or(&self.none).cells()
+    }
+
+    pub(super) fn of_none(&self) -> &T {
+        self.none.cells()
+    }
+
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, Named<T, 1>> {
+        self.named.iter()
+    }
+
+    /// With what belongs to no name.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Named<T, 1>> {
+        self.named.iter().chain([&self.none])
+    }
+}
+
+impl<T: Default> Nested<T> {
+    fn under<'p>(&self, names: impl Iterator<Item = (&'p Arc<str>, Vec<Arc<str>>)>) -> Self {
+        let mut kept = kept(self.iter());
+        let list = |(outer, names): (&Arc<str>, Vec<Arc<str>>)| {
+            names.into_iter().map(|name| kept([Arc::clone(outer), name])).collect()
         };
-        plan.limits.iter().map(series_of).collect()
+        Self { named: names.map(list).collect(), none: Named::default() }
+    }
+
+    /// The counters of the name at these indices in the plan.
+    pub(super) fn at(&self, outer: usize, index: usize) -> &T {
+        let list = self.named.get(outer);
+        list.and_then(|list| list.get(index)).unwrap_or(&self.none).cells()
+    }
+
+    /// The counters of this name within the one at this index in the plan.
+    pub(super) fn find(&self, outer: usize, name: &str) -> &T {
+        let mut list = self.named.get(outer).into_iter().flatten();
+        list.find(|named| *named.labels[1] == *name).unwrap_or(&self.none).cells()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Named<T, 2>> {
+        self.named.iter().flatten()
     }
 }
 
-impl RouteSeries {
-    fn new(
-        name: Arc<str>,
-        limits: impl Iterator<Item = Arc<str>>,
-        failures: impl Iterator<Item = Arc<str>>,
-        last: Option<&Self>,
-    ) -> Self {
-        let cells = last.map(|last| Arc::clone(&last.answers.cells)).unwrap_or_default();
-        let [last_limits, last_failures] = match last {
-            Some(last) => [last.limits.as_slice(), last.failures.as_slice()],
-            None => [&[][..]; 2],
-        };
-        Self {
-            answers: Named { name, cells },
-            limits: Named::after(last_limits, limits),
-            failures: Named::after(last_failures, failures),
-        }
-    }
-}
-
-impl UpstreamSeries {
-    fn new(upstream: &Upstream, last: Option<&Self>) -> Self {
-        let cells = last.map(|last| Arc::clone(&last.exchanges.cells)).unwrap_or_default();
-        let last = last.map(|last| last.servers.as_slice()).unwrap_or_default();
-        let servers = upstream.endpoints().iter().map(|server| Arc::clone(&server.authority));
-        Self {
-            exchanges: Named { name: Arc::clone(&upstream.name), cells },
-            servers: Named::after(last, servers),
-        }
-    }
-}
-
-impl WorkerMetrics {
-    /// Counts the decision of a limit on wrong credentials.
-    #[cold]
-    pub fn failure_decision(&self, route: RouteIndex, limit: &Limit, decision: DecisionLabel) {
-        if let Some(counters) = self.failures(route, limit) {
-            counters.of(decision).add(1);
-        }
-    }
-
-    /// Counts the verdict of a limit on wrong credentials where the store could not be asked.
-    #[cold]
-    pub fn failure_decided_locally(&self, route: RouteIndex, limit: &Limit, verdict: LimitVerdict) {
-        if let Some(counters) = self.failures(route, limit) {
-            counters.decided_locally(verdict).add(1);
-        }
-    }
-
-    fn failures(&self, route: RouteIndex, limit: &Limit) -> Option<&DecisionCounters> {
-        let route = self.series.routes.get(route.0)?;
-        route.failures.iter().find(|named| *named.name == *limit.name).map(Named::cells)
-    }
-}
-
-impl<T> Named<T> {
-    /// One for each name: with the counters of that name in `last`, or new ones.
-    fn after(last: &[Self], names: impl Iterator<Item = Arc<str>>) -> Vec<Self> {
+/// Finds the last plan's counters under names, or makes new ones.
+fn kept<'s, T: 's, const N: usize>(
+    last: impl Iterator<Item = &'s Named<T, N>>,
+) -> impl FnMut([Arc<str>; N]) -> Named<T, N> {
+    let mut last: HashMap<_, _> = last.map(|named| (&named.labels, &named.cells)).collect();
+    move |labels| {
         // Removed when found: a repeated name would be summed twice.
-        let mut last: HashMap<&str, &Self> = last.iter().map(|named| (&*named.name, named)).collect();
-        names
-            .map(|name| {
-                let cells = last.remove(&*name).map(|named| Arc::clone(&named.cells)).unwrap_or_default();
-                Self { name, cells }
-            })
-            .collect()
+        let cells = last.remove(&labels).cloned().unwrap_or_default();
+        Named { labels, cells }
     }
+}
 
-    /// Whether these are the same counters.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.cells, &other.cells)
-    }
-
+impl<T, const N: usize> Named<T, N> {
     /// The counters, if they were ever used.
     pub(super) fn used(&self) -> Option<&T> {
         self.cells.get().map(Box::as_ref)
     }
 }
 
-impl<T: Default> Named<T> {
+impl<T: Default, const N: usize> Named<T, N> {
     /// The counters, created on first use.
-    pub(super) fn cells(&self) -> &T {
+    fn cells(&self) -> &T {
         self.cells.get_or_init(Box::default)
     }
 }
 
-impl<T> Default for Named<T> {
+impl<T, const N: usize> Default for Named<T, N> {
     fn default() -> Self {
-        Self { name: Arc::from(""), cells: Arc::default() }
+        Self { labels: std::array::from_fn(|_| Arc::from("")), cells: Arc::default() }
     }
+}
+
+/// The counters of all workers by their labels, where any worker has counted.
+pub(super) fn grouped<'w, T: 'w, I: Iterator<Item = &'w Named<T, N>>, const N: usize>(
+    workers: &'w [Arc<Series>],
+    list: impl Fn(&'w Series) -> I,
+) -> Groups<'w, T, N> {
+    let mut groups = grouped_with_unused(workers, list);
+    groups.retain(|_, group| !group.is_empty());
+    groups
+}
+
+/// The same, with an empty group where none has.
+pub(super) fn grouped_with_unused<'w, T: 'w, I: Iterator<Item = &'w Named<T, N>>, const N: usize>(
+    workers: &'w [Arc<Series>],
+    list: impl Fn(&'w Series) -> I,
+) -> Groups<'w, T, N> {
+    let mut groups = Groups::new();
+    for named in workers.iter().flat_map(|series| list(series)) {
+        let labels = named.labels.each_ref().map(|label| &**label);
+        groups.entry(labels).or_default().extend(named.used());
+    }
+    groups
 }

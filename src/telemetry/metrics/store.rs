@@ -1,48 +1,110 @@
-//! The metrics of the store.
+//! The store: counters of this process, the shared store, and what both hold for limits.
 
-use super::exposition::{Exposition, MetricKind};
-use crate::counter::{CallTime, HistogramTotal};
+use std::sync::Arc;
+
+use super::family::{Groups, families};
+use crate::limit::units::Timestamp;
+use crate::plan::Plan;
 use crate::store::Store;
-use crate::store::redis::{RedisCounts, SharedStore};
+use crate::store::memory::in_flight::PlaceUsage;
+use crate::store::redis::RedisCounts;
+use crate::store::redis::health::Health;
 
-/// The store's series; those of a shared store only if there is one, except for its errors.
-pub(super) fn store(page: &mut Exposition, store: &Store) {
-    let shared = store.shared();
-    let counts = shared.as_deref().map(SharedStore::counts).unwrap_or_default();
-    let total = |one: fn(&RedisCounts) -> u64| counts.iter().map(|counts| one(counts)).sum::<u64>();
-    page.single("tollgate_store_keys", MetricKind::Gauge, "Counters held in this process.", store.keys());
-    let help = "The setting `max_keys`: the maximum of counters in this process.";
-    page.single("tollgate_store_max_keys", MetricKind::Gauge, help, store.max_keys());
-    let evicted = "Live counters evicted because `max_keys` of the store or of their limit was reached.";
-    page.single("tollgate_store_evictions_total", MetricKind::Counter, evicted, store.evictions());
-    let errors = "Requests decided without the shared store because it was unreachable.";
-    page.single(
-        "tollgate_store_errors_total",
-        MetricKind::Counter,
-        errors,
-        total(|counts| counts.errors.get()),
-    );
-    let Some(shared) = shared else { return };
-    let calls = "Calls to the shared store.";
-    page.single("tollgate_store_calls_total", MetricKind::Counter, calls, total(|counts| counts.calls.get()));
-    let remembered = "Refusals answered from memory, without a call to the shared store.";
-    let amount = total(|counts| counts.remembered.get());
-    page.single("tollgate_store_remembered_total", MetricKind::Counter, remembered, amount);
-    let unsettled = "Units of settled costs that the shared store may not know of: it was away for too long.";
-    let amount = total(|counts| counts.unsettled.get());
-    page.single("tollgate_store_unsettled_units_total", MetricKind::Counter, unsettled, amount);
-    let up = "tollgate_store_up";
-    page.family(
-        up,
-        MetricKind::Gauge,
-        "Whether a server of the shared store is asked; 0 while the breaker is open.",
-    );
-    for server in shared.health().servers() {
-        page.sample(up, &[("server", server.name())], u8::from(server.is_up()));
+families! {
+    // `workers`: their counts of the shared store, and `servers`, its servers: none without one.
+    from (
+        store: &Store,
+        workers: &Groups<'_, RedisCounts, 0>,
+        servers: &[Arc<Health>],
+        limits: &LimitStates<'_>,
+    )
+
+    Gauge tollgate_store_keys{} "Counters held in this process." = value(Some(store.keys()));
+    Gauge tollgate_store_max_keys{} "The setting `max_keys`: the maximum of counters in this process."
+        = value(Some(store.max_keys()));
+    Counter tollgate_store_evictions_total{}
+        "Live counters evicted because `max_keys` of the store or of their limit was reached."
+        = value(Some(store.evictions()));
+    Counter tollgate_store_errors_total{} "Requests decided without the shared store because it was unreachable."
+        = value(Some(workers.values().flatten().map(|worker| worker.errors.get()).sum::<u64>()));
+    Counter tollgate_store_calls_total{} "Calls to the shared store." = sum(workers, |worker| worker.calls.get());
+    Counter tollgate_store_remembered_total{} "Refusals answered from memory, without a call to the shared store."
+        = sum(workers, |worker| worker.remembered.get());
+    Counter tollgate_store_unsettled_units_total{}
+        "Units of settled costs that the shared store may not know of: it was away for too long."
+        = sum(workers, |worker| worker.unsettled.get());
+    Gauge tollgate_store_up{server} "Whether a server of the shared store is asked; 0 while the breaker is open."
+        = values(servers.iter().map(|server| ([&**server.name()], u8::from(server.is_up()))));
+    Histogram tollgate_store_duration_seconds{} "Duration of calls to the shared store."
+        = durations(workers, |worker, total| total.add_fine(&worker.duration));
+    Gauge tollgate_bans{limit} "Keys of a limit that are banned now."
+        = values(limits.bans.iter().map(|(limit, bans)| (*limit, bans.active)));
+    Gauge tollgate_shadow_bans{limit}
+        "Keys that a limit in shadow would have banned now: they are not refused."
+        = values(limits.bans.iter().map(|(limit, bans)| (*limit, bans.in_shadow)));
+    Counter tollgate_bans_begun_total{limit} "Automatic bans that a limit began in this process."
+        = values(limits.bans.iter().map(|(limit, bans)| (*limit, bans.begun)));
+    Counter tollgate_bans_evicted_total{} "Automatic bans dropped before their end because there were too many."
+        = value((!limits.bans.is_empty()).then(|| store.bans().evictions()));
+    Gauge tollgate_limit_keys{limit} "Counters of a limit with `max_keys` held in this process."
+        = values(limits.keys.iter().map(|(limit, [held, _])| (*limit, held)));
+    Gauge tollgate_limit_max_keys{limit}
+        "The setting `max_keys` of a limit: the maximum of its counters in this process."
+        = values(limits.keys.iter().map(|(limit, [_, max])| (*limit, max)));
+    Gauge tollgate_concurrency_held{limit}
+        "Places of a concurrency limit held by requests in flight in this process."
+        = values(limits.places.iter().map(|(limit, places)| (*limit, places.held)));
+    Gauge tollgate_concurrency_waiting{limit}
+        "Requests in this process that wait for a place of a concurrency limit."
+        = values(limits.places.iter().map(|(limit, places)| (*limit, places.waiting)));
+}
+
+/// What the store holds for limits, each with its label.
+#[derive(Default)]
+pub(super) struct LimitStates<'p> {
+    /// Of limits that have bans, or begin them.
+    bans: Vec<([&'p str; 1], BanState)>,
+    /// Counters, and their maximum, of limits with a share of the store.
+    keys: Vec<([&'p str; 1], [u64; 2])>,
+    /// Of concurrency limits.
+    places: Vec<([&'p str; 1], PlaceUsage)>,
+}
+
+/// The bans of a limit.
+struct BanState {
+    active: usize,
+    in_shadow: usize,
+    begun: u64,
+}
+
+impl<'p> LimitStates<'p> {
+    fn of(plan: &'p Plan, store: &Store, now: Timestamp) -> Self {
+        let (bans, places, mut states) = (store.bans(), store.in_flight(), Self::default());
+        let counts = bans.counts(now);
+        for limit in &plan.limits {
+            let (label, identity) = ([&*limit.name], limit.identity());
+            let (active, in_shadow) = limit.ban_counts(&counts);
+            if limit.ban.is_some() || active + in_shadow > 0 {
+                let begun = bans.begun(identity) + bans.begun(limit.shadow_identity());
+                states.bans.push((label, BanState { active, in_shadow, begun }));
+            }
+            if let Some(max) = limit.max_keys {
+                let held = store.keys_of_limit(identity).unwrap_or_default();
+                states.keys.push((label, [held, max.get()]));
+            }
+            if limit.is_concurrency() {
+                states.places.push((label, places.get(&identity).copied().unwrap_or_default()));
+            }
+        }
+        states
     }
-    let mut duration = HistogramTotal::<CallTime>::default();
-    counts.iter().for_each(|counts| duration.add_fine(&counts.duration));
-    let name = "tollgate_store_duration_seconds";
-    page.family(name, MetricKind::Histogram, "Duration of calls to the shared store.");
-    page.histogram(name, None, &duration);
+}
+
+/// Writes the families of a store and of the limits of a plan.
+pub(super) fn store(page: &mut String, store: &Store, plan: &Plan, now: Timestamp) {
+    let shared = store.shared();
+    let counts = shared.as_ref().map(|shared| shared.counts());
+    let workers = counts.iter().map(|counts| ([], counts.iter().map(Arc::as_ref).collect())).collect();
+    let servers = shared.map(|shared| shared.health().servers()).unwrap_or_default();
+    write(page, store, &workers, &servers, &LimitStates::of(plan, store, now));
 }

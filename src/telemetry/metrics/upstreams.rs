@@ -1,159 +1,221 @@
-//! The metrics of the upstreams and their servers.
+//! Upstreams and their servers.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use http::StatusCode;
 
-use super::StatusClass;
-use super::counters::ServerCounters;
-use super::exposition::{Exposition, MetricKind};
-use super::series::{Named, Series};
+use super::WorkerMetrics;
+use super::family::{Groups, families};
+use super::totals::{Total, totals};
 use crate::clock;
-use crate::counter::{HistogramTotal, RequestTime};
-use crate::plan::{Backend, Plan};
+use crate::counter::{Counter, FineHistogram, FineTotal, RequestTime};
+use crate::labels::labels;
+use crate::limit::units::Micros;
+use crate::plan::{Backend, Plan, UpstreamIndex};
 use crate::upstream::connection_limit::Usage;
 use crate::upstream::server_registry::ServerRegistry;
 use crate::upstream::{Failure, RetryReason};
 
-pub(super) fn upstreams(page: &mut Exposition, workers: &[Arc<Series>]) {
-    let mut totals: BTreeMap<&str, HistogramTotal<RequestTime>> = BTreeMap::new();
-    for upstream in workers.iter().flat_map(|series| &series.upstreams) {
-        if let Some(exchanges) = upstream.exchanges.used() {
-            totals.entry(&upstream.exchanges.name).or_default().add_fine(&exchanges.duration);
+families! {
+    from (
+        upstreams: &Groups<'_, UpstreamCounters, 1>,
+        servers: &Groups<'_, ServerCounters, 2>,
+        states: &States<'_>,
+    )
+
+    Histogram tollgate_upstream_duration_seconds{upstream}
+        "Time from the request sent to the upstream to its response head." always
+        = durations(upstreams, |upstream, total| total.add_fine(&upstream.duration));
+    Counter tollgate_upstream_failures_total{upstream, error}
+        "Requests without a response from the upstream, by cause."
+        = used_by(upstreams, Failure::ALL.map(Failure::as_str), |upstream| &upstream.failed);
+    Counter tollgate_upstream_responses_total{upstream, server, class}
+        "Final responses of a server, by the first digit of their status." always
+        = by(servers, StatusClass::ALL.map(StatusClass::as_str), |server| &server.classes);
+    Counter tollgate_upstream_retries_total{upstream, server, reason}
+        "Failed attempts that were retried, by cause."
+        = used_by(servers, RetryReason::all().map(RetryReason::as_str).collect::<Vec<_>>(), |server| &server.retried);
+    Gauge tollgate_upstream_up{upstream, server}
+        "0 while the server is down: unhealthy, ejected, or failed too often in a row and not answered since." always
+        = values(states.up.iter().copied());
+    Counter tollgate_upstream_ejections_total{upstream, server}
+        "Ejections of the server after consecutive failures." always
+        = values(states.ejections.iter().copied());
+    Gauge tollgate_upstream_breaker_open{upstream}
+        "1 while the circuit breaker of the upstream is open, or tries one request."
+        = values(states.breakers.iter().map(|(upstream, (is_open, _))| (*upstream, u8::from(*is_open))));
+    Counter tollgate_upstream_breaker_openings_total{upstream}
+        "How often the circuit breaker of the upstream has opened."
+        = values(states.breakers.iter().map(|(upstream, (_, openings))| (*upstream, openings)));
+    Gauge tollgate_upstream_connections{upstream}
+        "Connections to an upstream that has max_connections, used or not."
+        = values(states.usages.iter().map(|(upstream, usage)| (*upstream, usage.connections)));
+    Gauge tollgate_upstream_pending{upstream} "Requests waiting for a connection to the upstream."
+        = values(states.usages.iter().map(|(upstream, usage)| (*upstream, usage.pending)));
+}
+
+/// The present states, each with its labels.
+#[derive(Default)]
+pub(super) struct States<'p> {
+    /// 1 for servers that are up.
+    up: Vec<([&'p str; 2], u8)>,
+    ejections: Vec<([&'p str; 2], u64)>,
+    /// Whether the circuit breaker is open, and how often it has opened.
+    breakers: Vec<([&'p str; 1], (bool, u64))>,
+    /// Of connection limits.
+    usages: Vec<([&'p str; 1], Usage)>,
+}
+
+impl<'p> States<'p> {
+    /// The states of a plan's upstreams. The built-in echo is always up.
+    pub(super) fn of(plan: &'p Plan, registry: &ServerRegistry) -> Self {
+        let (mut states, now) = (Self::default(), clock::now());
+        let echoes = plan.upstreams.iter().filter(|upstream| upstream.backend == Backend::Echo);
+        states.up.extend(echoes.map(|echo| ([&*echo.name, "builtin:echo"], 1)));
+        for upstream in &plan.upstreams {
+            let servers = registry.states(upstream);
+            for (index, server) in upstream.endpoints().iter().enumerate() {
+                let labels = [&*upstream.name, &*server.authority];
+                let is_up = servers.down(index, now, upstream.down_after()).is_none();
+                states.up.push((labels, u8::from(is_up)));
+                let ejections = servers.get(index).map_or(0, |server| server.ejections());
+                states.ejections.push((labels, ejections));
+            }
+            states.breakers.extend(servers.breaker_state().map(|breaker| ([&*upstream.name], breaker)));
+            states.usages.extend(registry.usage(upstream).map(|usage| ([&*upstream.name], usage)));
+        }
+        states
+    }
+}
+
+totals! {
+    /// Attempts at an upstream.
+    #[derive(Clone, Debug, Default)]
+    pub struct Attempts of UpstreamCounters {
+        /// The answered ones: times until the response head.
+        pub duration: FineTotal<RequestTime> = |upstream| FineTotal::of([&upstream.duration]),
+        /// The number of failed ones.
+        pub failed: u64 = |upstream| upstream.failed_attempts.get(),
+        /// Those that were not retried since the retry budget was used up.
+        pub over_budget: u64 = |upstream| upstream.over_budget.get(),
+    }
+}
+
+totals! {
+    /// Attempts at one server.
+    #[derive(Clone, Debug, Default)]
+    pub struct ServerAttempts of ServerCounters {
+        /// Responses and retries.
+        pub counts: ServerCounts = Total::of,
+        /// Times until the response head.
+        pub duration: FineTotal<RequestTime> = |server| FineTotal::of([&server.duration]),
+    }
+}
+
+totals! {
+    /// The responses of one server.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct ServerCounts of ServerCounters {
+        /// Final responses, in the order of [`StatusClass::ALL`].
+        pub classes: [u64; StatusClass::ALL.len()] = |server| server.classes.each_ref().map(Counter::get),
+        /// Failed attempts that were retried.
+        pub retries: u64 = |server| server.retried.iter().map(Counter::get).sum(),
+    }
+}
+
+impl ServerCounts {
+    /// Final responses of all classes.
+    pub fn responses(&self) -> u64 {
+        self.classes.iter().sum()
+    }
+
+    /// Final responses of this class.
+    pub fn class(&self, class: StatusClass) -> u64 {
+        self.classes[class as usize]
+    }
+}
+
+labels! {
+    /// The first digit of a final response's status: the `class` of `tollgate_upstream_responses_total`.
+    pub enum StatusClass {
+        /// 101: the connection switches to another protocol.
+        Switching = "1xx",
+        /// 200 to 299.
+        Success = "2xx",
+        /// 300 to 399.
+        Redirection = "3xx",
+        /// 400 to 499.
+        ClientError = "4xx",
+        /// 500 and above: an unknown class counts as an error of the server (RFC 9110 §15).
+        ServerError = "5xx",
+    }
+}
+
+impl StatusClass {
+    /// The class of a status.
+    pub fn of(status: StatusCode) -> Self {
+        match status.as_u16() {
+            ..200 => Self::Switching,
+            200..300 => Self::Success,
+            300..400 => Self::Redirection,
+            400..500 => Self::ClientError,
+            500.. => Self::ServerError,
         }
     }
-    let name = "tollgate_upstream_duration_seconds";
-    page.family(
-        name,
-        MetricKind::Histogram,
-        "Time from the request sent to the upstream to its response head.",
-    );
-    for (upstream, total) in &totals {
-        page.histogram(name, Some(("upstream", upstream)), total);
-    }
-    failures(page, workers);
-    responses(page, workers);
-    retries(page, workers);
 }
 
-fn responses(page: &mut Exposition, workers: &[Arc<Series>]) {
-    let mut totals: BTreeMap<(&str, &str), [u64; StatusClass::ALL.len()]> = BTreeMap::new();
-    for (upstream, server, responses) in used_servers(workers) {
-        let total = totals.entry((upstream, server)).or_default();
-        for (sum, class) in total.iter_mut().zip(StatusClass::ALL) {
-            *sum += responses.class(class).get();
+/// The counters of an upstream.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct UpstreamCounters {
+    duration: FineHistogram<RequestTime>,
+    failed: [Counter; Failure::ALL.len()],
+    /// Failed attempts, including those that were retried.
+    failed_attempts: Counter,
+    /// Attempts that were not retried since the retry budget was used up.
+    over_budget: Counter,
+}
+
+/// The counters of attempts at one server of an upstream.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct ServerCounters {
+    /// Times until the response head.
+    duration: FineHistogram<RequestTime>,
+    classes: [Counter; StatusClass::ALL.len()],
+    retried: [Counter; RetryReason::COUNT],
+}
+
+impl WorkerMetrics {
+    /// Counts a final response of the server at this index of an upstream, whose head came after this long.
+    pub fn response(&self, upstream: UpstreamIndex, server: usize, status: StatusCode, duration: Micros) {
+        self.series.upstreams.at(upstream.0).duration.record(duration);
+        let server = self.series.servers.at(upstream.0, server);
+        server.classes[StatusClass::of(status) as usize].add(1);
+        server.duration.record(duration);
+    }
+
+    /// Counts an attempt at the server at this index of an upstream that was retried.
+    pub fn retry(&self, upstream: UpstreamIndex, server: usize, why: RetryReason) {
+        self.series.servers.at(upstream.0, server).retried[why.index()].add(1);
+    }
+
+    /// Counts a request without a response from an upstream. Failures caused by the client are not counted.
+    pub fn upstream_failed(&self, upstream: UpstreamIndex, why: Failure) {
+        if why != Failure::Upload {
+            self.series.upstreams.at(upstream.0).failed[why as usize].add(1);
         }
     }
-    let name = "tollgate_upstream_responses_total";
-    page.family(
-        name,
-        MetricKind::Counter,
-        "Final responses of a server, by the first digit of their status.",
-    );
-    for ((upstream, server), total) in &totals {
-        for (count, class) in total.iter().zip(StatusClass::ALL) {
-            let labels = [("upstream", *upstream), ("server", *server), ("class", class.as_str())];
-            page.sample(name, &labels, count);
+
+    /// Counts failed attempts at an upstream, including those that were retried.
+    pub fn failed_attempts(&self, upstream: UpstreamIndex, count: u32) {
+        if count > 0 {
+            self.series.upstreams.at(upstream.0).failed_attempts.add(count.into());
         }
     }
-}
 
-fn retries(page: &mut Exposition, workers: &[Arc<Series>]) {
-    let counts = used_servers(workers).flat_map(|(upstream, server, responses)| {
-        RetryReason::all().map(move |why| ([upstream, server, why.as_str()], responses.retried(why).get()))
-    });
-    let help = "Failed attempts that were retried, by cause.";
-    page.sums("tollgate_upstream_retries_total", help, ["upstream", "server", "reason"], counts);
-}
-
-/// Each worker's counts for each server, with the names of the upstream and of the server.
-fn used_servers<'w>(
-    workers: &'w [Arc<Series>],
-) -> impl Iterator<Item = (&'w str, &'w str, &'w ServerCounters)> {
-    workers.iter().flat_map(|series| &series.upstreams).flat_map(|upstream| {
-        let used = move |server: &'w Named<ServerCounters>| {
-            Some((&*upstream.exchanges.name, &*server.name, server.used()?))
-        };
-        upstream.servers.iter().filter_map(used)
-    })
-}
-
-fn failures(page: &mut Exposition, workers: &[Arc<Series>]) {
-    let upstreams = workers.iter().flat_map(|series| &series.upstreams);
-    let used = upstreams.filter_map(|upstream| Some((&*upstream.exchanges.name, upstream.exchanges.used()?)));
-    let counts = used.flat_map(|(upstream, exchanges)| {
-        Failure::ALL.map(|why| ([upstream, why.as_str()], exchanges.failed(why).get()))
-    });
-    let help = "Requests without a response from the upstream, by cause.";
-    page.sums("tollgate_upstream_failures_total", help, ["upstream", "error"], counts);
-}
-
-/// The states of the servers. The built-in echo is always up.
-pub(super) fn servers(page: &mut Exposition, plan: &Plan, registry: &ServerRegistry) {
-    let (up, ejections) = ("tollgate_upstream_up", "tollgate_upstream_ejections_total");
-    let now = clock::now();
-    let server_states: Vec<_> =
-        plan.upstreams.iter().map(|upstream| (upstream, registry.states(upstream))).collect();
-    let servers = || {
-        server_states.iter().flat_map(|(upstream, server_states)| {
-            let labels = |server| [("upstream", &*upstream.name), ("server", server)];
-            upstream.endpoints().iter().enumerate().map(move |(index, server)| {
-                (labels(&server.authority), server_states, index, upstream.down_after())
-            })
-        })
-    };
-    page.family(up, MetricKind::Gauge, "0 while the server is down: unhealthy, ejected, or failed too often in a row and not answered since.");
-    for upstream in plan.upstreams.iter().filter(|upstream| upstream.backend == Backend::Echo) {
-        page.sample(up, &[("upstream", &upstream.name), ("server", "builtin:echo")], 1);
-    }
-    for (labels, server_states, index, down_after) in servers() {
-        page.sample(up, &labels, u8::from(server_states.down(index, now, down_after).is_none()));
-    }
-    page.family(ejections, MetricKind::Counter, "Ejections of the server after consecutive failures.");
-    for (labels, server_states, index, _) in servers() {
-        let ejected = server_states.get(index).map_or(0, |server| server.ejections());
-        page.sample(ejections, &labels, ejected);
-    }
-    let breakers = || {
-        server_states.iter().filter_map(|(upstream, server_states)| {
-            Some(([("upstream", &*upstream.name)], server_states.breaker_state()?))
-        })
-    };
-    if breakers().next().is_none() {
-        return;
-    }
-    let (open, openings) = ("tollgate_upstream_breaker_open", "tollgate_upstream_breaker_openings_total");
-    page.family(
-        open,
-        MetricKind::Gauge,
-        "1 while the circuit breaker of the upstream is open, or tries one request.",
-    );
-    for (labels, (is_open, _)) in breakers() {
-        page.sample(open, &labels, u8::from(is_open));
-    }
-    page.family(openings, MetricKind::Counter, "How often the circuit breaker of the upstream has opened.");
-    for (labels, (_, count)) in breakers() {
-        page.sample(openings, &labels, count);
-    }
-}
-
-/// The connection usage of upstreams with a connection limit.
-pub(super) fn usage(page: &mut Exposition, plan: &Plan, registry: &ServerRegistry) {
-    let usage = |upstream| registry.usage(upstream).map(|usage| (&*upstream.name, usage));
-    let used: Vec<(&str, Usage)> = plan.upstreams.iter().filter_map(|upstream| usage(upstream)).collect();
-    if used.is_empty() {
-        return;
-    }
-    let (connections, pending) = ("tollgate_upstream_connections", "tollgate_upstream_pending");
-    page.family(
-        connections,
-        MetricKind::Gauge,
-        "Connections to an upstream that has max_connections, used or not.",
-    );
-    for (upstream, usage) in &used {
-        page.sample(connections, &[("upstream", upstream)], usage.connections);
-    }
-    page.family(pending, MetricKind::Gauge, "Requests waiting for a connection to the upstream.");
-    for (upstream, usage) in &used {
-        page.sample(pending, &[("upstream", upstream)], usage.pending);
+    /// Counts attempts at an upstream that its retry budget did not let be retried.
+    pub fn over_budget(&self, upstream: UpstreamIndex, count: u32) {
+        if count > 0 {
+            self.series.upstreams.at(upstream.0).over_budget.add(count.into());
+        }
     }
 }

@@ -1,14 +1,12 @@
 //! The pages that a reader can follow as they stand: their files, servers and commands, and what each promises beyond
 //! the output that it shows.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::harness::busy::{Busy, metrics_in};
-use crate::harness::exposition::Page;
 use crate::harness::page_run::{PageRun, follow_page};
-use crate::harness::pages::{pages, root};
+use crate::harness::pages::root;
 use crate::harness::{Client, Front, Redis, eventually, tools};
 
 /// Follows a page with a gateway before `server.py`.
@@ -225,15 +223,4 @@ fn each_recipe_is_followed_and_listed() {
         assert!(list.contains(&format!("]({name})")), "README.md does not list {name}");
         assert!(tests.contains(&name), "no test follows {name}");
     }
-}
-
-#[test]
-fn the_metrics_to_watch_are_served() {
-    let recipes: Vec<_> = pages().into_iter().filter(|page| page.path.starts_with("docs/recipes/")).collect();
-    let metrics: BTreeSet<&str> = recipes.iter().flat_map(|page| metrics_in(&page.text)).collect();
-    assert!(metrics.len() > 15, "{metrics:?}");
-    let served = Page::parse(&Busy::start().text());
-    let families: BTreeSet<&str> = served.kinds().into_iter().map(|(family, _)| family).collect();
-    let unknown: Vec<_> = metrics.iter().filter(|name| !families.contains(served.family_of(name))).collect();
-    assert!(unknown.is_empty(), "{unknown:?}");
 }

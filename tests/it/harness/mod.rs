@@ -31,7 +31,7 @@ pub(crate) use clients::http2::{Frame, FrameServer, Frames, Http2Backend, send_a
 pub(crate) use clients::http2_client::{Body, Http2, get as h2_get, reason as h2_reason};
 pub(crate) use clients::response::{Fault, Response};
 pub(crate) use clients::tls::{Authority, session as tls_session};
-pub(crate) use clients::{asker, body_scan, exposition, frames, hpack, ratelimit};
+pub(crate) use clients::{asker, body_scan, exposition, frames, hpack, promql, ratelimit};
 pub(crate) use core::{cases, charges, in_flight, metered, places, refusals, sample_request, trace};
 pub(crate) use documents::{newcomer, page_run, page_session, pages, shown, sources};
 pub(crate) use gateways::binary::binary;

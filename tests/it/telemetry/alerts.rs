@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_yaml_ng::Value;
 
-use crate::harness::busy::{assert_served, metrics_in};
+use crate::harness::promql::{can_have, faults_in, metrics_in};
 use crate::harness::promtool;
 
 fn root() -> &'static Path {
@@ -77,9 +77,25 @@ fn anchor(heading: &str) -> String {
 }
 
 #[test]
-fn they_look_at_metrics_that_are_served() {
+fn they_look_at_metrics_and_labels_that_are_declared() {
     let rules = rules();
     let metrics: BTreeSet<&str> = rules.iter().flat_map(|rule| metrics_in(text(rule, "expr"))).collect();
     assert!(metrics.len() > 15, "{metrics:?}");
-    assert_served(&metrics);
+    for rule in &rules {
+        let (expression, annotations) = (text(rule, "expr"), &rule["annotations"]);
+        assert_eq!(faults_in(expression), [""; 0], "{expression}");
+        for words in [text(annotations, "summary"), text(annotations, "description")] {
+            for label in words.split("$labels.").skip(1).map(word) {
+                assert!(can_have(expression, label), "`{label}` in {words}");
+            }
+        }
+    }
+    let tests = yaml("alerts.test.yml");
+    for series in list(&tests, "tests").iter().flat_map(|test| list(test, "input_series")) {
+        assert_eq!(faults_in(text(series, "series")), [""; 0], "{series:?}");
+    }
+}
+
+fn word(text: &str) -> &str {
+    text.split(|char: char| !char.is_ascii_alphanumeric() && char != '_').next().unwrap_or_default()
 }

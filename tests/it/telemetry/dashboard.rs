@@ -7,8 +7,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::harness::busy::Busy;
-use crate::harness::busy::{assert_served, metrics_in};
 use crate::harness::exposition::Page;
+use crate::harness::promql::{can_have, faults_in};
 use crate::harness::promtool;
 
 fn dashboard() -> Value {
@@ -62,14 +62,18 @@ fn grafana_can_import_it() {
 }
 
 #[test]
-fn it_looks_at_metrics_that_are_served_and_at_all_of_them() {
+fn it_looks_at_metrics_and_labels_that_are_declared() {
     let dashboard = dashboard();
-    let metrics: BTreeSet<&str> = expressions(&dashboard).into_iter().flat_map(metrics_in).collect();
-    assert_served(&metrics);
-    let page = Page::parse(&Busy::start().text());
-    let families: BTreeSet<&str> = metrics.iter().map(|name| page.family_of(name)).collect();
-    let unseen: Vec<_> = page.kinds().into_iter().filter(|(name, _)| !families.contains(name)).collect();
-    assert!(unseen.is_empty(), "no panel shows {unseen:?}");
+    for expression in expressions(&dashboard) {
+        assert_eq!(faults_in(expression), [""; 0], "{expression}");
+    }
+    for target in panels(&dashboard).flat_map(|panel| list(panel, "targets")) {
+        let (expression, legend) =
+            (target["expr"].as_str().expect("text"), target["legendFormat"].as_str().unwrap_or_default());
+        for label in legend.split("{{").skip(1).filter_map(|rest| rest.split("}}").next()) {
+            assert!(can_have(expression, label), "`{label}` in {legend}: {expression}");
+        }
+    }
 }
 
 /// Prometheus itself computes each panel, from the page that was served.

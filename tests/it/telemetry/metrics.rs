@@ -1,5 +1,6 @@
 //! What is counted, how workers add up, and what outlives a reload.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use http::StatusCode;
@@ -16,6 +17,8 @@ use tollgate::upstream::server_registry::ServerRegistry;
 use tollgate::upstream::{Failure, RetryReason};
 
 use crate::harness::exposition::Page;
+use crate::harness::pages::{pages, root};
+use crate::harness::promql::{family_of, faults_in, metrics_in};
 
 /// A plan with one route for each name; all send to `api` and use the limit `per-client`.
 fn plan(routes: &[&str]) -> Plan {
@@ -55,52 +58,121 @@ fn count(worker: &WorkerMetrics) {
 }
 
 #[test]
-fn every_metric_of_the_contract_has_its_name_kind_and_labels() {
+fn a_family_is_on_the_page_unless_the_plan_lacks_what_it_is_of() {
     let (metrics, plan) = (Metrics::new(1), plan(&["a"]));
-    count(&metrics.worker(0, &plan));
-    metrics.worker(0, &plan).upstream_failed(UpstreamIndex(0), Failure::Connect);
-    metrics.worker(0, &plan).retry(UpstreamIndex(0), 0, RetryReason::Failed(Failure::Connect));
-    metrics.worker(0, &plan).connection_rejected(1, ConnectionRejectReason::Crowd);
+    let worker = metrics.worker(0, &plan);
+    count(&worker);
+    worker.upstream_failed(UpstreamIndex(0), Failure::Connect);
+    worker.retry(UpstreamIndex(0), 0, RetryReason::Failed(Failure::Connect));
+    worker.connection_rejected(1, ConnectionRejectReason::Crowd);
     let page = scrape(&metrics, &plan);
-    let expected = [
-        ("process_cpu_seconds_total", "counter", vec![]),
-        ("process_max_fds", "gauge", vec![]),
-        ("process_open_fds", "gauge", vec![]),
-        ("process_resident_memory_bytes", "gauge", vec![]),
-        ("process_start_time_seconds", "gauge", vec![]),
-        ("tollgate_access_log_dropped_total", "counter", vec![]),
-        ("tollgate_buffer_evictions_total", "counter", vec![]),
-        ("tollgate_buffered_bytes", "gauge", vec![]),
-        ("tollgate_build_info", "gauge", vec!["version"]),
-        ("tollgate_clock_steps_total", "counter", vec![]),
-        ("tollgate_config_last_reload_successful", "gauge", vec![]),
-        ("tollgate_config_reloads_total", "counter", vec!["result"]),
-        ("tollgate_connections", "gauge", vec!["listener"]),
-        ("tollgate_connections_accepted_total", "counter", vec!["listener"]),
-        ("tollgate_connections_refused_total", "counter", vec!["listener", "reason"]),
-        ("tollgate_decisions_total", "counter", vec!["decision", "limit", "route"]),
-        ("tollgate_max_connections", "gauge", vec![]),
-        ("tollgate_request_body_bytes_total", "counter", vec!["route"]),
-        ("tollgate_request_duration_seconds", "histogram", vec!["route"]),
-        ("tollgate_requests_in_flight", "gauge", vec!["route"]),
-        ("tollgate_requests_total", "counter", vec!["code", "route"]),
-        ("tollgate_response_body_bytes_total", "counter", vec!["route"]),
-        ("tollgate_store_errors_total", "counter", vec![]),
-        ("tollgate_store_evictions_total", "counter", vec![]),
-        ("tollgate_store_keys", "gauge", vec![]),
-        ("tollgate_store_max_keys", "gauge", vec![]),
-        ("tollgate_upstream_duration_seconds", "histogram", vec!["upstream"]),
-        ("tollgate_upstream_ejections_total", "counter", vec!["server", "upstream"]),
-        ("tollgate_upstream_failures_total", "counter", vec!["error", "upstream"]),
-        ("tollgate_upstream_responses_total", "counter", vec!["class", "server", "upstream"]),
-        ("tollgate_upstream_retries_total", "counter", vec!["reason", "server", "upstream"]),
-        ("tollgate_upstream_up", "gauge", vec!["server", "upstream"]),
+    let shown: BTreeSet<&str> = page.kinds().into_iter().map(|(name, _)| name).collect();
+    let absent: Vec<_> =
+        Metrics::families().map(|family| family.name).filter(|name| !shown.contains(name)).collect();
+    let of_tiers_costs_and_auths = [
+        "tollgate_tier_decisions_total",
+        "tollgate_reserved_units_total",
+        "tollgate_settled_units_total",
+        "tollgate_settlements_total",
+        "tollgate_auth_total",
     ];
-    let kinds: Vec<_> = expected.iter().map(|(name, kind, _)| (*name, *kind)).collect();
-    assert_eq!(page.kinds(), kinds);
-    for (name, _, labels) in expected {
-        assert_eq!(page.labels_of(name).into_iter().collect::<Vec<_>>(), [labels], "{name}");
+    let of_breakers_and_bounds = [
+        "tollgate_upstream_breaker_open",
+        "tollgate_upstream_breaker_openings_total",
+        "tollgate_upstream_connections",
+        "tollgate_upstream_pending",
+    ];
+    let of_a_shared_store = [
+        "tollgate_store_calls_total",
+        "tollgate_store_remembered_total",
+        "tollgate_store_unsettled_units_total",
+        "tollgate_store_up",
+        "tollgate_store_duration_seconds",
+    ];
+    let of_bans_and_shares = [
+        "tollgate_bans",
+        "tollgate_shadow_bans",
+        "tollgate_bans_begun_total",
+        "tollgate_bans_evicted_total",
+        "tollgate_limit_keys",
+        "tollgate_limit_max_keys",
+    ];
+    let of_concurrency_tls_and_traces = [
+        "tollgate_concurrency_held",
+        "tollgate_concurrency_waiting",
+        "tollgate_certificate_expiry_timestamp_seconds",
+        "tollgate_trace_exports_total",
+        "tollgate_trace_spans_dropped_total",
+    ];
+    let expected = [
+        &of_tiers_costs_and_auths[..],
+        &of_breakers_and_bounds,
+        &of_a_shared_store,
+        &of_bans_and_shares,
+        &of_concurrency_tls_and_traces,
+    ];
+    assert_eq!(absent, expected.concat());
+}
+
+/// Families of which no panel of `deploy/grafana-dashboard.json` has to show anything.
+const WITHOUT_A_PANEL: [&str; 0] = [];
+
+#[test]
+fn every_family_has_its_row_in_the_documents_and_its_panel() {
+    let declared: BTreeMap<&str, BTreeSet<&str>> =
+        Metrics::families().map(|family| (family.name, family.labels.iter().copied().collect())).collect();
+    let page = read("docs/monitoring.md");
+    assert_eq!(rows(&page), declared);
+    let dashboard = read("deploy/grafana-dashboard.json");
+    let shown: BTreeSet<&str> =
+        metrics_in(&dashboard).filter_map(family_of).map(|family| family.name).collect();
+    let unseen = declared.into_keys().filter(|name| !shown.contains(name));
+    assert_eq!(unseen.collect::<Vec<_>>(), WITHOUT_A_PANEL, "without a panel");
+}
+
+#[test]
+fn what_the_documents_say_of_metrics_is_declared() {
+    let pages: Vec<_> =
+        pages().into_iter().filter(|page| !page.path.starts_with("docs/benchmarks/")).collect();
+    assert!(pages.iter().flat_map(|page| metrics_in(&page.text)).count() > 150);
+    for page in pages {
+        assert_eq!(faults_in(&page.text), [""; 0], "{}", page.path);
     }
+    assert_eq!(
+        faults_in("sum by (a) (tollgate_bans{b=\"1\"}) / sum by (le, job) (tollgate_bans_total)"),
+        [
+            "`tollgate_bans` has no label `b`",
+            "no metric `tollgate_bans_total`",
+            "`tollgate_bans` has no label `a` to sum by"
+        ]
+    );
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).expect("it can be read")
+}
+
+/// The metrics of a page's list, each with its labels: an item such as ``- `a`, `b` (`label`): …`` has two of them.
+fn rows(page: &str) -> BTreeMap<&str, BTreeSet<&str>> {
+    let items = page.split("\n- `").skip(1).filter_map(|item| item.split(':').next());
+    let mut rows = BTreeMap::new();
+    for item in items.filter(|item| item.starts_with("tollgate_") || item.starts_with("process_")) {
+        let (mut names, mut labels) = (Vec::new(), None);
+        for (place, piece) in item.split('`').enumerate() {
+            match (place % 2, &mut labels) {
+                (0, None) => names.push(piece),
+                (0, Some(labels)) => drop(BTreeSet::insert(labels, piece)),
+                (_, _) if piece.contains('(') => labels = Some(BTreeSet::new()),
+                (_, Some(_)) if piece.contains(')') => {
+                    let labels = labels.take().unwrap_or_default();
+                    rows.extend(names.drain(..).map(|name| (name, labels.clone())));
+                }
+                _ => {}
+            }
+        }
+        rows.extend(names.into_iter().map(|name| (name, BTreeSet::new())));
+    }
+    rows
 }
 
 #[test]
@@ -198,6 +270,39 @@ fn responses_and_retries_count_at_their_server() {
     let retry = [("upstream", "api"), ("server", "10.0.0.1:9000"), ("reason", "reset")];
     assert_eq!(page.get("tollgate_upstream_retries_total", &retry), Some(1.0));
     assert_eq!(page.sum("tollgate_upstream_retries_total", &[]), 1.0);
+}
+
+/// Each label is counted another number of times.
+#[test]
+fn every_label_has_its_own_count() {
+    let (metrics, plan) = (Metrics::new(1), plan(&["a"]));
+    let worker = metrics.worker(0, &plan);
+    let times = |index: usize, count: &dyn Fn()| (0..=index).for_each(|_| count());
+    for label in DecisionLabel::ALL {
+        times(label as usize, &|| worker.decision(RouteIndex(0), 0, label));
+    }
+    for failure in Failure::ALL.into_iter().filter(|failure| *failure != Failure::Upload) {
+        times(failure as usize, &|| worker.upstream_failed(UpstreamIndex(0), failure));
+    }
+    for reason in RetryReason::all() {
+        times(reason.index(), &|| worker.retry(UpstreamIndex(0), 0, reason));
+    }
+    for reason in ConnectionRejectReason::ALL {
+        times(reason as usize, &|| worker.connection_rejected(0, reason));
+    }
+    let page = scrape(&metrics, &plan);
+    let check = |name: &str, label: &str, words: Vec<&str>| {
+        for (index, word) in words.into_iter().enumerate() {
+            assert_eq!(page.sum(name, &[(label, word)]), index as f64 + 1.0, "{name} {word}");
+        }
+    };
+    check("tollgate_decisions_total", "decision", DecisionLabel::ALL.map(DecisionLabel::as_str).into());
+    let failures = Failure::ALL.into_iter().filter(|failure| *failure != Failure::Upload);
+    check("tollgate_upstream_failures_total", "error", failures.map(Failure::as_str).collect());
+    let retries = RetryReason::all().map(RetryReason::as_str).collect();
+    check("tollgate_upstream_retries_total", "reason", retries);
+    let rejections = ConnectionRejectReason::ALL.map(ConnectionRejectReason::as_str).into();
+    check("tollgate_connections_refused_total", "reason", rejections);
 }
 
 #[test]

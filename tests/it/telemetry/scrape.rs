@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use tollgate::telemetry::metrics::{Family, Metrics};
+
 use crate::harness::busy::{Busy, NAMED, SECRETS};
 use crate::harness::exposition::Page;
 use crate::harness::promtool;
@@ -79,27 +81,19 @@ fn labels_hold_what_the_file_says_and_nothing_of_a_client() {
 }
 
 #[test]
-fn the_documents_name_every_metric() {
+fn families_stand_on_the_page_as_they_are_declared_and_in_this_order() {
     let busy = Busy::start();
-    let page = Page::parse(&busy.text());
-    let documents = ["monitoring.md", "shared-limits.md"].map(|file| {
-        let place = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(file);
-        std::fs::read_to_string(place).expect("it can be read")
+    let text = busy.text();
+    let page = Page::parse(&text);
+    let comments: Vec<&str> = text.lines().filter(|line| line.starts_with('#')).collect();
+    let declared = Metrics::families().flat_map(|Family { name, kind, help, .. }| {
+        [format!("# HELP {name} {help}"), format!("# TYPE {name} {}", kind.as_str())]
     });
-    // A row of a table, or an item of a list: the names stand in the first cell, or before the colon.
-    let lines = documents.iter().flat_map(|text| text.lines());
-    let cells = lines.filter(|line| line.starts_with("| `")).filter_map(|row| row.split('|').nth(1));
-    let items = documents
-        .iter()
-        .flat_map(|text| text.split("\n- `").skip(1))
-        .filter_map(|item| item.split(':').next());
-    let named: BTreeSet<&str> = cells
-        .chain(items)
-        .flat_map(|names| names.split('`'))
-        .map(|word| word.split('{').next().unwrap_or_default())
-        .filter(|word| word.starts_with("tollgate_") || word.starts_with("process_"))
-        .collect();
-    assert_eq!(page.kinds().into_iter().map(|(name, _)| name).collect::<BTreeSet<_>>(), named);
+    assert_eq!(comments, declared.collect::<Vec<_>>());
+    for Family { name, labels, .. } in Metrics::families() {
+        let labels: BTreeSet<&str> = labels.iter().copied().collect();
+        assert_eq!(page.labels_of(name), [labels.into_iter().collect()].into(), "{name}");
+    }
 }
 
 #[test]

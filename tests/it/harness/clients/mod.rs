@@ -10,6 +10,7 @@ pub(crate) mod grpc;
 pub(crate) mod hpack;
 pub(crate) mod http2;
 pub(crate) mod http2_client;
+pub(crate) mod promql;
 pub(crate) mod ratelimit;
 pub(crate) mod response;
 pub(crate) mod tls;

@@ -1,6 +1,5 @@
 //! A gateway after traffic of every kind, and its page of metrics.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -149,18 +148,4 @@ fn traffic(gateway: &Gateway, authority: &Authority) -> usize {
         (gateway.metric("tollgate_connections_refused_total", &["reason=\"tls\""]) > 0.5).then_some(())
     });
     20 + 5 + 2 + 13 + 3
-}
-
-/// The metrics of tollgate and its process that an expression names.
-pub(crate) fn metrics_in(expression: &str) -> impl Iterator<Item = &str> {
-    let words = expression.split(|char: char| !char.is_ascii_alphanumeric() && char != '_');
-    words.filter(|word| word.starts_with("tollgate_") || word.starts_with("process_"))
-}
-
-/// That the binary's page has all of them, once there was traffic.
-#[track_caller]
-pub(crate) fn assert_served(metrics: &BTreeSet<&str>) {
-    let page = Page::parse(&Busy::start().text());
-    let missing: Vec<_> = metrics.iter().filter(|name| page.samples(name).next().is_none()).collect();
-    assert!(missing.is_empty(), "not on the page: {missing:?}");
 }
