@@ -11,7 +11,8 @@ use tollgate::plan::{Plan, UpstreamIndex};
 use tollgate::route::RouteIndex;
 use tollgate::store::Store;
 use tollgate::telemetry::metrics::{
-    ConnectionRejectReason, DecisionLabel, Metrics, NO_ROUTE, ProcessCounts, RequestOutcome, WorkerMetrics,
+    ConnectionRejectReason, DecisionLabel, DeltaReader, LimitVerdict, Metrics, NO_ROUTE, ProcessCounts,
+    RequestOutcome, WorkerMetrics,
 };
 use tollgate::upstream::server_registry::ServerRegistry;
 use tollgate::upstream::{Failure, RetryReason};
@@ -290,6 +291,12 @@ fn every_label_has_its_own_count() {
     for reason in ConnectionRejectReason::ALL {
         times(reason as usize, &|| worker.connection_rejected(0, reason));
     }
+    for outcome in RequestOutcome::ALL {
+        times(outcome as usize, &|| worker.outcome(Some(RouteIndex(0)), outcome));
+    }
+    for verdict in LimitVerdict::ALL {
+        times(verdict as usize, &|| worker.decided_locally(RouteIndex(0), 0, verdict));
+    }
     let page = scrape(&metrics, &plan);
     let check = |name: &str, label: &str, words: Vec<&str>| {
         for (index, word) in words.into_iter().enumerate() {
@@ -303,6 +310,17 @@ fn every_label_has_its_own_count() {
     check("tollgate_upstream_retries_total", "reason", retries);
     let rejections = ConnectionRejectReason::ALL.map(ConnectionRejectReason::as_str).into();
     check("tollgate_connections_refused_total", "reason", rejections);
+    for (decision, count) in [("unauthenticated", 5.0), ("forbidden", 6.0), ("too_large", 7.0)] {
+        let labels = [("route", "a"), ("limit", ""), ("decision", decision)];
+        assert_eq!(page.get("tollgate_decisions_total", &labels), Some(count), "{decision}");
+    }
+    let mut reader = DeltaReader::default();
+    let news = metrics.draw(&mut reader);
+    assert_eq!(news.routes["a"].outcomes, [1, 2, 3, 4, 5, 6, 7]);
+    // Allowed, delayed, limited or banned, and limited in shadow; each with what this process decided.
+    assert_eq!(news.limits["per-client"].counts, [1 + 1, 2 + 2, 3 + 4 + 3, 5 + 4]);
+    let news = metrics.draw(&mut reader);
+    assert!(news.routes.is_empty() && news.limits.is_empty() && news.servers.is_empty());
 }
 
 #[test]
@@ -387,7 +405,7 @@ fn a_delay_by_a_limit_is_part_of_the_duration() {
     let count = page.get("tollgate_request_duration_seconds_count", &[("route", "a")]);
     let sum = page.get("tollgate_request_duration_seconds_sum", &[("route", "a")]);
     assert_eq!((count, sum), (Some(3.0), Some(2.5015)));
-    let news = metrics.draw(&mut tollgate::telemetry::metrics::DeltaReader::default());
+    let news = metrics.draw(&mut DeltaReader::default());
     let route = &news.routes["a"];
     let near = |shown: Option<Micros>, expected: u64| {
         assert!(shown.is_some_and(|shown| shown.0.abs_diff(expected) * 20 <= expected), "{shown:?}");
