@@ -48,7 +48,7 @@ struct Seen {
 }
 
 /// The values at the last read, by the address of their counters.
-type Last<T> = HashMap<usize, T>;
+type Last<T> = HashMap<usize, Box<T>>;
 
 impl Metrics {
     /// The counts since the last read of `tap`, or since the start. Exact: each count is in one delta. Counts of a
@@ -98,15 +98,16 @@ fn draw<'s, T: Total, K: Eq + Hash, const N: usize>(
     T::Cells: 's,
 {
     let capacity = last.len();
-    let mut earlier = std::mem::replace(last, HashMap::with_capacity(capacity));
+    let mut seen = std::mem::replace(last, HashMap::with_capacity(capacity));
     for named in counters {
         let Some(cells) = named.used() else { continue };
         let address = std::ptr::from_ref(cells).addr();
-        let total = T::of(cells);
-        let since = total.since(&earlier.remove(&address).unwrap_or_default());
+        let (total, mut earlier) = (T::of(cells), seen.remove(&address).unwrap_or_default());
+        let since = total.since(&earlier);
         if !since.is_zero() {
             news.entry(name(&named.labels)).or_default().add(&since);
+            *earlier = total;
         }
-        last.insert(address, total);
+        last.insert(address, earlier);
     }
 }
