@@ -288,3 +288,16 @@ fn fraction(used: u64, quota: u64) -> u32 {
     };
     u32::try_from(parts).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fractions_are_exact_up_to_the_greatest_quota() {
+        for quota in [1, 3, 1 << 16, (1 << 48) - 1, 1 << 48, 1 << 53] {
+            assert_eq!((fraction(0, quota), fraction(quota, quota)), (0, 1 << 16), "{quota}");
+            assert!(fraction(quota / 2 + 1, quota) > 1 << 15, "{quota}");
+        }
+    }
+}
