@@ -7,11 +7,24 @@ use std::path::Path;
 use crate::harness::config::{FOLDER, SECRET, files, parse};
 use tollgate::config::{self, Report};
 
+/// A line without the end of a long list of known keys: `schema.rs` compares whole lists.
+fn abridged(line: &str) -> String {
+    const LONG: usize = 8;
+    match line.split_once("known here: ").map(|(before, list)| (before, list.split(", ").collect::<Vec<_>>()))
+    {
+        Some((before, keys)) if keys.len() > LONG => {
+            format!("{before}known here: {}, …", keys[..2].join(", "))
+        }
+        _ => line.to_owned(),
+    }
+}
+
 /// Compares a report with the one that stands beside the file.
 fn assert_report(folder: &str, file: &Path, report: &Report) {
     let name = file.file_stem().and_then(|stem| stem.to_str()).expect("a plain name");
     let text = report.to_string();
     assert!(!text.contains(SECRET), "{name} tells a secret:\n{text}");
+    let text = text.lines().map(abridged).collect::<Vec<_>>().join("\n");
     insta::with_settings!({
         snapshot_path => Path::new(FOLDER).join(folder),
         prepend_module_to_snapshot => false,
