@@ -74,6 +74,10 @@ fn a_ban_of_a_consumer_or_a_value_of_the_body_comes_after_the_credential() {
     let files = files();
     let gateway = gateway(&files);
     get_with(gateway.addr(), "/consumer", "x-api-key: key-of-ann\r\n").expect(200);
+    // The address stands in for a consumer only where there is none, which is known after the credential.
+    ban(&gateway, "consumer/keys/127.0.0.1");
+    get_with(gateway.addr(), "/consumer", "x-api-key: wrong\r\n").expect(401);
+    get_with(gateway.addr(), "/consumer", "x-api-key: key-of-ann\r\n").expect(200);
     ban(&gateway, "consumer/keys/ann");
     get_with(gateway.addr(), "/consumer", "x-api-key: wrong\r\n").expect(401);
     get_with(gateway.addr(), "/consumer", "x-api-key: key-of-ann\r\n").expect(429);
