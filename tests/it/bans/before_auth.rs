@@ -96,15 +96,16 @@ fn a_ban_of_the_address_that_stands_in_for_a_consumer_meets_no_consumer() {
     let files = files();
     let gateway = Gateway::start(&format!(
         "[upstreams]\napi = \"builtin:echo\"\n\
-         [auth.keys]\ntype = \"api-key\"\nfrom = \"header:x-api-key\"\nfile = \"{}\"\n\
+         [auth.users]\ntype = \"basic\"\nfile = \"{}\"\n\
          [limits.consumer]\nalgorithm = \"token-bucket\"\nkey = \"consumer\"\nrate = \"1/day\"\n\
          ban = {{ after = 1, within = \"1h\", for = \"1h\" }}\n\
-         [[routes]]\npath = \"/\"\nupstream = \"api\"\nauth = \"keys\"\nauth_optional = true\nlimits = [\"consumer\"]\n",
-        files.path("consumers.csv").display(),
+         [[routes]]\npath = \"/\"\nupstream = \"api\"\nauth = \"users\"\nauth_optional = true\nlimits = [\"consumer\"]\n",
+        files.path("users").display(),
     ));
     get_with(gateway.addr(), "/", "").expect(200);
     get_with(gateway.addr(), "/", "").expect(429);
     let banned = get_with(gateway.addr(), "/", "").expect(429);
     assert!(banned.banned_for().is_some(), "{}", banned.text());
-    get_with(gateway.addr(), "/", "x-api-key: key-of-ann\r\n").expect(200);
+    // The password is checked aside, so that the request waits for its consumer.
+    get_with(gateway.addr(), "/", "authorization: Basic YW5uOnNlY3JldA==\r\n").expect(200);
 }
