@@ -21,7 +21,8 @@ pub(crate) fn parrot() -> Backend {
             "gate" => {
                 exchange.wait_at_gate();
                 exchange.write(later);
-                Next::Close
+                // No response says that the connection ends, and the gateway may reuse it at once.
+                Next::KeepAlive
             }
             _ => Next::KeepAlive,
         }
