@@ -25,7 +25,8 @@ use crate::plan::action::{ResponseContent, RouteAction};
 use crate::plan::admission::{self, LimitCheck};
 use crate::plan::auth::NamedConsumer;
 use crate::plan::decision::RequestVerdict;
-use crate::plan::resolve::{EarlyResponse, RoutedRequest, Unroutable};
+use crate::plan::early_response::EarlyResponse;
+use crate::plan::resolve::{RoutedRequest, Unroutable};
 use crate::plan::seen_request::SeenRequest;
 use crate::plan::trial::Trial;
 use crate::plan::{
@@ -386,6 +387,7 @@ impl ExplainedAction {
                 let location = redirect.to.location(path, request.path, *merge_slashes, request.query);
                 Self::Redirect { status: redirect.status, location: target(location) }
             }
+            RouteAction::Decide => Self::Respond { status: StatusCode::OK, content_type: None },
             RouteAction::Respond(response) => {
                 let media_type = |content: &ResponseContent| {
                     String::from_utf8_lossy(content.content_type.as_bytes()).into_owned()

@@ -19,7 +19,7 @@
 //!  route · store · http2   routes and keys · counters · HTTP/2 frames and streams (`log_reader`: requests of access logs)
 //!  clock · net · counter   the clock (`time_zones`: calendars) · sockets and TLS · counters of one thread
 //!                          (`boxed_cold`: rare futures; `labels`: enums whose variants have a word each;
-//!                          `admin_api`: the values of the admin API)
+//!                          `admin_api`: the values of the admin API; `rate_limit_service`: Envoy's messages)
 //!  limit · http1 · measure the core: only std; no clock, no I/O, no async, no logging · HTTP/1.1 messages as bytes ·
 //!                          values of a body that streams past (both with crates, and without I/O)
 //! ```
@@ -42,6 +42,7 @@ pub mod measure;
 pub mod net;
 pub mod plan;
 pub mod proxy;
+pub mod rate_limit_service;
 pub mod replay;
 pub mod route;
 pub mod serve;

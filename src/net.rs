@@ -9,6 +9,7 @@
 
 mod ack_timeout;
 pub mod crypto;
+pub mod own_hosts;
 #[cfg(test)]
 mod pipe;
 pub mod service_connection;

@@ -16,6 +16,9 @@ pub mod certificates;
 pub mod cors;
 pub mod cost;
 pub mod decision;
+pub mod decisions;
+pub mod descriptors;
+pub mod early_response;
 mod limit;
 pub mod log;
 pub mod loop_mark;
@@ -48,6 +51,7 @@ use crate::measure::JsonPointer;
 use crate::route::client::AddressRules;
 use crate::route::exemptions::Exemptions;
 use crate::route::key::Key;
+use crate::route::pattern::PathMatcher;
 use crate::route::{Conditions, MatchedRequest, RouteIndex, RouteRequest, RouteTable};
 use crate::store::redis::settings as redis;
 use crate::store::{OnError, ParamsId, SharedKeyInfo};
@@ -55,6 +59,8 @@ use action::{ErrorPages, RouteAction};
 use admin::Admin;
 use assemble::Derived;
 use cost::CostRule;
+use decisions::DecisionService;
+use descriptors::DescriptorRules;
 use log::Log;
 use target::TargetTemplate;
 use template::{BodyTemplate, HeaderTemplate};
@@ -63,7 +69,7 @@ use trial::Trial;
 pub use assemble::PlanSections;
 pub use limit::KeyBan;
 pub use ratelimit::{RatelimitHeaders, RatelimitPolicies};
-pub use server::{Listener, ListenerTls, RequestIds, Server};
+pub use server::{Listener, ListenerRole, ListenerTls, RequestIds, Server};
 pub use statuses::StatusSet;
 pub use trace::Trace;
 pub use upstream::{
@@ -78,6 +84,8 @@ pub struct Plan {
     pub server: Server,
     /// `[admin]`, if any.
     pub admin: Option<Admin>,
+    /// `[decisions]`, if any.
+    pub decisions: Option<DecisionService>,
     /// `[store]`.
     pub store: StoreSettings,
     /// `[log]`.
@@ -90,8 +98,10 @@ pub struct Plan {
     pub auths: Vec<auth::Auth>,
     /// `[upstreams.*]` in file order.
     pub upstreams: Vec<Arc<Upstream>>,
-    /// `[[routes]]` in file order.
+    /// `[[routes]]` in file order, and then those of [`RouteAction::Decide`], which take no request.
     pub routes: Vec<Route>,
+    /// `[[descriptors]]`.
+    pub descriptors: DescriptorRules,
     /// The routes' conditions, compiled for lookup.
     pub table: RouteTable,
     /// `[errors]`.
@@ -268,15 +278,32 @@ pub struct Route {
     pub limits_before_auth: bool,
 }
 
-#[cfg(test)]
 impl Route {
+    /// The limits of calls about requests that others forward: it takes no request itself.
+    pub fn of_calls(name: Arc<str>, cost: CostRule, limits: Vec<LimitUse>) -> Self {
+        let conditions = Conditions {
+            hosts: Vec::new(),
+            path: PathMatcher::root(),
+            methods: Vec::new(),
+            values: Vec::new(),
+            merge_slashes: true,
+        };
+        Self { cost, limits, ..Self::bare(name, conditions, RouteAction::Decide) }
+    }
+
     /// A route to the first upstream with nothing beside its conditions, for tests.
+    #[cfg(test)]
     pub fn plain(name: &str, conditions: Conditions) -> Self {
+        Self::bare(name.into(), conditions, RouteAction::Forward(UpstreamIndex(0)))
+    }
+
+    /// A route with nothing beside its conditions.
+    fn bare(name: Arc<str>, conditions: Conditions, action: RouteAction) -> Self {
         let minute = Duration::from_secs(60);
         Self {
-            name: name.into(),
+            name,
             conditions,
-            action: RouteAction::Forward(UpstreamIndex(0)),
+            action,
             cost: CostRule::Free,
             limits: Vec::new(),
             timeout: minute,
@@ -357,6 +384,11 @@ impl Plan {
     pub fn regex_routes(&self) -> impl Iterator<Item = (RouteIndex, &Route)> {
         let routes = (0..).map(RouteIndex).zip(&self.routes);
         routes.filter(|(_, route)| route.conditions.path.is_regex())
+    }
+
+    /// The routes that take requests.
+    pub fn taking_routes(&self) -> impl Iterator<Item = &Route> {
+        self.routes.iter().filter(|route| !matches!(route.action, RouteAction::Decide))
     }
 
     /// The limit at `index`.

@@ -8,6 +8,7 @@
 //! | room | |
 //! |---|---|
 //! | `connection` | a client's connection, from accept to close |
+//! | `decisions` | what other proxies and applications ask |
 //! | `decide` | the steps of a request |
 //! | `forward` | to the backend and back |
 //! | `answer` | responses of the gateway itself |
@@ -21,6 +22,7 @@
 mod answer;
 mod connection;
 mod decide;
+mod decisions;
 #[cfg(test)]
 mod fixtures;
 mod forward;

@@ -13,6 +13,7 @@ pub mod consumers;
 pub mod content;
 pub mod cookie;
 pub mod credential;
+pub mod descriptor;
 pub mod exemptions;
 mod folding;
 pub mod guarded_headers;
@@ -22,6 +23,7 @@ pub mod mask;
 pub mod network_prefixes;
 pub mod networks;
 mod part;
+mod part_value;
 pub mod path;
 pub mod pattern;
 mod query;
@@ -102,6 +104,11 @@ impl<'a> RouteRequest<'a> {
     #[inline]
     pub fn matched_by(&'a self, route: &'a str, merge_slashes: bool) -> MatchedRequest<'a> {
         MatchedRequest { request: self, route, merge_slashes }
+    }
+
+    /// Whether it stands for a descriptor, about which another proxy asks.
+    pub fn is_descriptor(&self) -> bool {
+        matches!(self.content, RequestContent::Descriptor(_))
     }
 
     /// The decoded values of a parameter of the query.

@@ -10,6 +10,7 @@ use http::{HeaderMap, StatusCode, Uri};
 use subtle::ConstantTimeEq as _;
 
 use super::response::{AdminResponse, problem};
+use crate::net::own_hosts::is_own_host;
 use crate::plan::admin::{Admin, AdminRight, AdminRights, Token};
 
 /// The requirements for requests to the admin listener.
@@ -39,15 +40,14 @@ impl Guard {
         if !self.address().is_loopback() {
             return true;
         }
-        let hosts = headers
-            .get_all(HOST)
-            .iter()
-            .all(|host| Authority::try_from(host.as_bytes()).is_ok_and(|host| self.is_own(host.host())));
+        let hosts = headers.get_all(HOST).iter().all(|host| {
+            Authority::try_from(host.as_bytes()).is_ok_and(|host| is_own_host(host.host(), self.address()))
+        });
         let origins = headers.get_all(ORIGIN).iter().all(|origin| {
             Uri::try_from(origin.as_bytes())
-                .is_ok_and(|origin| origin.host().is_some_and(|host| self.is_own(host)))
+                .is_ok_and(|origin| origin.host().is_some_and(|host| is_own_host(host, self.address())))
         });
-        hosts && origins && uri.host().is_none_or(|host| self.is_own(host))
+        hosts && origins && uri.host().is_none_or(|host| is_own_host(host, self.address()))
     }
 
     /// The client of the request, with the rights of its token. `None`: it has no valid token, and one is required.
@@ -83,14 +83,6 @@ impl Guard {
             }
             None => is_main.then_some(Caller { peer, token: None, rights: AdminRights::ALL }),
         }
-    }
-
-    /// `host` may be in brackets; the port does not matter.
-    fn is_own(&self, host: &str) -> bool {
-        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        let address = bare.parse::<IpAddr>().map(|address| address.to_canonical());
-        host.eq_ignore_ascii_case("localhost")
-            || address.is_ok_and(|address| address.is_loopback() || address == self.address())
     }
 }
 

@@ -11,7 +11,8 @@ use super::report::{SourceSpan, cut_for_help, quoted};
 use super::route_limits::RouteLimit;
 use super::routes;
 use super::{
-    before_auth, consumer_rules as consumers, limits, other_methods, server, sticky, upstreams, witnesses,
+    before_auth, consumer_rules as consumers, descriptor_rules, descriptors, limits, other_methods, server,
+    sticky, upstreams, witnesses,
 };
 use crate::limit::Algorithm;
 use crate::plan::cost::CostRule;
@@ -23,7 +24,9 @@ use crate::store::MAX_CHARGES;
 use crate::store::redis::settings::RedisServers;
 
 /// Checks across sections. `None` if the file has errors.
-pub(super) fn compile(draft: FileDraft, diagnostics: &Diagnostics<'_>) -> Option<Plan> {
+pub(super) fn compile(mut draft: FileDraft, diagnostics: &Diagnostics<'_>) -> Option<Plan> {
+    descriptor_rules::check(&mut draft, diagnostics);
+    let draft = draft;
     // What depends on an unknown value is not checked: see `Diagnostics::skip`.
     let is_unknown = |key| diagnostics.is_uncertain(server::TITLE, key);
     let known_routes = || draft.routes.iter().filter(|route| diagnostics.is_known(route.route.is_some()));
@@ -33,7 +36,7 @@ pub(super) fn compile(draft: FileDraft, diagnostics: &Diagnostics<'_>) -> Option
         draft.store.shared.as_ref().is_some_and(|shared| matches!(shared.servers, RedisServers::Cluster(_)));
     let server = &draft.server;
     // If the certificates have errors, this is unknown.
-    let known = server.tls.is_some() || !server.listen.iter().any(|listener| listener.tls);
+    let known = server.tls.is_some() || !server.client_listeners().any(|listener| listener.tls);
     if known && !server.tls.as_ref().is_some_and(|tls| tls.asks_clients) {
         subject_is_never_present(&draft.limits, diagnostics);
     }
@@ -64,16 +67,20 @@ pub(super) fn compile(draft: FileDraft, diagnostics: &Diagnostics<'_>) -> Option
     witnesses::check(&draft, &table, diagnostics);
     let sticky_key = sticky::shared_key(&draft.store);
     let upstreams = draft.upstreams.into_iter().map(|draft| draft.finish(sticky_key).map(Arc::new));
+    let routes = draft.routes.into_iter().map(|draft| draft.route).collect::<Option<Vec<_>>>()?;
+    let (descriptors, of_descriptors) = descriptors::finish(draft.descriptors, routes.len())?;
     Some(Plan::assemble(PlanSections {
         server: draft.server,
         admin: draft.admin,
+        decisions: draft.decisions,
         store: draft.store,
         log: draft.log,
         trace: draft.trace.map(Arc::new),
         limits: draft.limits.into_iter().map(|draft| draft.limit).collect::<Option<_>>()?,
         auths: draft.auths.into_iter().map(|draft| draft.auth).collect::<Option<_>>()?,
         upstreams: upstreams.collect::<Option<_>>()?,
-        routes: draft.routes.into_iter().map(|draft| draft.route).collect::<Option<_>>()?,
+        routes: routes.into_iter().chain(of_descriptors).collect(),
+        descriptors,
         table,
         errors: draft.errors,
     }))

@@ -13,9 +13,12 @@ use super::routes::{self, DeclaredNames};
 use super::server::ServerDraft;
 use super::table::ConfigTable;
 use super::value::{ConfigValue, Entry};
-use super::{admin, auth, content, limits, log, route_limits, server, store, trace, upstreams};
+use super::{
+    admin, auth, content, decisions, descriptors, limits, log, route_limits, server, store, trace, upstreams,
+};
 use crate::plan::action::ErrorPages;
 use crate::plan::admin::Admin;
+use crate::plan::decisions::DecisionService;
 use crate::plan::log::Log;
 use crate::plan::{Server, StoreSettings, Trace};
 use crate::route::key::Part;
@@ -31,6 +34,8 @@ keys! {
         server = Schema::Table(&server::SERVER);
         /// Health, readiness and metrics, on a listener of their own. Default: off.
         admin = Schema::Table(&admin::ADMIN);
+        /// Other proxies and applications ask here whether a request may pass. Default: off.
+        decisions = Schema::Table(&decisions::DECISIONS);
         /// Where counters live.
         store = Schema::Table(&store::STORE);
         /// What is logged: requests to standard output or to a file, the program's own doings to standard error.
@@ -49,6 +54,9 @@ keys! {
         /// Routes. Of all routes whose conditions hold, the most specific wins: host, path (exact, with parameters,
         /// regular expressions in file order, prefixes), methods, more conditions on values, then file order.
         routes = Schema::List(SOME, &Schema::Table(&routes::ROUTE));
+        /// Limits of what other proxies ask about. Of the rules for a descriptor the one with the most values wins,
+        /// then one with a domain, then the first in the file.
+        descriptors = Schema::List(ANY, &Schema::Table(&descriptors::DESCRIPTOR));
     }
 }
 
@@ -56,6 +64,7 @@ keys! {
 pub(super) struct FileDraft {
     pub(super) server: Server,
     pub(super) admin: Option<Admin>,
+    pub(super) decisions: Option<DecisionService>,
     pub(super) store: StoreSettings,
     pub(super) log: Log,
     pub(super) trace: Option<Trace>,
@@ -63,6 +72,7 @@ pub(super) struct FileDraft {
     pub(super) auths: Vec<auth::AuthDraft>,
     pub(super) upstreams: Vec<upstreams::UpstreamDraft>,
     pub(super) routes: Vec<routes::RouteDraft>,
+    pub(super) descriptors: Vec<descriptors::DescriptorDraft>,
     pub(super) errors: ErrorPages,
 }
 
@@ -70,7 +80,7 @@ pub(super) struct FileDraft {
 pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'a>) -> FileDraft {
     let mut file = ConfigTable::new("the file", SourceSpan::default(), document, diagnostics);
     file.skip(&[INCLUDE]);
-    let ServerDraft { server, max_body_bytes, limits: server_limits } =
+    let ServerDraft { mut server, max_body_bytes, limits: server_limits } =
         server::read(section(&mut file, &FILE.server, server::TITLE));
     // Its tokens name limits.
     let admin = file.take(&FILE.admin);
@@ -85,6 +95,13 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
         let is_unknown = diagnostics.is_uncertain(server::TITLE, server::SERVER.listen.name);
         admin::read(table, if is_unknown { &[] } else { &server.listen }, &limits)
     });
+    let decisions = file.optional(&FILE.decisions, |value| value.table("`[decisions]`"));
+    let has_decisions = decisions.is_some();
+    let decisions = decisions.and_then(|table| {
+        let is_unknown = diagnostics.is_uncertain(server::TITLE, server::SERVER.listen.name);
+        decisions::read(table, if is_unknown { &[] } else { &server.listen }, admin.as_ref())
+    });
+    server.listen.extend(decisions.as_ref().map(decisions::listener));
     let limit_names = || Directory::new("limit", limits.iter().map(|limit| &*limit.name));
     let (auth_entries, names) = (entries(&mut file, &FILE.auth), limit_names());
     let claims = counted_claims(&limits);
@@ -100,10 +117,25 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
         max_body_bytes,
         path_matching: server.path_matching,
     };
-    let routes = routes(&mut file, &around);
+    let routes = routes(&mut file, &around, has_decisions);
+    let descriptors =
+        file.or(&FILE.descriptors, Vec::new(), |value| descriptors::read_all(&value, &around.limits));
     let errors = file.or(&FILE.errors, ErrorPages::default(), |value| content::errors(&value));
     file.finish();
-    FileDraft { server, admin, store, log, trace, limits, auths, upstreams, routes, errors }
+    FileDraft {
+        server,
+        admin,
+        decisions,
+        store,
+        log,
+        trace,
+        limits,
+        auths,
+        upstreams,
+        routes,
+        descriptors,
+        errors,
+    }
 }
 
 /// A section. Where something else stands in its place, which is a fault, it has its defaults.
@@ -144,14 +176,19 @@ fn counted_claims(limits: &[limits::LimitDraft]) -> Vec<Box<str>> {
     claims.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-fn routes(file: &mut ConfigTable<'_>, around: &DeclaredNames<'_>) -> Vec<routes::RouteDraft> {
+/// A gateway that only decides for others needs none.
+fn routes(
+    file: &mut ConfigTable<'_>,
+    around: &DeclaredNames<'_>,
+    has_decisions: bool,
+) -> Vec<routes::RouteDraft> {
     let given: Vec<_> = file
         .take(&FILE.routes)
         .into_iter()
         .chain(file.mistyped(FILE.routes.name, &section_names()))
         .collect();
     if given.is_empty() {
-        if file.diagnostics().is_incomplete() {
+        if has_decisions || file.diagnostics().is_incomplete() {
             return Vec::new();
         }
         file.diagnostics().fault(

@@ -49,7 +49,7 @@ keys! {
         ban = Schema::Table(&BAN);
         /// Whose allowance is spent: "ip", "header:NAME", "cookie:NAME", "query:NAME", "host", "path", "method",
         /// "route", "global", "consumer", "consumer:COLUMN", "jwt:CLAIM", "json:/POINTER", "form:NAME",
-        /// "tls:subject"; or a list of up to 16 of these.
+        /// "tls:subject", "descriptor:NAME" (in [[descriptors]]); or a list of up to 16 of these.
         key = KEY, required "\"ip\"";
         /// When the header, cookie, query or consumer is absent: the client's address stands in, all such requests
         /// share one counter, the limit is skipped, or 429.
@@ -88,7 +88,7 @@ static KEY_PART: NamedSchema = NamedSchema {
     name: "key",
     description: "",
     schema: Schema::Matching(
-        r"^(ip|ip/[0-9]+(,[0-9]+)?|host|path|method|route|global|consumer|tls:subject)$|^(header|cookie|query|consumer|jwt|form):.|^json:/|\$\{",
+        r"^(ip|ip/[0-9]+(,[0-9]+)?|host|path|method|route|global|consumer|tls:subject)$|^(header|cookie|query|consumer|jwt|form|descriptor):.|^json:/|\$\{",
     ),
 };
 
@@ -265,6 +265,17 @@ pub(super) fn parts(value: &ConfigValue<'_>) -> Option<Vec<Part>> {
     })?;
     if parts.len() > MAX_PARTS as usize {
         value.fault("the key has too many parts", format!("name at most {MAX_PARTS}"));
+    }
+    Some(parts)
+}
+
+/// The same of a key that only requests have.
+pub(super) fn parts_of_requests(value: &ConfigValue<'_>) -> Option<Vec<Part>> {
+    let parts = parts(value)?;
+    let other = parts.iter().find(|part| part.descriptor().is_some());
+    if let Some(part) = other {
+        value.fault(format!("no request has `{part}`"), "it is for limits of `[[descriptors]]`");
+        return None;
     }
     Some(parts)
 }

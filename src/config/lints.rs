@@ -29,7 +29,8 @@ const LONG_WINDOW: Micros = Micros(7 * MICROS_OF_DAY);
 /// Warns of settings without effect, and of limits that limit no client.
 pub(super) fn advise(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
     // A route with errors, or a missing one, may use the names that seem unused.
-    let is_complete = !draft.routes.is_empty() && !diagnostics.is_incomplete();
+    let has_rules = draft.descriptors.iter().all(|rule| rule.rule.is_some());
+    let is_complete = !draft.routes.is_empty() && has_rules && !diagnostics.is_incomplete();
     if is_complete && draft.routes.iter().all(|route| route.route.is_some()) {
         unused_limits(draft, diagnostics);
         unused_upstreams(draft, diagnostics);
@@ -233,12 +234,19 @@ fn refused_path(route: &routes::RouteDraft, draft: &FileDraft, diagnostics: &Dia
     }
 }
 
+/// Applications may name any limit where they can ask.
 fn unused_limits(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
+    if draft.decisions.is_some() {
+        return;
+    }
     let mut used = vec![false; draft.limits.len()];
     for one in draft.routes.iter().flat_map(|route| &route.uses) {
         used[one.limit_use.limit.0] = true;
     }
     for (limit, _) in draft.auths.iter().filter_map(|auth| auth.failures) {
+        used[limit.0] = true;
+    }
+    for (limit, _) in draft.descriptors.iter().flat_map(|rule| &rule.uses) {
         used[limit.0] = true;
     }
     for (limit, _) in draft.limits.iter().zip(used).filter(|(_, used)| !used) {
@@ -390,7 +398,7 @@ fn idle_limits(route: &routes::RouteDraft, diagnostics: &Diagnostics<'_>) {
 fn endless_redirect(route: &routes::RouteDraft, draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
     let redirects = route.route.as_ref().is_some_and(|route| route.redirect.is_some());
     let server = &draft.server;
-    let speaks_tls = server.listen.iter().any(|listener| listener.tls);
+    let speaks_tls = server.client_listeners().any(|listener| listener.tls);
     if ["listen", "trusted_proxies"].iter().any(|key| diagnostics.is_uncertain(server::TITLE, key)) {
         return;
     }

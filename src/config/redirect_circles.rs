@@ -178,7 +178,7 @@ impl Follower<'_> {
         let port = digits.map_or(Some(if is_tls { 443 } else { 80 }), |digits| digits.parse().ok());
         let server = &self.draft.server;
         server.client.trusted_proxies.is_empty()
-            && server.listen.iter().any(|own| own.tls == is_tls && Some(own.address.port()) == port)
+            && server.client_listeners().any(|own| own.tls == is_tls && Some(own.address.port()) == port)
     }
 }
 

@@ -4,6 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::admin::ADMIN;
 use super::auth::AUTH;
+use super::decisions::DECISIONS;
+use super::descriptors::DESCRIPTOR;
 use super::file::FILE;
 use super::keys::{ConfigSection, DeclaredKey, Length, NamedSchema, Schema};
 use super::limits::LIMIT;
@@ -171,8 +173,8 @@ fn with_length(mut schema: Value, (least, most): (&str, &str), (min, max): Lengt
 }
 
 /// The sections whose keys are told apart, in the order in which a message names them.
-static SECTIONS: [&(dyn ConfigSection + Sync); 9] =
-    [&ROUTE, &LIMIT, &AUTH, &UPSTREAM, &SERVER, &ADMIN, &STORE, &LOG, &TRACE];
+static SECTIONS: [&(dyn ConfigSection + Sync); 11] =
+    [&ROUTE, &LIMIT, &AUTH, &UPSTREAM, &SERVER, &ADMIN, &STORE, &LOG, &TRACE, &DECISIONS, &DESCRIPTOR];
 
 /// The titles of these sections, with their keys.
 pub(super) fn sections() -> Vec<(&'static str, Vec<&'static str>)> {

@@ -12,7 +12,7 @@ use super::table::ConfigTable;
 use super::text::SyntaxError;
 use super::value::ConfigValue;
 use super::{networks, remedies, tls};
-use crate::plan::{Listener, RatelimitHeaders, RatelimitPolicies, RequestIds, Server};
+use crate::plan::{Listener, ListenerRole, RatelimitHeaders, RatelimitPolicies, RequestIds, Server};
 use crate::route::client::{ClientRule, ClientSource};
 use crate::route::path::{EncodedDots, PathMatching};
 
@@ -132,7 +132,8 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> ServerDraft<'_> {
     let limits = table.take(&SERVER.limits);
     let certificates = table.take(&SERVER.tls);
     let tls = certificates.is_some();
-    let default_listen = vec![Listener { address: DEFAULT_ADDRESS, tls, proxy_protocol: false }];
+    let (proxy_protocol, role) = (false, ListenerRole::Traffic);
+    let default_listen = vec![Listener { address: DEFAULT_ADDRESS, tls, proxy_protocol, role }];
     let max_body_bytes = body_bound(table.value(&SERVER.max_body_bytes));
     let server = Server {
         listen: table.or(&SERVER.listen, default_listen, |value| listen(&value, tls)),
@@ -307,7 +308,7 @@ fn listener(value: &ConfigValue<'_>, tls: bool) -> Option<Listener> {
         if tls {
             tls_at_port_80(address, value);
         }
-        return Some(Listener { address, tls, proxy_protocol: false });
+        return Some(Listener { address, tls, proxy_protocol: false, role: ListenerRole::Traffic });
     }
     if let Some(help) = value.whole_text().and_then(|number| remedies::port(number, false)) {
         return value.mismatch("a string or a table", help);
@@ -321,7 +322,7 @@ fn listener(value: &ConfigValue<'_>, tls: bool) -> Option<Listener> {
     let tls = table.or(&LISTENER.tls, tls, |value| speaks_tls(&value, tls));
     let proxy_protocol = table.value(&LISTENER.proxy_protocol);
     table.finish();
-    Some(Listener { address: address?, tls, proxy_protocol })
+    Some(Listener { address: address?, tls, proxy_protocol, role: ListenerRole::Traffic })
 }
 
 /// The port of http, where a listener speaks TLS only since the file has certificates.

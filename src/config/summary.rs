@@ -21,7 +21,7 @@ use crate::store::OnError;
 pub fn summary(plan: &Plan, file: &str) -> String {
     let mut text = format!(
         "{file} is good: {}, {}, {}.\n",
-        counted(plan.routes.len(), "route"),
+        counted(plan.taking_routes().count(), "route"),
         counted(plan.limits.len(), "limit"),
         counted(plan.upstreams.len(), "upstream"),
     );
@@ -52,20 +52,21 @@ pub fn summary(plan: &Plan, file: &str) -> String {
         let (words, failures) = (credentials_words(auth), failures.unwrap_or_default());
         let _ = writeln!(text, "Auth `{name}`: {words}{failures}.");
     }
-    for route in &plan.routes {
+    for route in plan.taking_routes() {
         let _ = write!(text, "\n{}", route_words(plan, route));
     }
     text.push_str(&order_words(plan));
-    if !plan.routes.iter().any(takes_all) {
+    if !plan.taking_routes().any(takes_all) {
         text.push_str("\nall other requests: 404\n");
     }
+    text.push_str(&descriptors_words(plan));
     text
 }
 
 /// A line for each listener, with what clients speak there.
 fn listeners_words(plan: &Plan) -> String {
     let mut text = String::new();
-    for listener in &plan.server.listen {
+    for listener in plan.server.client_listeners() {
         let tls = if listener.tls { "over TLS" } else { "without TLS" };
         let proxied = if listener.proxy_protocol { ", after a PROXY protocol header" } else { "" };
         // Writing to a string cannot fail.
@@ -74,6 +75,39 @@ fn listeners_words(plan: &Plan) -> String {
     if let Some(admin) = &plan.admin {
         let token = if admin.needs_token() { "with" } else { "without" };
         let _ = writeln!(text, "Admin listener {}: HTTP/1.1 without TLS, {token} a token.", admin.listen);
+    }
+    if let Some(decisions) = &plan.decisions {
+        let tls = if decisions.tls.is_some() { "over TLS" } else { "without TLS" };
+        let token = if decisions.token.is_some() { "with" } else { "without" };
+        let _ = writeln!(
+            text,
+            "Decisions listener {}: HTTP/1.1, HTTP/2 and gRPC {tls}, {token} a token.",
+            decisions.listen
+        );
+        for (route, limit) in plan.limits_left_out() {
+            let _ =
+                writeln!(text, "Limit `{limit}` of route `{route}` is left out there: it cannot be asked.");
+        }
+    }
+    text
+}
+
+/// What other proxies may ask about.
+fn descriptors_words(plan: &Plan) -> String {
+    let mut text = String::new();
+    for rule in plan.descriptors.iter() {
+        let route = plan.route(rule.route);
+        let report = if rule.report { ", reports: always charged" } else { "" };
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "\ndescriptors `{}`: cost {}{report}", route.name, rule.cost.units());
+        for used in &route.limits {
+            let limit = plan.limit(used.limit);
+            let on_error = plan.store.shared.as_ref().map_or("", |_| on_error_words(limit.on_error));
+            let _ = writeln!(text, "  {}{on_error}", limit_words(limit, used, route));
+        }
+        if route.limits.is_empty() {
+            text.push_str("  no limit\n");
+        }
     }
     text
 }
@@ -213,6 +247,7 @@ fn action_words(plan: &Plan, route: &Route) -> String {
         RouteAction::Split(split) => split_words(plan, split),
         RouteAction::Redirect(redirect) => format!("redirect with {}", redirect.status.as_str()),
         RouteAction::Respond(response) => format!("answered with {}", response.status.as_str()),
+        RouteAction::Decide => "decided for others".to_owned(),
     }
 }
 

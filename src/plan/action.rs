@@ -18,6 +18,8 @@ pub enum RouteAction {
     Redirect(Box<RedirectTo>),
     /// Answers it.
     Respond(Box<FixedResponse>),
+    /// Tells others whether theirs may pass: the route takes no request itself.
+    Decide,
 }
 
 /// `redirect = { to = "…" }`.
@@ -87,7 +89,7 @@ impl RouteAction {
         match self {
             Self::Forward(upstream) => vec![*upstream],
             Self::Split(split) => split.shares.iter().map(|(upstream, _)| *upstream).collect(),
-            Self::Redirect(_) | Self::Respond(_) => Vec::new(),
+            Self::Redirect(_) | Self::Respond(_) | Self::Decide => Vec::new(),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::{Limit, Mode, Plan, Policy, Route, TierIndex};
+use super::{Limit, LimitUse, Mode, Plan, Policy, Route, TierIndex};
 use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use crate::limit::{Decision, Verdict, Wait};
 use crate::route::content::UnreadableBody;
@@ -71,7 +71,7 @@ impl<'a> RequestCharges<'a> {
     /// Computes the charges of a request to all limits of `route`.
     pub fn new(plan: &'a Plan, route: &'a Route, request: &RouteRequest<'_>, secret: &KeySecret) -> Self {
         let mut charges = Self::default();
-        charges.add_limits(plan, route, request, secret, |_| true);
+        charges.add_limits(plan, route, request, secret, |_, _| true);
         charges
     }
 
@@ -89,7 +89,7 @@ impl<'a> RequestCharges<'a> {
         route: &'a Route,
         request: &RouteRequest<'_>,
         secret: &KeySecret,
-        charged: impl Fn(&Limit) -> bool,
+        charged: impl Fn(&Limit, &LimitUse) -> bool,
     ) {
         let matched = route.matched(request);
         for (index, limit_use) in route.limits.iter().enumerate() {
@@ -98,7 +98,7 @@ impl<'a> RequestCharges<'a> {
             let mode = limit.mode_of(matched);
             let check =
                 LimitCheck { limit, tier, mode, applicability: Applicability::Free, shares_address: false };
-            let cost = limit_use.cost.on_admission(request).filter(|_| charged(limit));
+            let cost = limit_use.cost.on_admission(request).filter(|_| charged(limit, limit_use));
             self.add(index, check, cost, matched, secret);
         }
     }
@@ -121,7 +121,7 @@ impl<'a> RequestCharges<'a> {
 
     /// Adds the check of one limit, and its charges if it applies.
     #[inline]
-    fn add(
+    pub(super) fn add(
         &mut self,
         index: usize,
         mut check: LimitCheck<'a>,
@@ -150,15 +150,12 @@ impl<'a> RequestCharges<'a> {
     ) -> Applicability {
         let Some(cost) = cost else { return Applicability::Free };
         let limit = check.limit;
-        if limit.exempt.hold(matched) {
+        // Exemptions are about requests.
+        if limit.exempt.hold(matched) && !matched.request.is_descriptor() {
             return Applicability::Exempt;
         }
         let first = self.charges.len();
-        let group = match check.mode {
-            Mode::Enforce => Group::Enforced,
-            // `config` allows a route far fewer than 256 limits.
-            Mode::Shadow => Group::Shadow(u8::try_from(index).unwrap_or(u8::MAX)),
-        };
+        let group = group_of(check.mode, index);
         let key_hash = match limit.key.claim(secret, matched) {
             KeyResult::Key(key_hash) => key_hash,
             KeyResult::Skip => return Applicability::Skipped,
@@ -168,6 +165,15 @@ impl<'a> RequestCharges<'a> {
         };
         self.charges.extend(charges(check.policies(), key_hash, cost, group));
         Applicability::Charged(cost, first)
+    }
+
+    /// Adds the check of one limit, and its charges for the owner of this key.
+    pub(super) fn add_key(&mut self, check: LimitCheck<'a>, key_hash: Fingerprint, cost: Cost) {
+        let (first, group) = (self.charges.len(), group_of(check.mode, self.checks.len()));
+        self.may_ban |= check.limit.ban.is_some();
+        self.takes_places |= check.limit.is_concurrency();
+        self.charges.extend(charges(check.policies(), key_hash, cost, group));
+        self.checks.push(LimitCheck { applicability: Applicability::Charged(cost, first), ..check });
     }
 
     /// Whether some charged limit is a concurrency limit.
@@ -363,6 +369,15 @@ impl<'a> RequestCharges<'a> {
                 Admission { decision: AdmissionDecision::Refuse(refusal), tightest: Some(longest) }
             }
         }
+    }
+}
+
+/// The charges that those of a limit are decided with. `index`: the limit's, among those of the request.
+fn group_of(mode: Mode, index: usize) -> Group {
+    match mode {
+        Mode::Enforce => Group::Enforced,
+        // `config` allows a route far fewer than 256 limits.
+        Mode::Shadow => Group::Shadow(u8::try_from(index).unwrap_or(u8::MAX)),
     }
 }
 

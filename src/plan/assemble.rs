@@ -5,9 +5,13 @@ use std::sync::Arc;
 use super::action::{ErrorPages, RouteAction};
 use super::admin::Admin;
 use super::auth::Auth;
+use super::cost::CostRule;
+use super::decisions::{DecisionService, NAMED_LIMITS};
+use super::descriptors::{DescriptorRule, DescriptorRules};
 use super::log::Log;
 use super::template::{BodyTemplate, HeaderTemplate};
-use super::{Limit, Mode, Plan, Reject, Route, Server, StoreSettings, Trace, Upstream};
+use super::{Limit, LimitIndex, LimitUse, Mode, Plan, Reject, Route, Server, StoreSettings, Trace, Upstream};
+use crate::limit::units::Cost;
 use crate::route::RouteTable;
 use crate::route::guarded_headers::GuardedHeaders;
 
@@ -18,6 +22,8 @@ pub struct PlanSections {
     pub server: Server,
     /// `[admin]`, if any.
     pub admin: Option<Admin>,
+    /// `[decisions]`, if any.
+    pub decisions: Option<DecisionService>,
     /// `[store]`.
     pub store: StoreSettings,
     /// `[log]`.
@@ -30,8 +36,10 @@ pub struct PlanSections {
     pub auths: Vec<Auth>,
     /// `[upstreams.*]` in file order.
     pub upstreams: Vec<Arc<Upstream>>,
-    /// `[[routes]]` in file order.
+    /// `[[routes]]` in file order, and then those of `descriptors`.
     pub routes: Vec<Route>,
+    /// `[[descriptors]]` in file order.
+    pub descriptors: Vec<DescriptorRule>,
     /// The routes' conditions, compiled for lookup.
     pub table: RouteTable,
     /// `[errors]`.
@@ -51,6 +59,7 @@ impl Plan {
         let PlanSections {
             server,
             admin,
+            decisions,
             store,
             mut log,
             trace,
@@ -58,9 +67,11 @@ impl Plan {
             auths,
             upstreams,
             mut routes,
+            descriptors,
             table,
             errors,
         } = sections;
+        routes.extend(decisions.as_ref().map(|_| named_limits(&limits)));
         learn_of_limits(&mut routes, &limits);
         let settled = mark_settled(&mut limits, &routes);
         let is_in_shadow = |limit: &Limit| limit.mode == Mode::Shadow || limit.trial.is_some();
@@ -72,7 +83,23 @@ impl Plan {
                 || limits.iter().any(|limit| rejects_with_values(limit.reject.as_ref()))
                 || routes.iter().any(has_values),
         };
-        Self { server, admin, store, log, trace, limits, auths, upstreams, routes, table, errors, derived }
+        let descriptors = DescriptorRules::new(descriptors);
+        Self {
+            server,
+            admin,
+            decisions,
+            store,
+            log,
+            trace,
+            limits,
+            auths,
+            upstreams,
+            routes,
+            descriptors,
+            table,
+            errors,
+            derived,
+        }
     }
 
     /// The fields that services answer with: no client sends them.
@@ -84,6 +111,14 @@ impl Plan {
     pub fn has_templates(&self) -> bool {
         self.derived.has_templates
     }
+}
+
+/// The limits that applications may name when they ask.
+fn named_limits(limits: &[Limit]) -> Route {
+    let can_be_asked = limits.iter().enumerate().filter(|(_, limit)| limit.can_be_asked());
+    let used =
+        |(index, _): (usize, &Limit)| LimitUse { limit: LimitIndex(index), cost: CostRule::Fixed(Cost::ONE) };
+    Route::of_calls(NAMED_LIMITS.into(), CostRule::Fixed(Cost::ONE), can_be_asked.map(used).collect())
 }
 
 /// Notes what the limits of each route count by, and when.
@@ -129,7 +164,9 @@ fn has_values(route: &Route) -> bool {
             any_value(&response.headers)
                 || response.content.as_ref().is_some_and(|content| content.body.has_values())
         }
-        RouteAction::Forward(_) | RouteAction::Split(_) | RouteAction::Redirect(_) => false,
+        RouteAction::Forward(_) | RouteAction::Split(_) | RouteAction::Redirect(_) | RouteAction::Decide => {
+            false
+        }
     };
     responds
         || any_value(&route.request_headers.set)

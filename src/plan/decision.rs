@@ -6,17 +6,22 @@
 //! [`RequestDecision`] is a machine without I/O, clock or randomness: it says what it needs, and is told what the world answered.
 //! The proxy drives it with async, `replay` in virtual time, and `explain` with counters that it only looks at.
 
+mod call;
+mod observer;
 mod ruling;
 
 use super::admission::{BindingLimit, Refusal, RequestCharges};
 use super::auth::{AuthFailure, AuthIndex, CallerIdentity, CredentialCheck, CredentialFault};
+use super::early_response::EarlyResponse;
 use super::reject_reason::RejectReason;
-use super::resolve::{EarlyResponse, LocatedRequest, RoutedRequest};
-use super::{PathEdit, Plan};
+use super::resolve::{LocatedRequest, RoutedRequest};
+use super::{Limit, LimitUse, PathEdit, Plan};
 use crate::limit::units::Micros;
 use crate::route::content::RequestContent;
 use crate::route::key::KeySecret;
 use crate::store::{Decisions, Known, OnError, Outcome, Unreachable};
+pub use call::{CallCharges, CallItem, CheckOwner, NamedKey};
+pub use observer::{DecisionObserver, Ruled};
 pub use ruling::Ruling;
 
 /// The decision on one request.
@@ -29,6 +34,8 @@ pub struct RequestDecision<'p, 'r> {
     phase: LimitPhase,
     /// What a log tells of its credential, which is not there to be looked at.
     logged: Option<CredentialCheck<'p>>,
+    /// Another proxy forwards it, so that some limits cannot decide on it.
+    is_asked: bool,
     /// What the limits of the last phase have ruled. Kept here, since moving it costs measurably.
     ruling: Option<Ruling<'p>>,
     /// The answer before the limits decide.
@@ -104,33 +111,6 @@ pub enum RequestVerdict<'p> {
     Answered,
 }
 
-/// Counts what is decided on the way.
-pub trait DecisionObserver<'p> {
-    /// The request has no credential that is wrong: it has none, or one of this consumer.
-    fn authenticated(&mut self, _request: &RoutedRequest<'p, '_>) {}
-
-    /// It has none that is right.
-    fn unauthenticated(&mut self, _request: &RoutedRequest<'p, '_>, _failure: AuthFailure) {}
-
-    /// The limits of a phase have ruled.
-    fn ruled(&mut self, ruled: &Ruled<'_, 'p, '_>);
-}
-
-/// What the limits of a phase have ruled.
-#[derive(Debug)]
-pub struct Ruled<'d, 'p, 'r> {
-    /// The phase.
-    pub phase: LimitPhase,
-    /// The request, with its charges in this phase.
-    pub request: &'d RoutedRequest<'p, 'r>,
-    /// The store's decision; empty if it was not asked.
-    pub outcome: &'d Outcome,
-    /// The ruling.
-    pub ruling: &'d Ruling<'p>,
-    /// What the process knew.
-    pub known: Known<'d>,
-}
-
 impl<'p, 'r> RequestDecision<'p, 'r> {
     /// Of a request with a route. Its random number picks one of several upstreams.
     #[inline]
@@ -142,6 +122,7 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
             draw,
             phase: LimitPhase::Route,
             logged: None,
+            is_asked: false,
             ruling: None,
             early: None,
             request,
@@ -152,6 +133,17 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
     #[must_use]
     pub fn with_logged_credential(self, logged: CredentialCheck<'p>) -> Self {
         Self { logged: Some(logged), ..self }
+    }
+
+    /// The same request, which another proxy forwards: limits that [cannot be asked](LimitUse::can_be_asked) are left out.
+    #[must_use]
+    pub fn of_another_proxy(self) -> Self {
+        Self { is_asked: true, ..self }
+    }
+
+    /// Whether another proxy forwards it.
+    pub fn is_of_another_proxy(&self) -> bool {
+        self.is_asked
     }
 
     /// The request, as far as it is known.
@@ -211,8 +203,17 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
             return self.ruled_unasked(ruling, known, observer);
         }
         self.phase = LimitPhase::BeforeAuth;
-        self.request.charge(self.plan, &self.secret, |limit| limit.before_auth);
+        self.charge(|limit| limit.before_auth);
         self.ask(known, observer)
+    }
+
+    /// Computes the charges to those limits of the route that are `charged` now.
+    #[inline]
+    fn charge(&mut self, charged: impl Fn(&Limit) -> bool) {
+        let is_asked = self.is_asked;
+        let decides =
+            |limit: &Limit, used: &LimitUse| charged(limit) && (!is_asked || used.can_be_asked(limit));
+        self.request.charge(self.plan, &self.secret, decides);
     }
 
     /// The ban of a key that needs neither a credential nor a body. The charges are then those of such keys.
@@ -220,7 +221,7 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         if known.bans.is_empty() {
             return None;
         }
-        self.request.charge(self.plan, &self.secret, |limit| limit.key.is_known_before_auth());
+        self.charge(|limit| limit.key.is_known_before_auth());
         self.request.charges.ban(known)
     }
 
@@ -384,7 +385,7 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         {
             return self.reject(reason);
         }
-        self.request.charge(self.plan, &self.secret, |limit| !limit.before_auth);
+        self.charge(|limit| !limit.before_auth);
         self.ask(known, observer)
     }
 

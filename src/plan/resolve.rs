@@ -7,16 +7,17 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use http::{Method, StatusCode, header};
+use http::{Method, header};
 
 use super::action::RouteAction;
 use super::admission::RequestCharges;
-use super::auth::{AuthFailure, CallerIdentity};
+use super::auth::CallerIdentity;
+use super::early_response::EarlyResponse;
 use super::loop_mark::LoopMark;
 use super::reject_reason::RejectReason;
 use super::seen_request::{RoutedHead, SeenRequest};
 use super::target::AmbiguousTarget;
-use super::{Affinity, Limit, Plan, Redirect, Route, UpstreamIndex};
+use super::{Affinity, Limit, LimitUse, Plan, Redirect, Route, UpstreamIndex};
 use crate::http1::name::Name;
 use crate::http1::request::{Body, RequestHead};
 use crate::route::client::ClientAddress;
@@ -105,43 +106,6 @@ pub struct RoutedRequest<'p, 'r> {
     pub(super) content: &'r RequestContent,
 }
 
-/// The response to a request that is not forwarded or charged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EarlyResponse {
-    /// A refusal.
-    Reject(RejectReason),
-    /// A refusal because of the credential.
-    Unauthenticated(AuthFailure),
-    /// A redirect to this URL.
-    Redirect(String),
-    /// A response to a browser's preflight, on a route with `cors`.
-    Preflight,
-    /// A response to `OPTIONS *`, which concerns the server as a whole (RFC 9110 §9.3.7): routes are about paths.
-    Options,
-}
-
-impl EarlyResponse {
-    /// The status of the response.
-    pub fn status(&self) -> StatusCode {
-        match self {
-            Self::Reject(reason) => reason.status,
-            Self::Unauthenticated(failure) => failure.status(),
-            Self::Redirect(_) => StatusCode::PERMANENT_REDIRECT,
-            Self::Preflight => StatusCode::NO_CONTENT,
-            Self::Options => StatusCode::OK,
-        }
-    }
-
-    /// The error for the access log, if the request is refused.
-    pub fn error(&self) -> Option<&'static str> {
-        match self {
-            Self::Reject(reason) => Some(reason.error),
-            Self::Unauthenticated(failure) => Some(failure.fault.error()),
-            Self::Redirect(_) | Self::Preflight | Self::Options => None,
-        }
-    }
-}
-
 /// The input of the first step.
 #[derive(Clone, Copy)]
 struct Input<'p, 'r> {
@@ -191,6 +155,32 @@ pub fn locate_logged<'p, 'r>(
     let peer = Peer { address: sender.client, secure: sender.secure, subject: None };
     let client = plan.server.client.client(sender.client);
     Input { plan, head, peer, client, last: None }.locate(None, seen)
+}
+
+/// Finds the route of a request that another proxy forwards for this client. `secure`: the client uses TLS.
+pub fn locate_asked<'p, 'r>(
+    plan: &'p Plan,
+    head: &'r RequestHead<'r>,
+    (client, secure): (ClientAddress, bool),
+    seen: &'r mut Option<SeenRequest<'r>>,
+) -> RouteLookup<'p, 'r> {
+    let peer = Peer { address: client.address, secure, subject: None };
+    Input { plan, head, peer, client, last: None }.locate(None, seen)
+}
+
+/// A call itself, as the keys of its limits see it. Its path is not looked at.
+///
+/// # Errors
+///
+/// The path or the host is malformed.
+pub fn see_call<'r>(
+    plan: &Plan,
+    head: &'r RequestHead<'r>,
+    peer: Peer<'r>,
+    seen: &'r mut Option<SeenRequest<'r>>,
+) -> Result<&'r SeenRequest<'r>, EarlyResponse> {
+    let client = plan.server.client.client(peer.address);
+    Input { plan, head, peer, client, last: None }.see(authority_of(head), seen)
 }
 
 impl<'p, 'r> Input<'p, 'r> {
@@ -353,7 +343,12 @@ impl<'p, 'r> RoutedRequest<'p, 'r> {
 
     /// Computes its charges to the limits that are `charged`.
     #[inline]
-    pub(super) fn charge(&mut self, plan: &'p Plan, secret: &KeySecret, charged: impl Fn(&Limit) -> bool) {
+    pub(super) fn charge(
+        &mut self,
+        plan: &'p Plan,
+        secret: &KeySecret,
+        charged: impl Fn(&Limit, &LimitUse) -> bool,
+    ) {
         let Self { route, caller, charges, seen, content, .. } = self;
         let consumer = caller.consumer.map(|named| named.consumer);
         let request = RouteRequest { consumer, content, ..seen.request() };
@@ -368,7 +363,7 @@ impl<'p, 'r> RoutedRequest<'p, 'r> {
     ///
     /// As [`LocatedRequest::assign`].
     pub fn explain(&mut self, plan: &'p Plan, secret: &KeySecret) -> Result<(), RejectReason> {
-        self.charge(plan, secret, |_| true);
+        self.charge(plan, secret, |_, _| true);
         self.assign(plan, 0)
     }
 
@@ -386,7 +381,7 @@ impl<'p, 'r> RoutedRequest<'p, 'r> {
         let upstream = match &route.action {
             RouteAction::Forward(upstream) => Some(*upstream),
             RouteAction::Split(split) => Some(split.choose(route.matched(&request), draw)),
-            RouteAction::Redirect(_) | RouteAction::Respond(_) => None,
+            RouteAction::Redirect(_) | RouteAction::Respond(_) | RouteAction::Decide => None,
         };
         self.upstream = upstream;
         match (&route.action, upstream) {
@@ -488,11 +483,5 @@ fn check(head: &RequestHead<'_>, route: &Route) -> Result<(), RejectReason> {
             Err(RejectReason::new(413, "the request body is too large", "body_too_large"))
         }
         _ => Ok(()),
-    }
-}
-
-impl From<RejectReason> for EarlyResponse {
-    fn from(reason: RejectReason) -> Self {
-        Self::Reject(reason)
     }
 }

@@ -14,7 +14,7 @@ use crate::route::path::{EncodedDots, PathMatching};
 /// `[server]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// The addresses to listen on; port 0 picks one. At least one.
+    /// The addresses to listen on; port 0 picks one. At least one; that of `[decisions]` is the last.
     pub listen: Vec<Listener>,
     /// `[[server.tls]]`. Present if any listener uses TLS.
     pub tls: Option<ListenerTls>,
@@ -60,9 +60,19 @@ pub struct Server {
     pub addresses: AddressRules,
 }
 
-#[cfg(test)]
 impl Server {
+    /// What the listener at this index is for.
+    pub fn role_of(&self, listener: usize) -> ListenerRole {
+        self.listen.get(listener).map(|listener| listener.role).unwrap_or_default()
+    }
+
+    /// The listeners for requests of clients.
+    pub fn client_listeners(&self) -> impl Iterator<Item = &Listener> {
+        self.listen.iter().filter(|listener| listener.role == ListenerRole::Traffic)
+    }
+
     /// The defaults without a listener, but no headers that change from request to request.
+    #[cfg(test)]
     pub fn plain() -> Self {
         Self {
             listen: Vec::new(),
@@ -91,7 +101,7 @@ impl Server {
     }
 }
 
-/// An item of `server.listen`.
+/// A listener of the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listener {
     /// The address; port 0 picks one.
@@ -100,6 +110,18 @@ pub struct Listener {
     pub tls: bool,
     /// Whether trusted proxies send a PROXY protocol header there, before TLS.
     pub proxy_protocol: bool,
+    /// What it is for.
+    pub role: ListenerRole,
+}
+
+/// What a listener is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ListenerRole {
+    /// Requests of clients: an item of `server.listen` in the file.
+    #[default]
+    Traffic,
+    /// Calls of others who ask for decisions: `[decisions]`.
+    Decisions,
 }
 
 /// TLS to clients.

@@ -6,7 +6,8 @@ use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
 use super::{Limit, Mode};
 use crate::route::MatchedRequest;
-use crate::route::key::{Key, KeyResult, KeySecret};
+use crate::route::client::ClientRule;
+use crate::route::key::{Key, KeyFault, KeyResult, KeySecret, PathForm};
 
 /// The share of a limit's keys for which it is enforced. A larger share has all keys of a smaller one.
 ///
@@ -69,6 +70,22 @@ impl Limit {
             Some(trial) if !trial.has(&self.key, matched) => Mode::Shadow,
             _ => self.mode,
         }
+    }
+
+    /// The same for the key of these values: see [`Key::owner_of`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Key::owner_of`].
+    pub fn mode_of_values(
+        &self,
+        values: &[String],
+        rule: &ClientRule,
+        paths: PathForm,
+    ) -> Result<Mode, KeyFault> {
+        let Some(trial) = &self.trial else { return Ok(self.mode) };
+        let hash = self.key.owner_of(values, &trial.hash_key, rule, paths)?;
+        Ok(if trial.covers(hash.0) { self.mode } else { Mode::Shadow })
     }
 }
 

@@ -37,6 +37,7 @@ use crate::clock::now;
 use crate::http1::scanner::HeadScanner;
 use crate::limit::units::Timestamp;
 use crate::net::{Socket, Stream};
+use crate::plan::ListenerRole;
 use crate::plan::template::TemplateValues;
 use crate::telemetry::metrics::ConnectionRejectReason;
 use linger::{SILENCE, linger, linger_for};
@@ -208,7 +209,8 @@ pub(crate) fn serve<G: 'static>(
     worker: Rc<Worker>,
 ) -> impl Future<Output = ()> {
     // Before the future begins: it would keep room for these values until its end.
-    let peer = Rc::new(ConnectionPeer::new(ends, &stream));
+    let role = worker.plan().server.role_of(handle.listener());
+    let peer = Rc::new(ConnectionPeer::new(ends, &stream, role));
     let (mut connection, session) = Connection::new(stream, handle, peer, worker);
     // A block uses what it captures in place. An `async fn` has room for each argument twice, also while it is idle.
     async move {
@@ -235,7 +237,7 @@ pub(crate) async fn reject_connection(
     worker: Rc<Worker>,
 ) {
     let stream = Stream::Plain(socket);
-    let peer = Rc::new(ConnectionPeer::new(ends, &stream));
+    let peer = Rc::new(ConnectionPeer::new(ends, &stream, ListenerRole::Traffic));
     let (Connection { stream, worker, .. }, mut session) = Connection::new(stream, handle, peer, worker);
     let (mut scrap, mut outbound) = (BytesMut::new(), BytesMut::new());
     let date = worker.date(worker.shared.clock.now());
@@ -285,7 +287,11 @@ async fn tls_handshake(socket: Socket, handle: &ConnectionHandle, worker: &Worke
     let socket = socket.into_attached()?;
     let plan = worker.plan();
     let server = &plan.server;
-    let Some(tls) = &server.tls else { return Err(io::ErrorKind::Unsupported.into()) };
+    let tls = match server.role_of(handle.listener()) {
+        ListenerRole::Traffic => server.tls.as_ref(),
+        ListenerRole::Decisions => plan.decisions.as_ref().and_then(|decisions| decisions.tls.as_ref()),
+    };
+    let Some(tls) = tls else { return Err(io::ErrorKind::Unsupported.into()) };
     let shaking = handle.idle_during(Stream::accept(socket, tls.config.clone()));
     timeout(server.header_timeout, shaking)
         .await?

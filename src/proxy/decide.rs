@@ -6,11 +6,12 @@
 //! has read.
 
 pub(super) mod credentials;
+pub(super) mod pending_request;
 pub(super) mod read_content;
 pub(super) mod request_action;
 pub(super) mod undecided;
 
-use std::cell::{Cell, OnceCell};
+use std::cell::OnceCell;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
@@ -30,7 +31,6 @@ use super::forward::forward_request::ForwardRequest;
 use super::record::noted_values::NotedValues;
 use super::record::request_context::RequestContext;
 use super::session::Session;
-use super::session::peer::ConnectionPeer;
 use super::session::request_body::BodyOptions;
 use super::session::request_reader::{RequestReader, upload_fault};
 use super::session::response_writer::ResponseWriter;
@@ -39,20 +39,21 @@ use super::worker::buffer_pool::{Buffers, LastHead};
 use crate::auth::forward::ServiceAnswer;
 use crate::auth::password_lanes::LaneTurn;
 use crate::boxed_cold::boxed_cold;
-use crate::http1::request::{Body, RequestError, RequestHead};
+use crate::http1::request::{Body, RequestError};
 use crate::limit::units::{Micros, Timestamp};
 use crate::plan::Route;
 use crate::plan::action::RouteAction;
 use crate::plan::auth::{AuthFailure, CallerIdentity, CredentialFault};
 use crate::plan::decision::{Need, RequestDecision, RequestVerdict};
+use crate::plan::early_response::EarlyResponse;
 use crate::plan::reject_reason::RejectReason;
-use crate::plan::resolve::{self, EarlyResponse, RouteLookup, RoutedRequest};
+use crate::plan::resolve::{self, RouteLookup, RoutedRequest};
 use crate::plan::seen_request::SeenRequest;
 use crate::route::content::RequestContent;
-use crate::route::identity::Identity;
-use crate::store::StoreRequest;
+use crate::store::{Outcome, StoreRequest};
 use crate::telemetry::metrics::RequestOutcome;
 use credentials::{Verified, verify};
+use pending_request::{AskedFor, PendingRequest, ReadBody};
 use read_content::{ReadPart, read_content};
 use request_action::{OverLimitRequest, RequestAction, decide_otherwise};
 use undecided::{HeldBytes, UndecidedRequest};
@@ -82,7 +83,8 @@ pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction 
     let mut undecided =
         UndecidedRequest::new(worker, max_buffered, &held, inbound.capacity(), reader.source());
     let (plan, identity, held) = (&*plan, &OnceCell::new(), &held);
-    let pending = PendingRequest { plan, peer, head, last_head, identity, body: &body, ahead, held };
+    let asked = None;
+    let pending = PendingRequest { plan, peer, head, last_head, identity, body: &body, ahead, held, asked };
     // Left where they are written: they are large enough that moving them costs measurably.
     let (mut seen, mut action) = (None, None);
     {
@@ -136,32 +138,6 @@ async fn send_held(writer: &mut ResponseWriter, held: &mut BytesMut) -> bool {
     boxed_cold(|| poll_fn(|context| writer.poll_held(context, held))).await.is_ok()
 }
 
-/// A request that is not decided yet, and what is found out about it before it is charged.
-#[derive(Clone, Copy)]
-struct PendingRequest<'p, 'r> {
-    plan: &'p WorkerPlan,
-    peer: &'r ConnectionPeer,
-    head: &'r RequestHead<'r>,
-    /// What was found out about the head before it, if it is equal.
-    last_head: &'r Cell<Option<LastHead>>,
-    /// What its credential says, once it was verified.
-    identity: &'p OnceCell<Arc<Identity>>,
-    /// Its body, once it was read.
-    body: &'r OnceCell<Box<ReadBody>>,
-    /// The bytes received after its head.
-    ahead: &'r [u8],
-    /// What it holds meanwhile.
-    held: &'r HeldBytes,
-}
-
-/// The body of a request, as keys see it.
-#[derive(Debug)]
-struct ReadBody {
-    content: RequestContent,
-    /// The bytes received after the part that was read; `None`: nothing was read.
-    received: Option<BytesMut>,
-}
-
 /// Removes the head, so that the body, or the part of it that was not read yet, is at the front.
 fn leave_body(inbound: &mut BytesMut, length: usize, body: OnceCell<Box<ReadBody>>) {
     inbound.advance(length);
@@ -172,14 +148,14 @@ fn leave_body(inbound: &mut BytesMut, length: usize, body: OnceCell<Box<ReadBody
 
 /// The request was evicted from the budget of undecided requests. A part of its body may have been read and dropped.
 #[cold]
-fn overloaded(ctx: &mut RequestContext) -> EarlyResponse {
+pub(super) fn overloaded(ctx: &mut RequestContext) -> EarlyResponse {
     ctx.body_options = BodyOptions::default();
     ctx.options.keep = false;
     EarlyResponse::Reject(RejectReason::overloaded())
 }
 
 /// Finds the route, and drives the decision to its end.
-async fn decide_request<'p, 'r>(
+pub(super) async fn decide_request<'p, 'r>(
     ctx: &mut RequestContext,
     reader: &mut RequestReader,
     pending: &PendingRequest<'p, 'r>,
@@ -194,10 +170,17 @@ async fn decide_request<'p, 'r>(
     };
     let draw = draw(located.route);
     let mut decision = RequestDecision::new(plan, &plan.secret, located, draw);
+    if pending.asked.is_some() {
+        decision = decision.of_another_proxy();
+    }
     let mut learned = Learned::default();
     let mut need = decision.begin(plan.counters.known(ctx.started), ctx);
     loop {
         need = match need {
+            Need::Store if pending.asked.is_some_and(|asked| asked.peeks) => {
+                let looked = boxed_cold(|| look(ctx, plan, &decision)).await;
+                decision.decided(&looked, plan.counters.known(ctx.started), ctx)
+            }
             Need::Store if decision.request().charges.is_plain() => {
                 let request = StoreRequest::of(&decision.request().charges.charges);
                 let outcome = plan.counters.decide(request, ctx.started).await;
@@ -228,9 +211,12 @@ async fn decide_request<'p, 'r>(
 #[inline]
 fn locate<'p, 'r>(
     ctx: &RequestContext,
-    &PendingRequest { plan, peer, head, last_head, .. }: &PendingRequest<'p, 'r>,
+    &PendingRequest { plan, peer, head, last_head, asked, .. }: &PendingRequest<'p, 'r>,
     seen: &'r mut Option<SeenRequest<'r>>,
 ) -> RouteLookup<'p, 'r> {
+    if let Some(AskedFor { client, secure, .. }) = asked {
+        return resolve::locate_asked(plan, head, (client, secure), seen);
+    }
     let is_known = |last: &LastHead| last.plan == plan.number && !plan.table.reads_clients();
     let last = last_head.get().filter(is_known).map(|last| last.routed);
     let loop_mark = Some(&ctx.worker.shared.loop_mark);
@@ -248,6 +234,12 @@ struct Learned {
     turn: Option<LaneTurn>,
     /// The service has refused the request with this answer.
     answer: Option<Arc<ServiceAnswer>>,
+}
+
+/// What the store would decide, without charging.
+async fn look(ctx: &RequestContext, plan: &WorkerPlan, decision: &RequestDecision<'_, '_>) -> Outcome {
+    let charges = &decision.request().charges;
+    plan.counters.look(&charges.charges, ctx.started).await
 }
 
 /// Verifies the credential of a request, or reads its body.
@@ -280,6 +272,10 @@ async fn learn<'p, 'r>(
                 decision.answered(auth, refuses, plan.counters.known(ctx.started), ctx)
             }
         },
+        // The body stays with the proxy that asks.
+        Need::Body if pending.asked.is_some() => {
+            decision.read(&RequestContent::Unknown, plan.counters.known(ctx.started), ctx)
+        }
         Need::Body => match read_body(ctx, decision.request(), reader, pending).await {
             Ok(body) => decision.read(&body.content, plan.counters.known(ctx.started), ctx),
             Err(reason) => decision.reject(reason),
@@ -321,7 +317,7 @@ async fn act<'p, 'r>(
             FixedForm::Redirect(redirect, std::mem::take(&mut routed.target).into_owned())
         }
         RouteAction::Respond(response) => FixedForm::Respond(response),
-        RouteAction::Forward(_) | RouteAction::Split(_) => {
+        RouteAction::Forward(_) | RouteAction::Split(_) | RouteAction::Decide => {
             let forward_request = ForwardRequest::new(routed, tightest, since);
             return RequestAction::Forward(forward_request, std::mem::take(&mut routed.target));
         }
@@ -333,7 +329,10 @@ async fn act<'p, 'r>(
 fn draw(route: &Route) -> u64 {
     match &route.action {
         RouteAction::Split(_) => fastrand::u64(..),
-        RouteAction::Forward(_) | RouteAction::Redirect(_) | RouteAction::Respond(_) => 0,
+        RouteAction::Forward(_)
+        | RouteAction::Redirect(_)
+        | RouteAction::Respond(_)
+        | RouteAction::Decide => 0,
     }
 }
 
@@ -365,13 +364,15 @@ async fn read_body<'r>(
 /// Notes the client, the host and the route of a request.
 fn note(
     ctx: &mut RequestContext,
-    &PendingRequest { plan, peer, head, held, .. }: &PendingRequest<'_, '_>,
+    &PendingRequest { plan, peer, head, held, asked, .. }: &PendingRequest<'_, '_>,
     lookup: &RouteLookup<'_, '_>,
 ) {
     ctx.noted = NotedValues::of(plan, head, lookup);
     let RouteLookup { client, host, route, outcome } = lookup;
     let early = outcome.as_ref().err().map(|unroutable| &unroutable.response);
-    peer.check_client(*client, &plan.server.client, head.fields);
+    if asked.is_none() {
+        peer.check_client(*client, &plan.server.client, head.fields);
+    }
     ctx.identify(client.address, host);
     held.set_network(client.network);
     if let Some((index, route)) = *route {
@@ -419,7 +420,11 @@ async fn refuse(session: &mut Session, ctx: &mut RequestContext, fault: RequestE
 }
 
 /// Responds to a request that is neither charged nor forwarded.
-async fn early(session: &mut Session, ctx: &mut RequestContext, response: &EarlyResponse) -> NextAction {
+pub(super) async fn early(
+    session: &mut Session,
+    ctx: &mut RequestContext,
+    response: &EarlyResponse,
+) -> NextAction {
     drain(session, ctx).await;
     ctx.answered(response.status(), response.error());
     let challenges = match response {
@@ -442,13 +447,17 @@ async fn early(session: &mut Session, ctx: &mut RequestContext, response: &Early
 }
 
 /// Sends the answer of a service that has refused the request.
-async fn relay(session: &mut Session, ctx: &mut RequestContext, answer: &ServiceAnswer) -> NextAction {
+pub(super) async fn relay(
+    session: &mut Session,
+    ctx: &mut RequestContext,
+    answer: &ServiceAnswer,
+) -> NextAction {
     drain(session, ctx).await;
     ctx.answered(answer.status, Some(CredentialFault::Answered.error()));
     send(session, ctx, |page| page.relayed(answer)).await
 }
 
-async fn over_limit(
+pub(super) async fn over_limit(
     session: &mut Session,
     ctx: &mut RequestContext,
     refused: &OverLimitRequest<'_>,

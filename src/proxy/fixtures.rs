@@ -41,6 +41,7 @@ pub(super) fn plan(server: Server, route: Option<(Route, Upstream)>) -> Plan {
     Plan::assemble(PlanSections {
         server,
         admin: None,
+        decisions: None,
         store: StoreSettings { max_keys: 10, shared: None },
         log: Log {
             access: AccessLog::Off,
@@ -55,6 +56,7 @@ pub(super) fn plan(server: Server, route: Option<(Route, Upstream)>) -> Plan {
         auths: Vec::new(),
         upstreams: upstreams.into_iter().map(Arc::new).collect(),
         routes,
+        descriptors: Vec::new(),
         table: RouteTable::new(conditions, PathMatching::default()),
         errors: ErrorPages::default(),
     })

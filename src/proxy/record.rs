@@ -4,9 +4,11 @@
 //! is counted and logged once. For example, a client that leaves in the middle of a response drops the future of its
 //! request, and the access log has its line with the bytes that were sent until then.
 
+pub(super) mod access_record;
 pub(super) mod accounting;
 pub(super) mod log_capture;
 pub(super) mod noted_values;
+pub(super) mod policy_numbers;
 pub(super) mod ratelimit_fields;
 pub(super) mod refusal_sample;
 pub(super) mod request_context;

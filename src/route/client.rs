@@ -115,6 +115,16 @@ impl ClientRule {
         ClientAddress { identified, ..self.client(address) }
     }
 
+    /// The client of a request that another proxy asks about: of `x-forwarded-for`, the rightmost address outside the
+    /// trusted proxies. `None`: no address is named.
+    pub fn forwarded_client(&self, headers: Fields<'_>) -> Option<ClientAddress> {
+        let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let lines = headers.all_known(Name::XForwardedFor).rev();
+        let items = lines.flat_map(|line| line.rsplit(|&byte| byte == b','));
+        let (address, identified) = self.walk(nobody, items.map(hop));
+        (address != nobody).then(|| ClientAddress { identified, ..self.client(address) })
+    }
+
     /// The header that a trusted `peer` sends instead of the source: it writes another one than the config file names.
     pub fn overlooked(&self, peer: IpAddr, headers: Fields<'_>) -> Option<&'static str> {
         let sent = |name| headers.known(name).is_some();

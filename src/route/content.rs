@@ -10,6 +10,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
+use super::descriptor::DescriptorEntry;
 use super::query;
 use crate::http1::fields::Fields;
 use crate::measure::JsonPointer;
@@ -31,6 +32,8 @@ pub enum RequestContent {
     Json(JsonMembers),
     /// It cannot be read.
     Unreadable(UnreadableBody),
+    /// There is no request: another proxy asks about this descriptor.
+    Descriptor(Vec<DescriptorEntry>),
 }
 
 /// Why a body cannot be read.
@@ -81,7 +84,7 @@ impl RequestContent {
     /// The value at a pointer into a JSON document.
     pub fn member(&self, pointer: &JsonPointer) -> BodyValue<'_> {
         match self {
-            Self::Unknown | Self::Empty => BodyValue::Missing,
+            Self::Unknown | Self::Empty | Self::Descriptor(_) => BodyValue::Missing,
             Self::Json(members) => members.value(pointer),
             Self::Form(_) => BodyValue::Unreadable(UnreadableBody::Type),
             Self::Unreadable(fault) => BodyValue::Unreadable(*fault),
@@ -91,11 +94,17 @@ impl RequestContent {
     /// The value of a field of a form.
     pub(super) fn field(&self, name: &str) -> BodyValue<'_> {
         match self {
-            Self::Unknown | Self::Empty => BodyValue::Missing,
+            Self::Unknown | Self::Empty | Self::Descriptor(_) => BodyValue::Missing,
             Self::Form(body) => field(body, name),
             Self::Json(_) => BodyValue::Unreadable(UnreadableBody::Type),
             Self::Unreadable(fault) => BodyValue::Unreadable(*fault),
         }
+    }
+
+    /// The values of a descriptor's entries with this name, in their order.
+    pub(super) fn entries<'c>(&'c self, name: &'c str) -> impl Iterator<Item = &'c [u8]> + Clone {
+        let entries = if let Self::Descriptor(entries) = self { entries.as_slice() } else { &[] };
+        entries.iter().filter(move |entry| *entry.name == *name.as_bytes()).map(|entry| &*entry.value)
     }
 }
 

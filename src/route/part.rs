@@ -1,16 +1,14 @@
-//! The parts of a key, and their values in a request; also the fault of a key or an exemption.
+//! The parts of a key; also the fault of a key or an exemption.
 
 use std::borrow::Cow;
-use std::fmt::{self, Write as _};
-use std::net::IpAddr;
+use std::fmt;
 
 use http::HeaderName;
 
-use super::content::{BodyValue, UnreadableBody};
 use super::mask::Masking;
 use super::network_prefixes::NetworkPrefixes;
-use super::{MatchedRequest, cookie, folding, query};
-use crate::http1::fields::Values;
+use super::part_value::PartValue;
+use super::{MatchedRequest, cookie, descriptor, query};
 use crate::measure::JsonPointer;
 
 /// One part of a key. `Display` writes it as in the file: `header:x-api-key`.
@@ -54,6 +52,8 @@ pub enum Part {
     JsonMember(JsonPointer),
     /// The value of this field of the request body, a form.
     FormField(String),
+    /// The value of the entries of this name of a descriptor, about which another proxy asks. It may be empty.
+    Descriptor(String),
 }
 
 /// The rule for several different values of a header, cookie or query part.
@@ -67,32 +67,6 @@ pub enum Repeated {
     Join,
 }
 
-/// The text for a part that a request lacks.
-pub const LACKS: &str = "is missing";
-/// The text for a part of a body that cannot be read.
-const UNREADABLE: &str = "cannot be read";
-/// The text for a part with several values.
-pub const REPEATED: &str = "has several values";
-
-/// The value of a part in a request.
-pub(super) enum PartValue<'r> {
-    Missing,
-    /// There are several values that differ, and they are not joined.
-    Repeated,
-    /// The body cannot be read.
-    Unreadable(UnreadableBody),
-    /// A part that is equal for all requests.
-    Nothing,
-    Address(IpAddr),
-    Bytes(Cow<'r, [u8]>),
-    /// The value of a header.
-    Value(Cow<'r, [u8]>),
-    /// The values of a header, which differ.
-    Values(Values<'r, 'r>),
-    /// The values of a cookie or a query parameter, which differ.
-    Several(Vec<Cow<'r, [u8]>>),
-}
-
 impl Part {
     /// Parses `"ip"`, `"header:NAME"`, … as written in the file.
     ///
@@ -100,7 +74,7 @@ impl Part {
     ///
     /// Any other word, and a name that no header, cookie or query parameter can have.
     pub fn parse(text: &str) -> Result<Self, KeyFault> {
-        const ALL: &str = "write `ip`, `ip/24`, `header:NAME`, `cookie:NAME`, `query:NAME`, `host`, `path`, `method`, `route`, `global`, `consumer`, `consumer:COLUMN`, `jwt:CLAIM`, `json:/POINTER`, `form:NAME` or `tls:subject`";
+        const ALL: &str = "write `ip`, `ip/24`, `header:NAME`, `cookie:NAME`, `query:NAME`, `host`, `path`, `method`, `route`, `global`, `consumer`, `consumer:COLUMN`, `jwt:CLAIM`, `json:/POINTER`, `form:NAME`, `descriptor:NAME` or `tls:subject`";
         match text.split_once(':') {
             None => match text {
                 "ip" => Ok(Self::Ip),
@@ -145,6 +119,11 @@ impl Part {
             Some(("form", _)) => {
                 KeyFault::new("the key `form:` lacks a field", "write `form:NAME`, as in `form:username`")
             }
+            Some(("descriptor", name)) if !name.is_empty() => Ok(Self::Descriptor(name.into())),
+            Some(("descriptor", _)) => KeyFault::new(
+                "the key `descriptor:` lacks the name of an entry",
+                "write `descriptor:NAME`, as in `descriptor:remote_address`",
+            ),
             Some(_) => KeyFault::new(format!("`{text}` is not a key"), ALL),
         }
     }
@@ -188,9 +167,23 @@ impl Part {
         matches!(self, Self::Consumer | Self::ConsumerColumn(_) | Self::JwtClaim(_))
     }
 
+    /// The name of the descriptor's entries that it is, if it is of a descriptor.
+    pub fn descriptor(&self) -> Option<&str> {
+        if let Self::Descriptor(name) = self { Some(name) } else { None }
+    }
+
+    /// Whether a descriptor has it: the others are of requests.
+    pub fn is_of_descriptors(&self) -> bool {
+        matches!(self, Self::Descriptor(_) | Self::Global | Self::Route)
+    }
+
     /// How its values are shown: masked only if they may be secret.
     pub(super) fn masking<'a>(&self, masking: Masking<'a>) -> Masking<'a> {
-        if self.invented_by_client() { masking } else { Masking::Off }
+        let may_be_secret = match self {
+            Self::Descriptor(name) => !descriptor::is_shown(name),
+            part => part.invented_by_client(),
+        };
+        if may_be_secret { masking } else { Masking::Off }
     }
 
     /// Whether its values begin with the scheme of credentials.
@@ -262,6 +255,7 @@ impl Part {
             }
             Self::JsonMember(pointer) => PartValue::of_body(request.content.member(pointer)),
             Self::FormField(name) => PartValue::of_body(request.content.field(name)),
+            Self::Descriptor(name) => PartValue::of_entries(request.content.entries(name)),
             Self::TlsSubject => {
                 PartValue::or_missing(request.tls_subject.map(|subject| Cow::Borrowed(subject.as_bytes())))
             }
@@ -287,6 +281,7 @@ impl Part {
             Self::JsonMember(_) => 13,
             Self::FormField(_) => 14,
             Self::Network(_) => 15,
+            Self::Descriptor(_) => 16,
         }
     }
 
@@ -309,6 +304,7 @@ impl Part {
             Self::JwtClaim(claim) => format!("claim `{claim}` of the token"),
             Self::JsonMember(pointer) => format!("`{pointer}` of the JSON body"),
             Self::FormField(name) => format!("form field `{name}`"),
+            Self::Descriptor(name) => format!("`{name}` of the descriptor"),
         }
     }
 }
@@ -332,133 +328,8 @@ impl fmt::Display for Part {
             Self::JwtClaim(claim) => write!(f, "jwt:{claim}"),
             Self::JsonMember(pointer) => write!(f, "json:{pointer}"),
             Self::FormField(name) => write!(f, "form:{name}"),
+            Self::Descriptor(name) => write!(f, "descriptor:{name}"),
         }
-    }
-}
-
-impl<'r> PartValue<'r> {
-    fn or_missing(value: Option<Cow<'r, [u8]>>) -> Self {
-        value.filter(|value| !value.is_empty()).map_or(Self::Missing, Self::Bytes)
-    }
-
-    fn of_body(value: BodyValue<'r>) -> Self {
-        match value {
-            BodyValue::Missing => Self::Missing,
-            BodyValue::Repeated => Self::Repeated,
-            BodyValue::Single(value) => Self::Bytes(value),
-            BodyValue::Unreadable(fault) => Self::Unreadable(fault),
-        }
-    }
-
-    /// The same [folded](folding). A value of blanks alone counts as absent, as an empty one does.
-    pub(super) fn folded(self) -> Self {
-        let single = |value: &[u8], of: fn(Cow<'r, [u8]>) -> Self| {
-            let value = folding::folded(value);
-            if value.is_empty() { Self::Missing } else { of(Cow::Owned(value)) }
-        };
-        match self {
-            Self::Bytes(bytes) => single(&bytes, Self::Bytes),
-            Self::Value(value) => single(&value, Self::Value),
-            Self::Values(values) => {
-                Self::Several(values.iter().map(|value| Cow::Owned(folding::folded(value))).collect())
-            }
-            Self::Several(values) => {
-                Self::Several(values.iter().map(|value| Cow::Owned(folding::folded(value))).collect())
-            }
-            other => other,
-        }
-    }
-
-    fn of_header(values: Values<'r, 'r>, join: bool) -> Self {
-        let mut others = values.iter();
-        match others.next() {
-            None => Self::Missing,
-            Some(first) if others.any(|other| other != first) => {
-                if join {
-                    Self::Values(values)
-                } else {
-                    Self::Repeated
-                }
-            }
-            Some(b"") => Self::Missing,
-            Some(only) => Self::Value(Cow::Borrowed(only)),
-        }
-    }
-
-    fn of_values(values: impl Iterator<Item = Cow<'r, [u8]>> + Clone, join: bool) -> Self {
-        let mut others = values.clone();
-        match others.next() {
-            Some(first) if others.any(|other| other != first) => {
-                if join {
-                    Self::Several(values.collect())
-                } else {
-                    Self::Repeated
-                }
-            }
-            only => Self::or_missing(only),
-        }
-    }
-
-    /// Why there is no value to count by, as in `header:x-key is missing`.
-    pub(super) fn lack(&self) -> Option<&'static str> {
-        match self {
-            Self::Missing => Some(LACKS),
-            Self::Repeated => Some(REPEATED),
-            Self::Unreadable(_) => Some(UNREADABLE),
-            _ => None,
-        }
-    }
-
-    /// For display: masked by `masking`, controls and bytes that are not UTF-8 escaped.
-    pub(super) fn words(&self, masking: Masking<'_>, is_authorization: bool) -> Option<String> {
-        if matches!(self, Self::Missing | Self::Repeated | Self::Unreadable(_) | Self::Nothing) {
-            return None;
-        }
-        let mut out = String::new();
-        self.write(masking, is_authorization, usize::MAX, &mut out);
-        Some(out)
-    }
-
-    /// Appends the same to `out`; of a long value at most `max` characters and `…`.
-    pub(super) fn write(&self, masking: Masking<'_>, is_authorization: bool, max: usize, out: &mut String) {
-        let mut write = |text: &str| write_value(text, masking, is_authorization, max, out);
-        match self {
-            Self::Missing | Self::Repeated | Self::Unreadable(_) | Self::Nothing => {}
-            // Writing to a `String` cannot fail.
-            Self::Address(address) => _ = write!(out, "{address}"),
-            Self::Bytes(bytes) => write(&String::from_utf8_lossy(bytes)),
-            Self::Value(value) => write(&String::from_utf8_lossy(value)),
-            Self::Values(values) => {
-                let texts: Vec<_> = values.iter().map(String::from_utf8_lossy).collect();
-                write(&texts.join(", "));
-            }
-            Self::Several(values) => write(&joined(values)),
-        }
-    }
-}
-
-fn joined(values: &[Cow<'_, [u8]>]) -> String {
-    let texts: Vec<_> = values.iter().map(|value| String::from_utf8_lossy(value)).collect();
-    texts.join(", ")
-}
-
-/// Writes a value as [`PartValue::write`] does.
-pub(super) fn write_value(
-    text: &str,
-    masking: Masking<'_>,
-    is_authorization: bool,
-    max: usize,
-    out: &mut String,
-) {
-    if masking.is_off() { write_cut(text, max, out) } else { masking.write(text, is_authorization, out) }
-}
-
-fn write_cut(text: &str, max: usize, out: &mut String) {
-    let cut = text.char_indices().nth(max).and_then(|(end, _)| text.get(..end));
-    // Writing to a `String` cannot fail.
-    let _ = write!(out, "{}", cut.unwrap_or(text).escape_debug());
-    if cut.is_some() {
-        out.push('…');
     }
 }
 

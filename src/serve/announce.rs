@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use crate::admin::AdminListener;
 use crate::config::counted;
-use crate::plan::{Listener, Plan};
+use crate::plan::{Listener, ListenerRole, Plan};
 
 /// Logs four lines, of which scripts may wait for the second: version and file, listeners, what the file holds, admin
 /// listener.
@@ -15,14 +15,18 @@ pub(super) fn announce(plan: &Plan, file: &str, admin: Option<&AdminListener>) {
         true => format!("{} (TLS)", listener.address),
         false => listener.address.to_string(),
     };
-    let listeners: Vec<_> = plan.server.listen.iter().map(one).collect();
+    let listeners: Vec<_> = plan.server.client_listeners().map(one).collect();
     tracing::info!("listening on {}", listeners.join(", "));
     tracing::info!(
         "{}, {}, {}",
-        counted(plan.routes.len(), "route"),
+        counted(plan.taking_routes().count(), "route"),
         counted(plan.limits.len(), "limit"),
         counted(plan.upstreams.len(), "upstream"),
     );
+    let of_decisions = plan.server.listen.iter().find(|listener| listener.role == ListenerRole::Decisions);
+    if let Some(listener) = of_decisions {
+        tracing::info!("decisions listening on {}", one(listener));
+    }
     if let Some(admin) = admin {
         tracing::info!("admin listening on http://{}/", admin.address());
     }
@@ -36,7 +40,7 @@ fn next_steps(plan: &Plan, admin: Option<&AdminListener>) {
     if let Some(admin) = admin {
         tracing::info!("dashboard: http://{}/", reachable(admin.address()));
     }
-    if let Some(listener) = plan.server.listen.first() {
+    if let Some(listener) = plan.server.client_listeners().next() {
         let address = reachable(listener.address);
         match listener.tls {
             // The name of the certificate is rarely the address.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::config::{consumers_words, counted};
 use crate::plan::action::RouteAction;
 use crate::plan::auth::{Auth, RouteAuth};
+use crate::plan::descriptors::DescriptorRule;
 use crate::plan::{HeaderEdits, LimitUse, Plan, Route, Server, Upstream};
 use crate::route::Conditions;
 use crate::route::client::AddressRules;
@@ -41,6 +42,7 @@ pub(super) fn changes(last: &Plan, next: &Plan) -> Vec<String> {
         },
     );
     by_name("limit", (&last.limits, &next.limits), |it| Arc::clone(&it.name), &mut lines, limits::limit);
+    rules(last, next, &mut lines);
     by_name(
         "route",
         (&last.routes, &next.routes),
@@ -173,6 +175,11 @@ const TIMEOUTS: [(&str, Timeout); 6] = [
 fn others(last: &Plan, next: &Plan, lines: &mut Vec<String>) {
     let tokens = |plan: &Plan| plan.admin.clone().map(|admin| (admin.token, admin.tokens));
     Subject::new("admin".to_owned(), lines).hidden("tokens", &tokens(last), &tokens(next));
+    let access = |plan: &Plan| plan.decisions.clone().map(|own| (own.token, own.certificate_suffices));
+    let certificates = |plan: &Plan| plan.decisions.as_ref().and_then(|own| own.tls.clone());
+    let mut decisions = Subject::new("decisions".to_owned(), lines);
+    decisions.hidden("token", &access(last), &access(next));
+    decisions.hidden("certificate", &certificates(last), &certificates(next));
     let mut log = Subject::new("log".to_owned(), lines);
     log.shown("level", &last.log.level, &next.log.level);
     log.shown("program", last.log.program.as_str(), next.log.program.as_str());
@@ -183,6 +190,18 @@ fn others(last: &Plan, next: &Plan, lines: &mut Vec<String>) {
     Subject::new("store".to_owned(), lines).hidden("settings", &last.store.shared, &next.store.shared);
     Subject::new("trace".to_owned(), lines).hidden("settings", &last.trace, &next.trace);
     Subject::new("errors".to_owned(), lines).hidden("pages", &last.errors, &next.errors);
+}
+
+/// What `[[descriptors]]` have beside the limits and the cost of their routes.
+fn rules(last: &Plan, next: &Plan, lines: &mut Vec<String>) {
+    for rule in next.descriptors.iter() {
+        let name = &next.route(rule.route).name;
+        let same = |other: &&DescriptorRule| *last.route(other.route).name == **name;
+        if let Some(other) = last.descriptors.iter().find(same) {
+            let mut subject = Subject::new(format!("descriptors {}", plain(name)), lines);
+            subject.shown("report", other.report, rule.report);
+        }
+    }
 }
 
 /// The number of networks on each side; a change of equally many is named without them: lists may be long.
@@ -258,7 +277,7 @@ fn route(subject: &mut Subject<'_>, (last_plan, last): (&Plan, &Route), (next_pl
                 let key = split.key.iter().map(ToString::to_string);
                 split.shares.iter().map(share).chain(key).collect::<Vec<_>>().join(", ")
             }
-            RouteAction::Redirect(_) | RouteAction::Respond(_) => String::new(),
+            RouteAction::Redirect(_) | RouteAction::Respond(_) | RouteAction::Decide => String::new(),
         }
     };
     subject.shown("upstream", name(last_plan, last), name(next_plan, next));

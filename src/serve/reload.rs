@@ -15,8 +15,9 @@ use super::systemd::Systemd;
 use crate::clock::Clock;
 use crate::config::{self, ConfigFinding, NamedFile, Report};
 use crate::plan::admin::Admin;
+use crate::plan::decisions::DecisionService;
 use crate::plan::log::Log;
-use crate::plan::{Limit, Listener, Plan};
+use crate::plan::{Limit, Listener, ListenerRole, Plan};
 use crate::shared::Shared;
 use crate::shared::control::{ConfigStatus, EndedBans, Reload, Warnings};
 use crate::store::Store;
@@ -64,6 +65,7 @@ pub(super) struct RestartOnlySettings {
     resolved: Vec<Listener>,
     workers: usize,
     admin: Option<Admin>,
+    decisions: Option<DecisionService>,
     max_keys: usize,
 }
 
@@ -76,6 +78,7 @@ impl RestartOnlySettings {
             listen,
             workers: plan.server.workers,
             admin: plan.admin.clone(),
+            decisions: plan.decisions.clone(),
             max_keys: plan.store.max_keys,
         }
     }
@@ -85,6 +88,7 @@ impl RestartOnlySettings {
         plan.server.listen.clone_from(&self.resolved);
         plan.server.workers = self.workers;
         plan.admin = self.effective_admin(plan.admin.take());
+        plan.decisions = self.effective_decisions(plan.decisions.take());
         plan.store.max_keys = self.max_keys;
     }
 
@@ -99,12 +103,25 @@ impl RestartOnlySettings {
         }
     }
 
+    /// The same of `[decisions]`. TLS begins or ends only with the listener, and without it a certificate is no access.
+    fn effective_decisions(&self, file: Option<DecisionService>) -> Option<DecisionService> {
+        let running = self.decisions.as_ref()?;
+        match file {
+            Some(file) if file.tls.is_some() == running.tls.is_some() => {
+                Some(DecisionService { listen: running.listen, ..file })
+            }
+            _ => Some(running.clone()),
+        }
+    }
+
     /// The settings of `plan` that take effect only after a restart.
     pub(super) fn unlike(&self, plan: &Plan) -> Vec<&'static str> {
+        let of_clients = self.listen.iter().filter(|listener| listener.role == ListenerRole::Traffic);
         let settings = [
-            ("server.listen", plan.server.listen != self.listen),
+            ("server.listen", !plan.server.client_listeners().eq(of_clients)),
             ("server.workers", plan.server.workers != self.workers),
             ("admin", self.effective_admin(plan.admin.clone()) != plan.admin),
+            ("decisions", self.effective_decisions(plan.decisions.clone()) != plan.decisions),
             ("store.max_keys", plan.store.max_keys != self.max_keys),
         ];
         settings.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()
@@ -146,7 +163,7 @@ impl Reloader {
         let plan = self.shared.plan.load();
         let addresses: Vec<_> =
             plan.server.listen.iter().map(|listener| listener.address.to_string()).collect();
-        format!("{} routes on {}", plan.routes.len(), addresses.join(", "))
+        format!("{} routes on {}", plan.taking_routes().count(), addresses.join(", "))
     }
 
     /// Activates the file's plan, or leaves everything as it is if the file has errors. Returns whether it had none.
@@ -224,6 +241,7 @@ impl Reloader {
         }
         self.settled.impose_on(&mut plan);
         self.settled.admin.clone_from(&plan.admin);
+        self.settled.decisions.clone_from(&plan.decisions);
         keep_sessions(&mut plan, &self.shared.plan.load());
         register(&self.shared.store, &plan, &self.shared.clock);
         self.shared.store.share(plan.store.shared.as_ref());
@@ -259,6 +277,11 @@ pub(super) fn summary(changes: usize, waiting: usize) -> String {
 fn keep_sessions(plan: &mut Plan, last: &Plan) {
     if plan.server.tls.is_none() || plan.server.tls == last.server.tls {
         plan.server.tls.clone_from(&last.server.tls);
+    }
+    if let (Some(decisions), Some(last)) = (&mut plan.decisions, &last.decisions)
+        && decisions.tls == last.tls
+    {
+        decisions.tls.clone_from(&last.tls);
     }
 }
 

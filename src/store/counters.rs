@@ -10,11 +10,11 @@ use super::memory::MemoryStore;
 use super::memory::in_flight::{LocalPlaces, Ticket, Turn};
 use super::redis::{Lease, RedisClient};
 use super::{
-    Charge, ChargeRecords, Correction, KeyOperation, Known, OperationFault, OperationResult, Outcome,
-    StoreRequest, Unreachable,
+    Charge, ChargeRecords, Correction, Group, KeyOperation, Known, OnError, OperationFault, OperationResult,
+    Outcome, StoreRequest, Unreachable,
 };
 use crate::boxed_cold::boxed_cold;
-use crate::limit::units::{Micros, Timestamp};
+use crate::limit::units::{Cost, Micros, Timestamp};
 
 /// How often a request that waits for a place asks a shared store again: other gateways free places, too.
 const PLACE_CHECK: Micros = Micros(50_000);
@@ -155,6 +155,34 @@ impl Counters {
                 // Boxed: otherwise its state would be part of every connection's, even where it is not used.
                 None => boxed_cold(|| client.decide(request, now)).await,
             },
+        }
+    }
+
+    /// Charges units that are spent already, if necessary into debt. Where a shared store is unavailable, this process
+    /// counts them.
+    pub async fn charge(&self, charges: &[Charge<'_>], units: Cost, now: Timestamp) {
+        let charge = KeyOperation::Charge(units, None);
+        if self.execute(&charge, charges, now).await.is_err() {
+            // Without an idempotency key, memory takes every charge.
+            let _ = self.memory.execute(&charge, charges, &self.charge_records, now);
+        }
+    }
+
+    /// What would be decided on these charges, each by itself. Nothing is charged. Where a shared store is unavailable, this
+    /// process tells by what it knows.
+    pub async fn look(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
+        let looked = self.execute(&KeyOperation::Look, charges, now).await;
+        match looked {
+            Ok(result) => result.decisions.into(),
+            Err(_) => {
+                let known = self.memory.execute(&KeyOperation::Look, charges, &self.charge_records, now);
+                let mut outcome = Outcome::from(known.map(|result| result.decisions).unwrap_or_default());
+                (0..charges.len()).for_each(|index| outcome.decided_locally.insert(index));
+                outcome.unavailable = charges.iter().any(|charge| {
+                    charge.group == Group::Enforced && charge.shared_key.on_error == OnError::Deny
+                });
+                outcome
+            }
         }
     }
 

@@ -11,6 +11,7 @@
 //! locked instruction and a cache line moved between cores for each request. A worker's counters are written only by
 //! its thread.
 
+mod calls;
 mod decisions;
 mod delta;
 mod family;
@@ -30,6 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 
 use crate::plan::Plan;
+pub use calls::{DecisionProtocol, DecisionResult};
 pub use decisions::{
     AuthResult, DecisionLabel, LimitVerdict, SettledCounts, SettledUnits, SettlementResult, VerdictCounts,
 };

@@ -19,6 +19,7 @@ mod cli;
 mod config;
 mod consumers;
 mod cost;
+mod decisions;
 mod docs;
 mod forward_auth;
 mod fuzz;

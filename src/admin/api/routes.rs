@@ -18,7 +18,11 @@ fn one(plan: &Plan, route: &Route) -> RouteReport {
     RouteReport {
         name: route.name.to_string(),
         hosts: conditions.hosts.iter().map(ToString::to_string).collect(),
-        path: conditions.path.to_string(),
+        // What others ask about has no path.
+        path: match route.action {
+            RouteAction::Decide => String::new(),
+            _ => conditions.path.to_string(),
+        },
         methods: conditions.methods.iter().map(ToString::to_string).collect(),
         // Without values: they may be secrets.
         headers: conditions.values.iter().filter_map(header).collect(),
@@ -55,7 +59,7 @@ fn split(plan: &Plan, action: &RouteAction) -> Option<BTreeMap<String, u32>> {
 /// The status that the gateway itself answers with.
 fn answer(action: &RouteAction) -> Option<u16> {
     match action {
-        RouteAction::Forward(_) | RouteAction::Split(_) => None,
+        RouteAction::Forward(_) | RouteAction::Split(_) | RouteAction::Decide => None,
         RouteAction::Redirect(redirect) => Some(redirect.status.as_u16()),
         RouteAction::Respond(response) => Some(response.status.as_u16()),
     }

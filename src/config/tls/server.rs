@@ -37,8 +37,18 @@ keys! {
     }
 }
 
+/// The name of a certificate's table in messages.
+const TITLE: &str = "`[[server.tls]]`";
+
 /// Whether a client must send a certificate if `client_ca` is set.
 const CLIENT_AUTH: [(&str, Demand); 2] = [("required", Demand::Required), ("optional", Demand::Optional)];
+
+/// TLS of a listener with one certificate.
+pub(in crate::config) struct TlsDraft {
+    pub(in crate::config) tls: ListenerTls,
+    /// Whether clients show a certificate, if they are asked for one.
+    pub(in crate::config) demand: Option<Demand>,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::config) enum Demand {
@@ -68,7 +78,7 @@ pub(in crate::config) fn read(value: &ConfigValue<'_>) -> Option<ListenerTls> {
     let mut entries: Vec<CertificateEntry> = Vec::new();
     let mut sound = true;
     value.some_of(|item| {
-        let Some(entry) = entry(&item, &provider, &mut files, entries.is_empty()) else {
+        let Some(entry) = entry(&item, TITLE, &provider, &mut files, entries.is_empty()) else {
             sound = false;
             return None;
         };
@@ -90,13 +100,30 @@ pub(in crate::config) fn read(value: &ConfigValue<'_>) -> Option<ListenerTls> {
     Some(ListenerTls { config, files: files.0.finalize().into(), asks_clients, first_expiry })
 }
 
+/// One certificate. `title` is its table's name in messages.
+pub(in crate::config) fn read_one(value: &ConfigValue<'_>, title: &str) -> Option<TlsDraft> {
+    let provider = Arc::new(crypto::tls::default_provider());
+    let mut files = Files::default();
+    let entry = entry(value, title, &provider, &mut files, true)?;
+    let (first_expiry, demand) = (entry.expiry, entry.clients.as_ref().map(|(_, demand)| *demand));
+    let config = Arc::new(config(vec![entry], provider, value)?);
+    let tls = ListenerTls {
+        config,
+        files: files.0.finalize().into(),
+        asks_clients: demand.is_some(),
+        first_expiry,
+    };
+    Some(TlsDraft { tls, demand })
+}
+
 fn entry(
     value: &ConfigValue<'_>,
+    title: &str,
     provider: &CryptoProvider,
     files: &mut Files,
     first: bool,
 ) -> Option<CertificateEntry> {
-    let mut table = value.table("`[[server.tls]]`")?;
+    let mut table = value.table(title)?;
     let chain = table.require(&CERTIFICATE.cert, |value| {
         let chain = certificates(&value, files)?;
         let (names, expiry) = names_and_expiry(chain.first()?, &value, first)?;

@@ -108,6 +108,7 @@ impl SecretHeaders {
             Part::Header(name) => self.has(name),
             Part::Cookie(_) => true,
             Part::Query(name) => self.queries.iter().any(|query| **query == **name),
+            Part::Descriptor(name) => HeaderName::try_from(name).is_ok_and(|name| self.has(&name)),
             _ => false,
         }
     }

@@ -1,6 +1,6 @@
 //! Local responses: refusals, errors, redirects and preflights that tollgate answers itself.
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, StatusCode};
 
 use super::cors::is_cors;
@@ -138,16 +138,12 @@ impl<'b> LocalResponseWriter<'b> {
         let values = TemplateValues { limit, ..self.values };
         let large = body.and_then(BodyTemplate::large);
         let body = body.map_or(&[][..], |body| body.text(&values, self.scrap));
-        let out = self.outbound;
-        put_status(out, status, None);
-        out.extend_from_slice(fields);
-        // RFC 9110 §8.6 and §15.4.5: these never have content.
-        if !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
-            put_number(out, b"content-length", body.len() as u64);
-        }
-        put_connection(self.options, out);
-        out.extend_from_slice(b"\r\n");
-        put_body(self.options, body, large, out)
+        put_fixed(status, fields, (body, large), self.options, self.outbound)
+    }
+
+    /// The same with these bytes as its body.
+    pub(crate) fn with_body(self, status: StatusCode, fields: &[u8], body: &[u8]) -> LocalBody {
+        put_fixed(status, fields, (body, None), self.options, self.outbound)
     }
 
     /// The answer of a service, without its fields that concern the connection.
@@ -222,8 +218,7 @@ impl<'b> LocalResponseWriter<'b> {
         let OverLimit { refusal, tightest: Some(tightest), reject: None, listed: None, .. } = over else {
             return None;
         };
-        let ResponseOptions { http_11: true, to_head: false, keep: true, http2: _, grpc: false } =
-            self.options
+        let ResponseOptions { http_11: true, to_head: false, keep: true, grpc: false, .. } = self.options
         else {
             return None;
         };
@@ -314,6 +309,25 @@ impl OverLimit<'_, '_> {
             put_ratelimit(&mut TextHead(out), self.which, Some(tightest), self.listed, seconds);
         }
     }
+}
+
+/// Writes a response with these header lines.
+fn put_fixed(
+    status: StatusCode,
+    fields: &[u8],
+    (body, large): (&[u8], Option<&Bytes>),
+    options: ResponseOptions,
+    out: &mut BytesMut,
+) -> LocalBody {
+    put_status(out, status, None);
+    out.extend_from_slice(fields);
+    // RFC 9110 §8.6 and §15.4.5: these never have content.
+    if !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+        put_number(out, b"content-length", body.len() as u64);
+    }
+    put_connection(options, out);
+    out.extend_from_slice(b"\r\n");
+    put_body(options, body, large, out)
 }
 
 /// Writes a problem document. Returns it.

@@ -1,9 +1,11 @@
 //! Sends the responses that the gateway makes itself.
 
+use bytes::BytesMut;
 use http::StatusCode;
 
 use super::local_response_writer::LocalResponseWriter;
 use super::next_action::NextAction;
+use crate::http1::head_writer::{put_field, put_status};
 use crate::proxy::record::request_context::RequestContext;
 use crate::proxy::session::Session;
 use crate::proxy::session::response_options::LocalBody;
@@ -39,6 +41,9 @@ pub(crate) async fn send(
         errors,
         values,
     });
+    if options.as_forbidden {
+        turn_to_forbidden(outbound, head_begins, ctx.response.status);
+    }
     ctx.note_response_head(outbound.get(head_begins..).unwrap_or_default());
     let is_followed = inbound.ends_with(b"\r\n\r\n") && matches!(writer, ResponseWriter::Http1(_));
     if is_followed && options.keep && body.large.is_none() && outbound.len() < MAX_HELD {
@@ -56,6 +61,19 @@ pub(crate) async fn send(
             NextAction::Drop
         }
     }
+}
+
+/// Replaces the status of a refusal by 403, and tells it in a field.
+#[cold]
+fn turn_to_forbidden(outbound: &mut BytesMut, head_begins: usize, status: StatusCode) {
+    if status.is_success() {
+        return;
+    }
+    let written = outbound.split_off(head_begins);
+    let line = memchr::memchr(b'\n', &written).map_or(0, |end| end + 1);
+    put_status(outbound, StatusCode::FORBIDDEN, None);
+    put_field(outbound, b"x-tollgate-status", status.as_str().as_bytes());
+    outbound.extend_from_slice(written.get(line..).unwrap_or_default());
 }
 
 /// Sends a problem document. `error` is the access log's error name, `detail` is for the client.

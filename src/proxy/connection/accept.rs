@@ -19,6 +19,7 @@ use super::admin_commands;
 use super::proxy_protocol;
 use crate::clock::now;
 use crate::net::{Socket, Stream};
+use crate::plan::ListenerRole;
 use crate::proxy::connection;
 use crate::proxy::session::peer::ConnectionEnds;
 use crate::proxy::worker::connection_handle::ConnectionHandle;
@@ -226,7 +227,10 @@ impl Accepted {
     /// Serves the connection, unless the client has too many already.
     fn serve(self, ends: ConnectionEnds) {
         let Self { tls, socket, handle, mut guard, worker } = self;
-        match worker.admit_client(ends.client.ip()) {
+        // Those who ask for decisions are few, and each asks for many clients.
+        let is_bounded = worker.plan().server.role_of(handle.listener()) == ListenerRole::Traffic;
+        let admitted = if is_bounded { worker.admit_client(ends.client.ip()) } else { Ok(None) };
+        match admitted {
             Ok(client) => {
                 guard.client = client;
                 if tls {

@@ -10,10 +10,12 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
+use crate::boxed_cold::boxed_cold;
 use crate::limit::units::Timestamp;
+use crate::plan::ListenerRole;
 use crate::proxy::answer::next_action::NextAction;
-use crate::proxy::decide;
 use crate::proxy::session::Session;
+use crate::proxy::{decide, decisions};
 
 /// Handlers that a thread keeps for later requests.
 const MAX_SPARE: usize = 64;
@@ -73,7 +75,10 @@ async fn serve(slot: Rc<HandlerSlot>) {
         // No task is woken: a connection polls the handler that it has given a request.
         let next = || slot.request.take().map_or(Poll::Pending, Poll::Ready);
         let (mut session, now) = poll_fn(|_| next()).await;
-        let after = decide::answer(&mut session, now).await;
+        let after = match session.peer.role {
+            ListenerRole::Traffic => decide::answer(&mut session, now).await,
+            ListenerRole::Decisions => boxed_cold(|| decisions::answer(&mut session, now)).await,
+        };
         slot.response.set(Some((session, after)));
     }
 }

@@ -45,26 +45,37 @@ pub(crate) async fn read_content(
     if !RequestContent::has_readable_type(head.fields) {
         return unread(RequestContent::Unreadable(UnreadableBody::Type));
     }
+    let (end, part) = read_body(reader, head, ahead, MAX_CONTENT, held).await?;
+    let content = match end {
+        BodyEnd::Whole => RequestContent::new(head.fields, part.begun.data.clone(), pointers),
+        BodyEnd::TooLarge => RequestContent::Unreadable(UnreadableBody::TooLarge),
+    };
+    Ok((content, Some(part)))
+}
+
+/// Reads a body, or the begin of one with more than `max` bytes. The other arguments as for [`read_content`].
+pub(crate) async fn read_body(
+    reader: &mut RequestReader,
+    head: &RequestHead<'_>,
+    ahead: &[u8],
+    max: usize,
+    held: &HeldBytes,
+) -> Result<(BodyEnd, ReadPart), BodyFault> {
     if head.expects_continue() {
         ask_for_body(reader).await?;
     }
     reader.turn_to_body(BodyDeadlines::Bytes);
     reader.release(ahead.len());
     let rest = RequestRest::of(head.body, reader.source());
-    let mut reading = BodyReading { rest, data: BytesMut::new(), received: BytesMut::from(ahead) };
+    let mut reading = BodyReading { rest, max, data: BytesMut::new(), received: BytesMut::from(ahead) };
     let end = poll_fn(|context| {
         let end = reading.poll_end(context, reader);
         held.set_body(reading.data.capacity() + reading.received.capacity());
         end
     })
     .await?;
-    let BodyReading { rest, data, received } = reading;
-    let data = data.freeze();
-    let content = match end {
-        BodyEnd::Whole => RequestContent::new(head.fields, data.clone(), pointers),
-        BodyEnd::TooLarge => RequestContent::Unreadable(UnreadableBody::TooLarge),
-    };
-    Ok((content, Some(ReadPart { begun: BegunBody { data, rest }, received })))
+    let BodyReading { rest, data, received, .. } = reading;
+    Ok((end, ReadPart { begun: BegunBody { data: data.freeze(), rest }, received }))
 }
 
 /// RFC 9110 §10.1.1: the client waits for `100 Continue`.
@@ -86,9 +97,12 @@ async fn ask_for_body(reader: &RequestReader) -> Result<(), BodyFault> {
     sent.map_err(|_| if writer.is_stalled() { BodyFault::Stalled } else { BodyFault::Gone })
 }
 
+/// How much of a body was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum BodyEnd {
+pub(crate) enum BodyEnd {
+    /// All of it.
     Whole,
+    /// The begin: the body has more bytes than are read.
     TooLarge,
 }
 
@@ -96,6 +110,8 @@ enum BodyEnd {
 struct BodyReading {
     /// The body, with the data that were read.
     rest: RequestRest,
+    /// The maximum number of bytes.
+    max: usize,
     /// Its data so far.
     data: BytesMut,
     /// Bytes received and not decoded.
@@ -130,19 +146,20 @@ impl BodyReading {
 
     /// Decodes the bytes received. `None`: the end of the body is not among them.
     fn decode(&mut self, source: &Source) -> Result<Option<BodyEnd>, BodyFault> {
-        let Self { rest, data, received } = self;
+        let Self { rest, max, data, received } = self;
         let is_whole = match rest {
             RequestRest::Nothing => true,
             RequestRest::Length(length) => {
-                // The caller has bounded it.
                 let left = usize::try_from(*length).unwrap_or(usize::MAX).saturating_sub(data.len());
-                let here = left.min(received.len());
+                // A byte more than the maximum tells that it is exceeded.
+                let room = (*max + 1).saturating_sub(data.len());
+                let here = left.min(received.len()).min(room);
                 data.extend_from_slice(&received[..here]);
                 received.advance(here);
                 here == left
             }
             RequestRest::Chunked(decoder) => {
-                while !received.is_empty() && !decoder.is_done() && data.len() <= MAX_CONTENT {
+                while !received.is_empty() && !decoder.is_done() && data.len() <= *max {
                     let (consumed, piece) = decoder.decode(received).map_err(|_| BodyFault::Malformed)?;
                     data.extend_from_slice(piece);
                     received.advance(consumed);
@@ -156,7 +173,7 @@ impl BodyReading {
             }
         };
         Ok(match is_whole {
-            _ if data.len() > MAX_CONTENT => Some(BodyEnd::TooLarge),
+            _ if data.len() > *max => Some(BodyEnd::TooLarge),
             true => Some(BodyEnd::Whole),
             false => None,
         })

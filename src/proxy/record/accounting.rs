@@ -1,16 +1,11 @@
 //! Counts and logs a request: as its data become known, and once at its end.
 
-use std::net::IpAddr;
+use http::StatusCode;
 
-use http::{Method, StatusCode, Version};
-
-use super::log_capture;
 use super::request_context::RequestContext;
 use super::settlement::Settlement;
-use crate::http1::fields::Fields;
-use crate::http1::request::RequestHead;
-use crate::limit::units::{Micros, Timestamp};
-use crate::limit::{Decision, Verdict, wall_clock};
+use crate::limit::units::{Fingerprint, Micros, Timestamp};
+use crate::limit::{Decision, Verdict};
 use crate::plan::admission::{
     Admission, AdmissionDecision, BindingLimit, LimitCheck, Refusal, RefusalCause, RequestCharges,
 };
@@ -18,19 +13,29 @@ use crate::plan::auth::{AuthFailure, CredentialFault, NamedConsumer};
 use crate::plan::decision::{DecisionObserver, LimitPhase, Ruled, Ruling};
 use crate::plan::log::AccessLog;
 use crate::plan::resolve::RoutedRequest;
-use crate::plan::{Limit, Mode, Route, UpstreamIndex};
-use crate::proxy::session::peer::ConnectionPeer;
-use crate::proxy::worker::tracer::RequestTrace;
+use crate::plan::{Limit, LimitIndex, Mode, Route, UpstreamIndex};
 use crate::route::mask::Masking;
 use crate::route::{RouteIndex, RouteRequest};
 use crate::store::Outcome;
-use crate::telemetry::access_log::Record;
 use crate::telemetry::metrics::{AuthResult, DecisionLabel, LimitVerdict, RequestOutcome};
 use crate::upstream::Failed;
 use crate::upstream::exchange::{Exchange, RequestBody};
 
+/// A limit whose decision is counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CountedLimit {
+    /// The route that has it.
+    pub(crate) route: RouteIndex,
+    /// Its index there.
+    pub(crate) place: usize,
+    pub(crate) limit: LimitIndex,
+}
+
 impl Drop for RequestContext {
     fn drop(&mut self) {
+        if !self.is_counted {
+            return;
+        }
         let settled = self.limits.settlement.take().and_then(|mut settlement| settlement.end());
         let now = self.worker.shared.clock.now();
         self.worker.last_answer.set(now);
@@ -63,60 +68,12 @@ impl Drop for RequestContext {
 }
 
 impl RequestContext {
-    /// Begins the access record, unless there is no access log, the request is not traced, and no request failed
-    /// recently. Without a head, the request was refused unread.
-    pub(crate) fn open_record(&mut self, peer: &ConnectionPeer, head: Option<&RequestHead<'_>>) {
-        let plan = &self.plan;
-        if let Some(trace) = &plan.trace {
-            let fields = head.map_or(Fields::NONE, |head| head.fields);
-            self.log.trace = Some(self.worker.tracer.begin(
-                plan,
-                trace,
-                fields,
-                (peer.address, peer.scheme),
-                self.started,
-            ));
-        }
-        let logged = plan.log.access != AccessLog::Off;
-        let traced = self.log.trace.as_ref().is_some_and(RequestTrace::is_recorded);
-        if !logged && !traced && !self.worker.is_troubled(self.started) {
-            return;
-        }
-        self.log.sampled = logged && self.worker.recorder.chooses(plan.log.sample);
-        let mut record = self.worker.recorder.take();
-        let client = plan.server.client.client(peer.address).address;
-        begin(&mut record, self.started, head, client, peer.http2);
-        String::from_utf8_lossy(&self.request_id).as_ref().clone_into(&mut record.request_id);
-        if let Some(head) = head {
-            log_capture::note_request(&mut record, plan, head);
-        }
-        record.trace_id = self.log.trace.as_ref().map(RequestTrace::id);
-        self.log.record = Some(record);
-    }
-
-    /// Notes the client and the host.
-    pub(crate) fn identify(&mut self, client: IpAddr, host: &str) {
-        self.client = Some(client);
-        if let Some(record) = &mut self.log.record {
-            record.client = client;
-            host.clone_into(&mut record.request.host);
-        }
-    }
-
-    /// Cuts credentials out of the logged path.
-    pub(crate) fn cut_credentials(&mut self) {
-        // Most plans have no auth.
-        if !self.plan.auths.is_empty()
-            && self.plan.hides_queries()
-            && let Some(record) = &mut self.log.record
-        {
-            self.plan.cut_credentials(&mut record.request.path);
-        }
-    }
-
     /// Counts a request without a credential, or with several. A wrong one is counted once it is known whether a limit
     /// refuses it.
     fn credential_unfit(&mut self, AuthFailure { auth, fault }: AuthFailure) {
+        if !self.is_counted {
+            return;
+        }
         let result = match fault {
             CredentialFault::Missing => AuthResult::Missing,
             CredentialFault::Repeated => AuthResult::Repeated,
@@ -133,7 +90,9 @@ impl RequestContext {
         refusal: Option<(&Refusal<'_>, Option<&BindingLimit<'_>>)>,
     ) {
         let result = if refusal.is_some() { AuthResult::Limited } else { AuthResult::Invalid };
-        self.plan.metrics.auth(failure.auth, result);
+        if self.is_counted {
+            self.plan.metrics.auth(failure.auth, result);
+        }
         let Some((refusal, tightest)) = refusal else { return };
         self.sample_refused_credential(routed, failure, refusal, tightest);
         self.note_refusal(refusal, tightest);
@@ -213,7 +172,7 @@ impl RequestContext {
     /// Notes the route.
     pub(crate) fn on_route(&mut self, index: RouteIndex, route: &Route) {
         // A request whose credential had to be verified is on its route for the second time.
-        if self.route.replace(index).is_none() {
+        if self.route.replace(index).is_none() && self.is_counted {
             self.plan.metrics.begun(index);
         }
         if let Some(record) = &mut self.log.record {
@@ -262,26 +221,13 @@ impl RequestContext {
     fn decided(&mut self, ruled: &Ruled<'_, '_, '_>) {
         let &Ruled { request, outcome, ruling, known, .. } = ruled;
         for (index, check, label) in DecisionLabel::of_limits(&request.charges, outcome, ruling, known) {
-            self.plan.metrics.decision(request.index, index, label);
-            self.count_tier(request, index, check, label);
-            let refused = match label {
-                DecisionLabel::Allowed | DecisionLabel::Delayed => false,
-                DecisionLabel::Limited | DecisionLabel::Banned => true,
-                DecisionLabel::ShadowLimited => {
-                    self.note_shadow(check.limit);
-                    true
-                }
-                DecisionLabel::Exempt => continue,
-                DecisionLabel::StoreError => {
-                    let Some(word) = unasked_word(check, outcome, ruling.admits()) else { continue };
-                    self.plan.metrics.decided_locally(request.index, index, word);
-                    if word == LimitVerdict::RefusedInShadow {
-                        self.note_shadow(check.limit);
-                    }
-                    matches!(word, LimitVerdict::Refused | LimitVerdict::RefusedInShadow)
-                }
-            };
-            self.note_asker(request, index, check, refused);
+            let Some(limit_use) = request.route.limits.get(index) else { continue };
+            let of = CountedLimit { route: request.index, place: index, limit: limit_use.limit };
+            let admitted = ruling.admits();
+            let Some(refused) = self.count_check(of, check, label, (outcome, admitted)) else { continue };
+            let key_hash = request.charges.key_hash(check);
+            let write_label = |label: &mut String| self.write_label(request, check.limit, label);
+            self.note_asker(limit_use.limit, key_hash, refused, write_label);
         }
         if let (Some(limit), Some(record)) = (request.charges.decided_locally(outcome), &mut self.log.record)
         {
@@ -291,29 +237,44 @@ impl RequestContext {
         }
     }
 
+    /// Counts the decision of one limit. Returns whether it refuses; `None`: it did not count.
+    #[inline]
+    pub(crate) fn count_check(
+        &mut self,
+        CountedLimit { route, place, limit }: CountedLimit,
+        check: &LimitCheck<'_>,
+        label: DecisionLabel,
+        (outcome, admitted): (&Outcome, bool),
+    ) -> Option<bool> {
+        self.plan.metrics.decision(route, place, label);
+        if !check.limit.tiers.is_empty() {
+            self.plan.metrics.tier_decision(limit, check.tier, label);
+        }
+        match label {
+            DecisionLabel::Allowed | DecisionLabel::Delayed => Some(false),
+            DecisionLabel::Limited | DecisionLabel::Banned => Some(true),
+            DecisionLabel::ShadowLimited => {
+                self.note_shadow(check.limit);
+                Some(true)
+            }
+            DecisionLabel::Exempt => None,
+            DecisionLabel::StoreError => {
+                let word = unasked_word(check, outcome, admitted)?;
+                self.plan.metrics.decided_locally(route, place, word);
+                if word == LimitVerdict::RefusedInShadow {
+                    self.note_shadow(check.limit);
+                }
+                Some(matches!(word, LimitVerdict::Refused | LimitVerdict::RefusedInShadow))
+            }
+        }
+    }
+
     /// Notes a limit in shadow that would have refused the request.
     #[cold]
     fn note_shadow(&mut self, limit: &Limit) {
         if let Some(record) = &mut self.log.record {
             let comma = if record.decision.shadow.is_empty() { "" } else { "," };
             record.decision.shadow.extend([comma, &*limit.name]);
-        }
-    }
-
-    /// Counts a limit's decision by the consumer's tier, if the limit has tiers.
-    #[inline]
-    fn count_tier(
-        &self,
-        routed: &RoutedRequest<'_, '_>,
-        place: usize,
-        check: &LimitCheck<'_>,
-        label: DecisionLabel,
-    ) {
-        if check.limit.tiers.is_empty() {
-            return;
-        }
-        if let Some(limit_use) = routed.route.limits.get(place) {
-            self.plan.metrics.tier_decision(limit_use.limit, check.tier, label);
         }
     }
 
@@ -327,22 +288,21 @@ impl RequestContext {
         }
     }
 
-    /// Counts the request in its key's statistics.
-    fn note_asker(
+    /// Counts a request in the statistics of its key; `None`: it has none.
+    #[inline]
+    pub(crate) fn note_asker(
         &self,
-        routed: &RoutedRequest<'_, '_>,
-        index: usize,
-        check: &LimitCheck<'_>,
+        limit: LimitIndex,
+        key_hash: Option<Fingerprint>,
         refused: bool,
+        write_label: impl FnOnce(&mut String),
     ) {
-        let key_stats = routed.route.limits.get(index).and_then(|one| self.plan.key_stats.get(one.limit.0));
-        let Some(key_stats) = key_stats else { return };
+        let Some(key_stats) = self.plan.key_stats.get(limit.0) else { return };
         let mut key_stats = key_stats.borrow_mut();
-        let Some(key_hash) = routed.charges.key_hash(check) else {
-            return key_stats.note_unkeyed(self.started);
-        };
-        let write_label = |label: &mut String| self.write_label(routed, check.limit, label);
-        key_stats.note(key_hash, refused, self.started, write_label);
+        match key_hash {
+            Some(key_hash) => key_stats.note(key_hash, refused, self.started, write_label),
+            None => key_stats.note_unkeyed(self.started),
+        }
     }
 
     /// Writes the values of the request's key under `limit`, masked unless the limit reveals them.
@@ -372,7 +332,7 @@ impl RequestContext {
     }
 
     /// Notes the outcome, and the refusing limit for the access log.
-    fn note_refusal(&mut self, refusal: &Refusal<'_>, tightest: Option<&BindingLimit<'_>>) {
+    pub(crate) fn note_refusal(&mut self, refusal: &Refusal<'_>, tightest: Option<&BindingLimit<'_>>) {
         self.limits.outcome = RequestOutcome::Refused;
         self.note(tightest);
         let Some(record) = &mut self.log.record else { return };
@@ -408,7 +368,7 @@ impl RequestContext {
 
 impl<'p> DecisionObserver<'p> for RequestContext {
     fn authenticated(&mut self, request: &RoutedRequest<'p, '_>) {
-        let Some(auth) = &request.route.auth else { return };
+        let Some(auth) = request.route.auth.as_ref().filter(|_| self.is_counted) else { return };
         match (request.caller.consumer, auth.auths.first()) {
             (Some(NamedConsumer { auth, consumer }), _) => {
                 if let Some(record) = &mut self.log.record {
@@ -432,6 +392,9 @@ impl<'p> DecisionObserver<'p> for RequestContext {
     #[inline]
     fn ruled(&mut self, ruled: &Ruled<'_, 'p, '_>) {
         let &Ruled { phase, request, outcome, ruling, .. } = ruled;
+        if !self.is_counted {
+            return self.list(ruled);
+        }
         if let LimitPhase::Failures(failure, _) = phase {
             return self.failure_ruled(failure, ruled);
         }
@@ -444,31 +407,6 @@ impl<'p> DecisionObserver<'p> for RequestContext {
                 Settlement::begin(&self.worker, &self.plan, request, outcome, self.started);
         }
     }
-}
-
-/// Begins the record of a request; the rest is filled in as it becomes known. A request refused unread has neither
-/// method nor target: the record says `-`.
-fn begin(
-    record: &mut Record,
-    started: Timestamp,
-    head: Option<&RequestHead<'_>>,
-    client: IpAddr,
-    http2: bool,
-) {
-    *record = std::mem::take(record).emptied();
-    record.time = wall_clock::system().wall_time(started);
-    record.client = client;
-    record.request.method = head.map_or_else(no_method, |head| head.method.clone());
-    record.request.version = match head {
-        _ if http2 => Version::HTTP_2,
-        Some(head) if !head.http_11 => Version::HTTP_10,
-        _ => Version::HTTP_11,
-    };
-    head.map_or("-", |head| head.target.path_and_query()).clone_into(&mut record.request.path);
-}
-
-fn no_method() -> Method {
-    Method::from_bytes(b"-").unwrap_or_default()
 }
 
 /// A limit's verdict where the store could not be asked; `None` if it did not count, since another limit refused, or

@@ -1,5 +1,8 @@
 //! The rate-limit headers: of the binding limit, or of every enforced policy.
 
+use std::sync::Arc;
+
+use super::policy_numbers::PolicyNumbers;
 use super::request_context::RequestContext;
 use crate::http1::syntax::is_named;
 use crate::http2::head_sink::HeadSink;
@@ -28,6 +31,11 @@ impl RequestContext {
             AdmissionDecision::Refuse(refusal) => refusal.retry_after(),
             AdmissionDecision::Admit(_) => None,
         };
+        if self.policies.is_some() {
+            let admitted = matches!(admission.decision, AdmissionDecision::Admit(_));
+            let binding = admission.tightest.as_ref().map(|tightest| tightest.policy);
+            self.report_policies(&charges.reported(outcome, admitted), binding, retry_after);
+        }
         let server = &self.plan.server;
         if server.ratelimit_policies == RatelimitPolicies::All && server.ratelimit_headers.has_standard() {
             let binding = admission.tightest.as_ref().map(|tightest| tightest.policy);
@@ -42,11 +50,34 @@ impl RequestContext {
     /// Keeps the numbers of the binding policy alone, if its windows have different lengths.
     #[inline]
     pub(crate) fn list_binding(&mut self, tightest: &BindingLimit<'_>, retry_after: Option<u64>) {
+        if self.policies.as_ref().is_some_and(Vec::is_empty) {
+            self.report_policies(std::slice::from_ref(tightest), Some(tightest.policy), retry_after);
+        }
         if tightest.policy.algorithm.calendar().is_some() && self.plan.server.ratelimit_headers.has_standard()
         {
             let policies = std::slice::from_ref(tightest);
             self.lines.ratelimit = listed(policies, Some(tightest.policy), retry_after, self.started);
         }
+    }
+}
+
+impl RequestContext {
+    /// Keeps the numbers of these policies for an answer in JSON.
+    #[cold]
+    fn report_policies(
+        &mut self,
+        reported: &[BindingLimit<'_>],
+        binding: Option<&Policy>,
+        retry_after: Option<u64>,
+    ) {
+        let is_binding = |policy: &Policy| binding.is_some_and(|binding| std::ptr::eq(binding, policy));
+        let numbers = |one: &BindingLimit<'_>| PolicyNumbers {
+            name: Arc::clone(&one.policy.name),
+            quota: one.policy.algorithm.quota(),
+            remaining: one.decision.remaining,
+            reset: reset(one, retry_after.filter(|_| is_binding(one.policy))),
+        };
+        self.policies = Some(reported.iter().map(numbers).collect());
     }
 }
 
@@ -85,7 +116,7 @@ fn listed(
 
 /// The seconds until more is available; of a refusal, until the same request is admitted (`retry_after`). A place of a
 /// concurrency limit becomes free when another request ends, which is not known, unless a ban ends first.
-fn reset(reported: &BindingLimit<'_>, retry_after: Option<u64>) -> Option<u64> {
+pub(crate) fn reset(reported: &BindingLimit<'_>, retry_after: Option<u64>) -> Option<u64> {
     let reset_after = reported.decision.reset_after;
     let untimed = reported.policy.algorithm.as_concurrency().is_some() && reset_after.0 == 0;
     (!untimed).then(|| retry_after.unwrap_or(reset_after.seconds_rounded_up()))

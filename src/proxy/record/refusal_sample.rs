@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use http::Method;
+
 use super::request_context::{RefusalSample, RequestContext};
 use crate::http1::request::RequestHead;
 use crate::limit::display::ShortDisplay;
@@ -63,6 +65,33 @@ impl RequestContext {
             kept.by = Some(RefusingLimit {
                 limit: Arc::clone(&check.limit.name),
                 key: routed.charges.key_hash(check).map(label),
+                cost: tightest.map(|tightest| tightest.cost.units()),
+                retry_after: refusal.retry_after(),
+            });
+            kept.reason = reason(refusal, tightest);
+            self.log.refusal = RefusalSample::Kept(kept);
+        }
+    }
+
+    /// Samples a call that a limit refuses. `head`: what is shown as its method, host and path.
+    pub(crate) fn sample_call(
+        &mut self,
+        [method, host, path]: [&str; 3],
+        by: (LimitIndex, impl FnOnce() -> Option<(Fingerprint, String)>),
+        refusal: &Refusal<'_>,
+        tightest: Option<&BindingLimit<'_>>,
+    ) {
+        let (limit, key) = by;
+        if self.keeps(Some(limit.0)) {
+            let mut kept = Box::new(refusal_samples::SampledRefusal {
+                method: Method::from_bytes(method.as_bytes()).ok(),
+                host: Some(cut(host)),
+                path: Some(cut(path)),
+                ..self.base()
+            });
+            kept.by = Some(RefusingLimit {
+                limit: Arc::clone(&refusal.limit.name),
+                key: key(),
                 cost: tightest.map(|tightest| tightest.cost.units()),
                 retry_after: refusal.retry_after(),
             });

@@ -8,6 +8,7 @@ use http::StatusCode;
 use smallvec::SmallVec;
 
 use super::noted_values::NotedValues;
+use super::policy_numbers::PolicyNumbers;
 use super::settlement::Settlement;
 use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
@@ -57,6 +58,10 @@ pub(crate) struct RequestContext {
     pub(crate) limits: RequestLimits,
     /// What is logged of it.
     pub(crate) log: RequestLog,
+    /// What is left under each policy, if an answer tells; empty until the limits have ruled.
+    pub(crate) policies: Option<Vec<PolicyNumbers>>,
+    /// It is counted and logged at its end: not if it only looks.
+    pub(crate) is_counted: bool,
 }
 
 /// Header lines that a request's response gets from the gateway, whoever answers.
@@ -138,6 +143,8 @@ impl RequestContext {
                 settlement: None,
             },
             log: RequestLog::default(),
+            policies: None,
+            is_counted: true,
         }
     }
 
@@ -151,6 +158,7 @@ impl RequestContext {
             http2: peer.http2,
             // gRPC is a protocol over HTTP/2: over HTTP/1.1 its media type has no meaning here.
             grpc: peer.http2 && grpc::is_call(head),
+            as_forbidden: false,
         };
         self.body_options = BodyOptions::of(head);
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::request_reader::Source;
 use crate::http1::fields::Fields;
 use crate::net::Stream;
-use crate::plan::{ProxyProtocolVersion, resolve};
+use crate::plan::{ListenerRole, ProxyProtocolVersion, resolve};
 use crate::route::client::{ClientAddress, ClientRule};
 use crate::upstream::private::PrivateConnections;
 use crate::upstream::proxy_protocol::{client_header, own_header};
@@ -45,6 +45,8 @@ pub(crate) struct ConnectionPeer {
     pub(crate) scheme: &'static str,
     /// The client speaks HTTP/2: each request has a stream of its own.
     pub(crate) http2: bool,
+    /// What its listener is for.
+    pub(crate) role: ListenerRole,
     /// What only servers with PROXY protocol need.
     announced: OnceCell<Box<AnnouncedClient>>,
 }
@@ -65,7 +67,7 @@ impl AnnouncedClient {
 
 impl ConnectionPeer {
     /// The peer of `stream`.
-    pub(crate) fn new(ends: ConnectionEnds, stream: &Stream) -> Self {
+    pub(crate) fn new(ends: ConnectionEnds, stream: &Stream, role: ListenerRole) -> Self {
         let address = ends.client.ip().to_canonical();
         let announced =
             ends.local.map_or_else(OnceCell::new, |local| AnnouncedClient::new(Some(local)).into());
@@ -77,6 +79,7 @@ impl ConnectionPeer {
             subject: stream.subject().map(Into::into),
             scheme: if stream.is_tls() { "https" } else { "http" },
             http2: false,
+            role,
         }
     }
 
@@ -92,6 +95,7 @@ impl ConnectionPeer {
             subject: self.subject.clone(),
             scheme: self.scheme,
             http2: true,
+            role: self.role,
             announced: AnnouncedClient::new(local).into(),
         }
     }

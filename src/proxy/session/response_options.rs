@@ -15,12 +15,14 @@ pub(crate) struct ResponseOptions {
     pub(crate) http2: bool,
     /// The request is a gRPC call: the response carries a gRPC status.
     pub(crate) grpc: bool,
+    /// A status from 300 on is told as 403, and in `x-tollgate-status`: nginx passes no other refusal on.
+    pub(crate) as_forbidden: bool,
 }
 
 impl ResponseOptions {
     /// The options for the response to bytes that are not a request. The connection closes after the response.
     pub(crate) const fn unread(http2: bool) -> Self {
-        Self { http_11: true, to_head: false, keep: false, http2, grpc: false }
+        Self { http_11: true, to_head: false, keep: false, http2, grpc: false, as_forbidden: false }
     }
 }
 

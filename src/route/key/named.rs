@@ -10,7 +10,7 @@ use crate::route::client::ClientRule;
 use crate::route::folding::folded_text;
 use crate::route::mask::Masking;
 use crate::route::network_prefixes::NetworkPrefixes;
-use crate::route::part::write_value;
+use crate::route::part_value::write_value;
 use crate::route::path::{Path, PathMatching};
 use crate::route::pattern::bare_host;
 
@@ -143,7 +143,8 @@ impl KeyText<'_> {
             | Part::ConsumerColumn(_)
             | Part::JwtClaim(_)
             | Part::JsonMember(_)
-            | Part::FormField(_) => {
+            | Part::FormField(_)
+            | Part::Descriptor(_) => {
                 self.bytes(part.tag(), value.as_bytes());
             }
         }

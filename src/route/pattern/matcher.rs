@@ -19,6 +19,11 @@ pub enum PathMatcher {
 const REST: &str = "*";
 
 impl PathMatcher {
+    /// `/` alone.
+    pub fn root() -> Self {
+        Self::Pattern(PathPattern::root())
+    }
+
     /// Parses a path as written in the file.
     ///
     /// # Errors

@@ -51,6 +51,11 @@ impl PathPattern {
         Ok(pattern)
     }
 
+    /// `/` alone.
+    pub(super) fn root() -> Self {
+        Self { segments: vec![Segment::Literal("".into())], below: false }
+    }
+
     /// Whether a normalised path matches.
     pub fn matches(&self, path: &str) -> bool {
         let mut rest = path.split('/').skip(1);

@@ -2,7 +2,7 @@
 
 use super::family::Family;
 use super::series::{grouped, grouped_with_unused};
-use super::{Metrics, ProcessCounts, decisions, listeners, process, routes, store, upstreams};
+use super::{Metrics, ProcessCounts, calls, decisions, listeners, process, routes, store, upstreams};
 use crate::limit::units::Timestamp;
 use crate::plan::Plan;
 use crate::store::Store;
@@ -17,6 +17,7 @@ impl Metrics {
             decisions::FAMILIES,
             upstreams::FAMILIES,
             listeners::FAMILIES,
+            calls::FAMILIES,
             store::FAMILIES,
             process::FAMILIES,
         ];
@@ -56,6 +57,7 @@ impl Metrics {
         );
         let listeners = grouped_with_unused(&workers, |series| series.listeners.iter());
         listeners::write(&mut page, &listeners, &plan.server);
+        calls::write(&mut page, plan, &grouped(&workers, |series| series.calls.iter()));
         store::store(&mut page, store, plan, now);
         process::write(&mut page, self, plan, counts, spans, &process::stat());
         page

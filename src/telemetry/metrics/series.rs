@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use super::NO_ROUTE;
+use super::calls::{CallCounters, DecisionProtocol};
 use super::decisions::{AuthCounters, DecisionCounters, SettlementCounters};
 use super::family::Groups;
 use super::listeners::ConnectionCounters;
@@ -24,6 +25,8 @@ pub(super) struct Series {
     /// For each limit.
     pub(super) settlements: Flat<SettlementCounters>,
     pub(super) auths: Flat<AuthCounters>,
+    /// For each protocol by which others ask.
+    pub(super) calls: Flat<CallCounters>,
     pub(super) upstreams: Flat<UpstreamCounters>,
     /// For each upstream its servers.
     pub(super) servers: Nested<ServerCounters>,
@@ -66,6 +69,7 @@ impl Series {
         let servers_of = |upstream: &Upstream| {
             upstream.endpoints().iter().map(|server| Arc::clone(&server.authority)).collect()
         };
+        let protocols = DecisionProtocol::ALL.into_iter().map(|protocol| Arc::from(protocol.as_str()));
         let listeners = plan.server.listen.iter().map(|listener| Arc::from(listener.address.to_string()));
         Self {
             routes: self.routes.under(routes.iter().map(|route| Arc::clone(&route.name))),
@@ -73,6 +77,7 @@ impl Series {
             failures: self.failures.under(routes.iter().map(|route| (&route.name, failures_of(route)))),
             tiers: self.tiers.under(limits.iter().map(|limit| (&limit.name, tiers_of(limit)))),
             settlements: self.settlements.under(limits.iter().map(|limit| Arc::clone(&limit.name))),
+            calls: self.calls.under(protocols),
             auths: self.auths.under(plan.auths.iter().map(|auth| Arc::clone(&auth.name))),
             upstreams: self.upstreams.under(upstreams.iter().map(|upstream| Arc::clone(&upstream.name))),
             servers: self

@@ -21,12 +21,13 @@ const LAYERS: &[&[&str]] = &[
     &["plan"],
     &["auth"],
     &["route", "store", "http2", "log_reader"],
-    &["clock", "time_zones", "net", "counter", "boxed_cold", "labels", "admin_api"],
+    &["clock", "time_zones", "net", "counter", "boxed_cold", "labels", "admin_api", "rate_limit_service"],
     &["limit", "http1", "measure"],
 ];
 
 /// The rooms of the proxy from top to bottom, likewise.
-const PROXY_ROOMS: &[&str] = &["connection", "decide", "forward", "answer", "record", "session", "worker"];
+const PROXY_ROOMS: &[&str] =
+    &["connection", "decisions", "decide", "forward", "answer", "record", "session", "worker"];
 
 /// Long files hide more than one noun.
 const MAX_LINES: usize = 500;

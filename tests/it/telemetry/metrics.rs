@@ -77,11 +77,12 @@ fn a_family_is_on_the_page_unless_the_plan_lacks_what_it_is_of() {
         "tollgate_settlements_total",
         "tollgate_auth_total",
     ];
-    let of_breakers_and_bounds = [
+    let of_upstreams_and_calls = [
         "tollgate_upstream_breaker_open",
         "tollgate_upstream_breaker_openings_total",
         "tollgate_upstream_connections",
         "tollgate_upstream_pending",
+        "tollgate_decision_calls_total",
     ];
     let of_a_shared_store = [
         "tollgate_store_calls_total",
@@ -107,7 +108,7 @@ fn a_family_is_on_the_page_unless_the_plan_lacks_what_it_is_of() {
     ];
     let expected = [
         &of_tiers_costs_and_auths[..],
-        &of_breakers_and_bounds,
+        &of_upstreams_and_calls,
         &of_a_shared_store,
         &of_bans_and_shares,
         &of_concurrency_tls_and_traces,

@@ -29,7 +29,7 @@ fn every_request_is_counted_once_over_all_workers() {
         ("limited", "200", 2.0),
         ("limited", "429", 3.0),
         ("away", "502", 1.0),
-        ("none", "404", 1.0),
+        ("none", "404", 2.0),
     ] {
         assert_eq!(requests(route, code), count, "{route} {code}");
     }

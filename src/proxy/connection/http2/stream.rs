@@ -6,13 +6,15 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use super::stream_guard::StreamGuard;
+use crate::boxed_cold::boxed_cold;
 use crate::http1::request::RequestError;
 use crate::http2::connection::ReceivedRequest;
 use crate::http2::server_stream::{ResponseOutcome, ServerStream};
+use crate::plan::ListenerRole;
 use crate::proxy::connection::linger::linger_stream;
-use crate::proxy::decide;
 use crate::proxy::session::Session;
 use crate::proxy::session::request_reader::Source;
+use crate::proxy::{decide, decisions};
 
 /// Idle tasks that a worker keeps; together 200 KB.
 const MAX_IDLE_TASKS: usize = 64;
@@ -103,7 +105,10 @@ async fn serve(request: ReceivedRequest, guard: StreamGuard) {
         drop(head);
         session.buffers = Some(buffers);
         let now = session.worker.shared.clock.now();
-        decide::answer(&mut session, now).await;
+        match session.peer.role {
+            ListenerRole::Traffic => _ = decide::answer(&mut session, now).await,
+            ListenerRole::Decisions => _ = boxed_cold(|| decisions::answer(&mut session, now)).await,
+        }
     } else {
         session.buffers = Some(buffers);
         decide::refuse_unread(&mut session, RequestError::HeadTooLarge).await;

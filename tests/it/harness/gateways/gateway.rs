@@ -18,6 +18,7 @@ pub(crate) struct Gateway {
     stderr: OutputLines,
     stdout: OutputLines,
     addresses: Vec<SocketAddr>,
+    decisions: Option<SocketAddr>,
     admin: Option<SocketAddr>,
 }
 
@@ -77,7 +78,8 @@ impl Gateway {
             .expect("the binary starts");
         let stderr = OutputLines::of(child.stderr.take().expect("piped"));
         let stdout = child.stdout.take().map(OutputLines::of).unwrap_or_default();
-        let mut gateway = Self { child, directory, stderr, stdout, addresses: Vec::new(), admin: None };
+        let (addresses, decisions, admin) = (Vec::new(), None, None);
+        let mut gateway = Self { child, directory, stderr, stdout, addresses, decisions, admin };
         gateway.wait_until_listening(&toml);
         gateway
     }
@@ -90,6 +92,11 @@ impl Gateway {
     /// Where it listens, in the order of `server.listen`.
     pub(crate) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Where it answers questions of others.
+    pub(crate) fn decisions_addr(&self) -> SocketAddr {
+        self.decisions.expect("the configuration has a [decisions] table")
     }
 
     /// Where the admin listener is.
@@ -203,25 +210,23 @@ impl Gateway {
     }
 
     fn wait_until_listening(&mut self, toml: &str) {
-        let (listeners, admin) = expected_listeners(toml);
-        let (addresses, admin) = eventually("the gateway to listen", || {
+        let expected = expected_listeners(toml);
+        let kinds = ["", "decisions ", "admin "];
+        let [all, decisions, admin] = eventually("the gateway to listen", || {
             let lines = self.stderr.lines();
             if let Some(status) = self.child.try_wait().expect("it can be asked") {
                 panic!("tollgate ended with {status}:\n{}\n--- with\n{toml}", lines.join("\n"));
             }
-            let found: Vec<_> =
-                lines.iter().flat_map(|line| addresses_after(line, "listening on ")).collect();
-            let admins: Vec<_> =
-                lines.iter().flat_map(|line| addresses_after(line, "admin listening on ")).collect();
-            let complete =
-                found.len() == listeners + usize::from(admin) && admins.len() == usize::from(admin);
-            complete.then(|| {
-                let public = found.iter().copied().filter(|address| !admins.contains(address)).collect();
-                (public, admins.first().copied())
-            })
+            let found = kinds.map(|kind| {
+                let words = format!("{kind}listening on ");
+                lines.iter().flat_map(|line| addresses_after(line, &words)).collect::<Vec<_>>()
+            });
+            (found.each_ref().map(Vec::len) == expected).then_some(found)
         });
-        self.addresses = addresses;
-        self.admin = admin;
+        self.decisions = decisions.first().copied();
+        self.admin = admin.first().copied();
+        let others = [self.decisions, self.admin];
+        self.addresses = all.into_iter().filter(|address| !others.contains(&Some(*address))).collect();
     }
 }
 
@@ -252,11 +257,13 @@ fn on_free_ports(toml: &str) -> String {
     }
 }
 
-fn expected_listeners(toml: &str) -> (usize, bool) {
+/// How many listeners the file has in all, for decisions, and for the admin API.
+fn expected_listeners(toml: &str) -> [usize; 3] {
     let file: toml::Table = toml.parse().expect("a test's configuration is TOML");
-    let listen = file.get("server").and_then(|server| server.get("listen")).and_then(toml::Value::as_array);
-    let admin = file.get("admin").is_some_and(|admin| admin.get("listen").is_some());
-    (listen.map_or(1, Vec::len), admin)
+    let listen = |table: &str| file.get(table).and_then(|table| table.get("listen"));
+    let public = listen("server").and_then(toml::Value::as_array).map_or(1, Vec::len);
+    let [decisions, admin] = ["decisions", "admin"].map(|table| usize::from(listen(table).is_some()));
+    [public + decisions + admin, decisions, admin]
 }
 
 /// The addresses of one line, separated by commas, each perhaps as a URL or with `(TLS)` behind it.

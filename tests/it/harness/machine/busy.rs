@@ -58,7 +58,7 @@ fn file(
     ];
     format!(
         "[server]\nlisten = [{{ address = \"127.0.0.1:0\", tls = false }}, \"127.0.0.1:0\"]\nworkers = 2\n\
-         {tls}[admin]\nlisten = \"127.0.0.1:0\"\n[trace]\notlp = \"http://127.0.0.1:1\"\nsample = 0\n[store]\nbackend = \"redis\"\nurl = \"{store}\"\ntimeout = \"5s\"\n\
+         {tls}[admin]\nlisten = \"127.0.0.1:0\"\n[decisions]\nlisten = \"127.0.0.1:0\"\n[trace]\notlp = \"http://127.0.0.1:1\"\nsample = 0\n[store]\nbackend = \"redis\"\nurl = \"{store}\"\ntimeout = \"5s\"\n\
          [upstreams]\napi = \"{api}\"\naway = \"http://{away}\"\n\
          checked = {{ servers = [\"{api}\"], health = {{ path = \"/up\", interval = \"20ms\" }} }}\n\
          bounded = {{ servers = [\"{api}\"], max_connections = 4 }}\n\
@@ -141,11 +141,13 @@ fn traffic(gateway: &Gateway, authority: &Authority) -> usize {
     Client::connect_from(elsewhere, plain).get("/named/c", "").expect(200);
     let mut encrypted = Client::connect_tls(secure, &authority.client(), "a.test");
     encrypted.get("/named/d", "").expect(200);
+    let asked = "GET /check/envoy/nowhere HTTP/1.1\r\nhost: localhost\r\nx-forwarded-for: 127.0.0.1\r\n\r\n";
+    send(gateway.decisions_addr(), asked).expect(404);
     // A connection without TLS is rejected there; it counts as no request.
     let mut confused = Client::connect(secure);
     confused.write("GET / HTTP/1.1\r\nhost: test\r\n\r\n");
     eventually("it to be counted", || {
         (gateway.metric("tollgate_connections_refused_total", &["reason=\"tls\""]) > 0.5).then_some(())
     });
-    20 + 5 + 2 + 13 + 3
+    20 + 5 + 2 + 13 + 4
 }
