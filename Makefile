@@ -35,7 +35,7 @@ test: tools fmt clippy units ## everything that must hold before a commit lands
 quick: fmt clippy ## format, lints, unit tests, and the rooms of tests/it that a change touches
 	@JOBS=$(JOBS) .ci/quick
 
-test-peers: ## tests beside programs of others: client libraries of APIs, schemathesis
+test-peers: ## tests beside programs of others: client libraries of APIs, schemathesis, Envoy, Traefik, Caddy
 	@.ci/tools peers
 	$(RUN_PEERS)
 

@@ -1,4 +1,4 @@
-//! A real nginx, HAProxy or Traefik: between a client and the gateway, or in the gateway's place.
+//! A real nginx, HAProxy, Traefik or Envoy: between a client and the gateway, or in the gateway's place.
 
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -88,6 +88,18 @@ impl Front {
             traefik.arg(format!("--entryPoints.web.address={address}"));
             traefik.arg(format!("--providers.file.filename={dynamic}"));
             traefik
+        })
+    }
+
+    /// Envoy with a whole file, in YAML; `configuration` gets the address to listen on.
+    pub(crate) fn envoy_file(configuration: impl Fn(SocketAddr) -> String) -> Self {
+        let configuration = |address: SocketAddr, _: &str| configuration(address);
+        Self::start(configuration, |file| {
+            let yaml = format!("{file}.yaml");
+            std::fs::rename(file, &yaml).expect("it can be renamed");
+            let mut envoy = tools::peer("envoy");
+            envoy.args(["--concurrency", "1", "--disable-hot-restart", "-l", "error", "-c", &yaml]);
+            envoy
         })
     }
 

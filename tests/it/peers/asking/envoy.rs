@@ -1,0 +1,84 @@
+//! Envoy with `ext_authz`. `envoy_limits` has the rate limit filter.
+
+use super::{Asking, get};
+use crate::harness::page_run::{PageRun, follow_page};
+use crate::harness::tools;
+
+const ENVOY: Asking = Asking {
+    page: "ask-envoy.md",
+    start,
+    admitted: &[
+        "ratelimit",
+        "ratelimit-policy",
+        "x-ratelimit-limit",
+        "x-ratelimit-remaining",
+        "x-ratelimit-reset",
+    ],
+    // Envoy takes each 5xx of the service for an error, and answers by itself.
+    own_refusals: &[503],
+    same_body: true,
+    alone: 503,
+    upgrades: false,
+};
+
+fn start(page: &mut PageRun) {
+    for (file, port) in [("authz.yaml", 8000), ("ratelimit.yaml", 8001)] {
+        let mut envoy = tools::peer("envoy");
+        envoy.args(["--concurrency", "1", "--disable-hot-restart", "-l", "error", "-c", file]);
+        page.program(&mut envoy, port);
+    }
+}
+
+#[test]
+fn the_recipe() {
+    ENVOY.recipe();
+}
+
+#[test]
+fn clients_of_envoy_see_what_clients_of_a_gateway_see() {
+    ENVOY.story();
+}
+
+/// As the page says: with `failure_mode_allow: true` also refusals with 503 pass.
+#[test]
+fn envoy_passes_requests_without_a_gateway_if_it_is_told_to() {
+    follow_page("docs/recipes/ask-envoy.md", |page| {
+        page.edit("authz.yaml", "failure_mode_allow: false", "failure_mode_allow: true");
+        let _front = ENVOY.start_with_routes(page);
+        let peer = page.address(8000);
+        let statuses = |source, target| [(); 4].map(|()| get(source, peer, target, "").status);
+        let with = [statuses(2, "/orders/1"), statuses(2, "/busy/1")];
+        page.kill_gateway();
+        let without = statuses(3, "/orders/1");
+        let expected = [[200, 200, 200, 429], [200; 4]];
+        (with != expected || without != [200; 4])
+            .then(|| format!("{with:?}, {without:?}"))
+            .into_iter()
+            .collect()
+    });
+}
+
+/// Envoy puts the path behind the prefix as it came: no path of a client leaves the prefix.
+#[test]
+fn no_path_of_a_client_is_another_question() {
+    follow_page("docs/recipes/ask-envoy.md", |page| {
+        let front = ENVOY.start_with_routes(page);
+        let peer = page.address(8000);
+        let paths = [
+            "/../forwarded",
+            "/../../check/forwarded",
+            "/../../v1/decide",
+            "/%2e%2e/forwarded",
+            "/..%2fforwarded",
+            "//forwarded",
+            "/;/../../orders/1",
+            "/free/../../../orders/1",
+            "/%2e%2e/%2e%2e/free/1",
+        ];
+        let claims = "x-forwarded-uri: /free/1\r\nx-forwarded-host: test\r\nx-forwarded-proto: http\r\n\
+                      x-forwarded-method: GET\r\n";
+        let statuses = |source, address| paths.map(|path| get(source, address, path, claims).status);
+        let (asking, direct) = (statuses(2, peer), statuses(3, front.addr()));
+        (asking != direct).then(|| format!("{asking:?}, in front {direct:?}")).into_iter().collect()
+    });
+}
