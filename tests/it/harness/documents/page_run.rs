@@ -187,9 +187,15 @@ impl PageRun {
         command
             .current_dir(self.directory.path())
             .envs(self.environment.iter().map(|(name, value)| (name, value)));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        self.children.push(command.spawn().expect("it starts"));
-        eventually("the program to listen", || TcpStream::connect(address).ok());
+        let log = File::create(self.path("peer.log")).expect("it can be created");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let mut program = command.spawn().expect("it starts");
+        eventually("the program to listen", || {
+            let ended = program.try_wait().expect("it can be asked");
+            assert!(ended.is_none(), "{command:?} ended with {ended:?}:\n{}", self.read("peer.log"));
+            TcpStream::connect(address).ok()
+        });
+        self.children.push(program);
     }
 
     /// Changes a file of the reader's directory: `from` is in it.

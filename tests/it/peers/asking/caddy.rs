@@ -11,7 +11,7 @@ const CADDY: Asking = Asking {
     own_refusals: &[],
     same_body: true,
     alone: 502,
-    upgrades: true,
+    refuses_connection: false,
 };
 
 fn start(page: &mut PageRun) {
@@ -22,7 +22,7 @@ fn start(page: &mut PageRun) {
         .env("HOME", &home)
         .env("XDG_DATA_HOME", &home)
         .env("XDG_CONFIG_HOME", &home)
-        .env("CADDY_ADMIN", "off");
+        .env("CADDY_ADMIN", "localhost:0");
     page.program(caddy.args(["run", "--config", "Caddyfile"]), 8000);
 }
 

@@ -77,8 +77,8 @@ struct Asking {
     same_body: bool,
     /// The status of a request without a gateway.
     alone: u16,
-    /// Whether it passes on an `upgrade`, so that it asks about it.
-    upgrades: bool,
+    /// Whether it refuses an unusual `connection` by itself, without a question.
+    refuses_connection: bool,
 }
 
 impl Asking {
@@ -101,7 +101,8 @@ impl Asking {
             let front = self.start_with_routes(page);
             let peer = page.address(8000);
             let mut faults = self.differences(peer, front.addr());
-            faults.extend(claims(peer, self.upgrades));
+            faults.extend(claims(peer, self.refuses_connection));
+            faults.extend(spellings(peer, front.addr()));
             page.kill_gateway();
             let mut expect = |what: &str, source: u8, status: u16| {
                 let found = get(source, peer, "/free/1", "").status;
@@ -160,7 +161,8 @@ impl Asking {
         for (method, target, fields) in cases {
             let [asking, direct] = [(2, peer), (3, front)]
                 .map(|(source, address)| send(source, address, method, target, fields));
-            let [one, other] = [&asking, &direct].map(|response| self.seen(response, direct.status));
+            let is_head = method == "HEAD";
+            let [one, other] = [&asking, &direct].map(|response| self.seen(response, direct.status, is_head));
             if one != other {
                 faults.push(format!("{method} {target} {fields}\n{one:#?}\n--- and in front\n{other:#?}"));
             }
@@ -168,11 +170,12 @@ impl Asking {
         faults
     }
 
-    /// What is compared of a response.
-    fn seen(&self, response: &Response, status: u16) -> Vec<String> {
+    /// What is compared of a response. Without a body it may have no type.
+    fn seen(&self, response: &Response, status: u16, is_head: bool) -> Vec<String> {
         let names = match status {
             200 => self.admitted,
             _ if self.own_refusals.contains(&status) => &[],
+            _ if is_head => &ALL[..4],
             _ => ALL,
         };
         let lines = names.iter().map(|name| format!("{name}: {:?}", response.header_all(name)));
@@ -188,7 +191,7 @@ impl Asking {
 
 /// A client whose allowance is used up claims to send another request, from elsewhere: nothing helps. Nor does it help a
 /// client to claim that a refused request is another one.
-fn claims(peer: SocketAddr, upgrades: bool) -> Vec<String> {
+fn claims(peer: SocketAddr, refuses_connection: bool) -> Vec<String> {
     let claims = [
         "x-forwarded-uri: /free/1\r\nx-forwarded-method: GET\r\nx-forwarded-host: free.test\r\nx-forwarded-proto: https\r\n",
         "x-original-uri: /free/1\r\nx-original-method: GET\r\n",
@@ -198,11 +201,11 @@ fn claims(peer: SocketAddr, upgrades: bool) -> Vec<String> {
         "forwarded: for=203.0.113.77;host=free.test\r\n",
         "x-envoy-external-address: 203.0.113.77\r\nx-envoy-original-path: /free/1\r\n",
         "x-tollgate-token: guess\r\nx-tollgate-status: 200\r\n",
-        "connection: x-real-ip, x-original-url, x-forwarded-uri, x-forwarded-for, x-tollgate-token\r\n",
         "expect: 100-continue\r\n",
+        "connection: x-real-ip, x-original-url, x-forwarded-uri, x-forwarded-for, x-tollgate-token\r\n",
         "upgrade: websocket\r\nconnection: upgrade\r\n",
     ];
-    let asked_about = if upgrades { &claims[..] } else { &claims[..10] };
+    let asked_about = if refuses_connection { &claims[..9] } else { &claims[..] };
     let mut faults = Vec::new();
     for _ in 0..3 {
         let status = get(4, peer, "/orders/1", "").status;
@@ -220,6 +223,58 @@ fn claims(peer: SocketAddr, upgrades: bool) -> Vec<String> {
     let together = claims[..8].concat();
     let statuses: Vec<_> = (0..4).map(|_| get(5, peer, "/orders/1", &together).status).collect();
     faults.extend((statuses != [200, 200, 200, 429]).then(|| format!("all claims at once: {statuses:?}")));
+    faults
+}
+
+/// A client whose allowance is used up spells the request in other ways, or one that the gateway would read as another
+/// question. What a gateway in front refuses does not pass.
+fn spellings(peer: SocketAddr, front: SocketAddr) -> Vec<String> {
+    let targets = [
+        "/ORDERS/1",
+        "/%6frders/1",
+        "//orders//1",
+        "/./orders/1",
+        "/orders%2f1",
+        "/free/../orders/1",
+        "/free/%2e%2e/orders/1",
+        "/free/..%2forders/1",
+        "/free/..;/orders/1",
+        "/free\\..\\orders/1",
+        "/free/1#/../../orders/1",
+        "/free/1?#/../../orders/1",
+        "/free/1%23/../../orders/1",
+        "/;/../../orders/1",
+        "/../forwarded",
+        "/../forwarded?status=403",
+        "/../../check/forwarded",
+        "/../../v1/decide",
+        "/%2e%2e/forwarded",
+        "/..%2fforwarded",
+        "/%2e%2e/%2e%2e/orders/1",
+        "http://test/orders/1",
+        "http://free.test/free/../orders/1",
+        "http://test",
+        "*",
+    ];
+    let claims = "x-forwarded-uri: /free/1\r\nx-forwarded-host: test\r\nx-forwarded-proto: http\r\n\
+                  x-forwarded-method: GET\r\n";
+    let requests = targets.map(|target| format!("GET {target} HTTP/1.1\r\nhost: test\r\n{claims}\r\n"));
+    let others =
+        ["GET /orders/1 HTTP/1.0\r\n\r\n", "GET /orders/1 HTTP/1.1\r\nhost:\r\n\r\n"].map(str::to_owned);
+    for address in [peer, front] {
+        let statuses = [(); 4].map(|()| get(6, address, "/orders/1", "").status);
+        assert_eq!(statuses, [200, 200, 200, 429]);
+    }
+    let mut faults = Vec::new();
+    for request in requests.into_iter().chain(others) {
+        let status = |address| {
+            let mut client = Client::connect_from(Ipv4Addr::new(127, 0, 0, 6).into(), address);
+            client.exchange(&request).status
+        };
+        let (asking, direct) = (status(peer), status(front));
+        let passes = asking < 400 && direct >= 400;
+        faults.extend(passes.then(|| format!("{request:?}: {asking}, in front {direct}")));
+    }
     faults
 }
 

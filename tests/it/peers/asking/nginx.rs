@@ -13,7 +13,7 @@ const NGINX: Asking = Asking {
     own_refusals: &[],
     same_body: false,
     alone: 503,
-    upgrades: true,
+    refuses_connection: false,
 };
 
 /// The file of the page is one of `conf.d`. Around it stands what lets nginx run in a folder of the test's.

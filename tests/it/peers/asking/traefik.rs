@@ -2,7 +2,7 @@
 
 use super::{Asking, get};
 use crate::harness::page_run::{PageRun, follow_page};
-use crate::harness::tools;
+use crate::harness::{eventually, tools};
 
 const TRAEFIK: Asking = Asking {
     page: "ask-traefik.md",
@@ -12,11 +12,14 @@ const TRAEFIK: Asking = Asking {
     own_refusals: &[],
     same_body: true,
     alone: 500,
-    upgrades: true,
+    refuses_connection: false,
 };
 
 fn start(page: &mut PageRun) {
     page.program(tools::peer("traefik").arg("--configFile=traefik.yaml"), 8000);
+    // It listens before it has read its routers.
+    let has_routers = || get(19, page.address(8000), "/", "").body != b"404 page not found\n";
+    eventually("Traefik has its routers", || has_routers().then_some(()));
 }
 
 #[test]
