@@ -68,7 +68,7 @@ fn docs_of_the_project_list_the_variables_of_the_tests() {
     let mut read_by_tests = BTreeSet::new();
     for file in rust_files("tests") {
         let code = read(&file);
-        for start in ["env::var(\"", "env::var_os(\"", "cached_python(\"", "number(\""] {
+        for start in ["env::var(\"", "env::var_os(\"", "cached_python(\"", "in_cache(\"", "number(\""] {
             let names = code.split(start).skip(1).filter_map(|rest| rest.split('"').next());
             let own =
                 names.filter(|name| name.starts_with("TOLLGATE_TEST_") || name.starts_with("TOLLGATE_FUZZ_"));

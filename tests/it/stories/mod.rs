@@ -1,7 +1,9 @@
-//! Limits that people move here from other proxies, beside those proxies themselves; and attacks as they happen.
+//! Limits that people move here from other proxies, beside those proxies themselves; what these
+//! ask a gateway; and attacks as they happen.
 
 mod haproxy;
 mod nginx;
+mod recorded_calls;
 mod stuffing;
 mod traefik;
 

@@ -4,8 +4,9 @@ use super::{Asking, get};
 use crate::harness::page_run::{PageRun, follow_page};
 use crate::harness::tools;
 
-const CADDY: Asking = Asking {
+pub(super) const CADDY: Asking = Asking {
     page: "ask-caddy.md",
+    files: &["Caddyfile"],
     start,
     admitted: &["ratelimit", "ratelimit-policy"],
     own_refusals: &[],

@@ -4,8 +4,9 @@ use super::{Asking, get};
 use crate::harness::page_run::{PageRun, follow_page};
 use crate::harness::tools;
 
-const ENVOY: Asking = Asking {
+pub(super) const ENVOY: Asking = Asking {
     page: "ask-envoy.md",
+    files: &["authz.yaml", "ratelimit.yaml"],
     start,
     admitted: &[
         "ratelimit",

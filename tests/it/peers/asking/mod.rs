@@ -5,6 +5,7 @@ mod applications;
 mod caddy;
 mod envoy;
 mod nginx;
+mod questions;
 mod traefik;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -63,10 +64,27 @@ allow = [\"10.0.0.0/8\"]
 /// What a client of a gateway in front would be told. Each proxy passes on some of these.
 const ALL: &[&str] = &["retry-after", "ratelimit", "ratelimit-policy", "www-authenticate", "content-type"];
 
+/// What a client may claim: that it sends another request, or from elsewhere. The first eight may stand in one request.
+const CLAIMS: [&str; 11] = [
+    "x-forwarded-uri: /free/1\r\nx-forwarded-method: GET\r\nx-forwarded-host: free.test\r\nx-forwarded-proto: https\r\n",
+    "x-original-uri: /free/1\r\nx-original-method: GET\r\n",
+    "x-original-url: http://test/free/1\r\nx-original-uri: /free/1\r\n",
+    "x-real-ip: 203.0.113.77\r\n",
+    "x-forwarded-for: 203.0.113.77\r\n",
+    "forwarded: for=203.0.113.77;host=free.test\r\n",
+    "x-envoy-external-address: 203.0.113.77\r\nx-envoy-original-path: /free/1\r\n",
+    "x-tollgate-token: guess\r\nx-tollgate-status: 200\r\n",
+    "expect: 100-continue\r\n",
+    "connection: x-real-ip, x-original-url, x-forwarded-uri, x-forwarded-for, x-tollgate-token\r\n",
+    "upgrade: websocket\r\nconnection: upgrade\r\n",
+];
+
 /// A proxy that asks, and what its clients see of the answers.
 struct Asking {
     /// Its page in docs/recipes.
     page: &'static str,
+    /// The files of the page that name the decisions listener.
+    files: &'static [&'static str],
     /// Starts it with the files of the page, on port 8000 of the page.
     start: fn(&mut PageRun),
     /// The headers of admitted responses that are those of a gateway in front.
@@ -192,20 +210,7 @@ impl Asking {
 /// A client whose allowance is used up claims to send another request, from elsewhere: nothing helps. Nor does it help a
 /// client to claim that a refused request is another one.
 fn claims(peer: SocketAddr, refuses_connection: bool) -> Vec<String> {
-    let claims = [
-        "x-forwarded-uri: /free/1\r\nx-forwarded-method: GET\r\nx-forwarded-host: free.test\r\nx-forwarded-proto: https\r\n",
-        "x-original-uri: /free/1\r\nx-original-method: GET\r\n",
-        "x-original-url: http://test/free/1\r\nx-original-uri: /free/1\r\n",
-        "x-real-ip: 203.0.113.77\r\n",
-        "x-forwarded-for: 203.0.113.77\r\n",
-        "forwarded: for=203.0.113.77;host=free.test\r\n",
-        "x-envoy-external-address: 203.0.113.77\r\nx-envoy-original-path: /free/1\r\n",
-        "x-tollgate-token: guess\r\nx-tollgate-status: 200\r\n",
-        "expect: 100-continue\r\n",
-        "connection: x-real-ip, x-original-url, x-forwarded-uri, x-forwarded-for, x-tollgate-token\r\n",
-        "upgrade: websocket\r\nconnection: upgrade\r\n",
-    ];
-    let asked_about = if refuses_connection { &claims[..9] } else { &claims[..] };
+    let asked_about = if refuses_connection { &CLAIMS[..9] } else { &CLAIMS[..] };
     let mut faults = Vec::new();
     for _ in 0..3 {
         let status = get(4, peer, "/orders/1", "").status;
@@ -220,7 +225,7 @@ fn claims(peer: SocketAddr, refuses_connection: bool) -> Vec<String> {
         );
     }
     // Each claim at once, by a client with an allowance: it pays as itself.
-    let together = claims[..8].concat();
+    let together = CLAIMS[..8].concat();
     let statuses: Vec<_> = (0..4).map(|_| get(5, peer, "/orders/1", &together).status).collect();
     faults.extend((statuses != [200, 200, 200, 429]).then(|| format!("all claims at once: {statuses:?}")));
     faults

@@ -6,8 +6,9 @@ use super::{Asking, get, start_gateway};
 use crate::harness::page_run::{PageRun, follow_page};
 use crate::harness::tools;
 
-const NGINX: Asking = Asking {
+pub(super) const NGINX: Asking = Asking {
     page: "ask-nginx.md",
+    files: &["shop.conf"],
     start,
     admitted: &["ratelimit", "ratelimit-policy"],
     own_refusals: &[],

@@ -4,8 +4,9 @@ use super::{Asking, get};
 use crate::harness::page_run::{PageRun, follow_page};
 use crate::harness::{eventually, tools};
 
-const TRAEFIK: Asking = Asking {
+pub(super) const TRAEFIK: Asking = Asking {
     page: "ask-traefik.md",
+    files: &["shop.yaml"],
     start,
     // Traefik passes on no header of an answer that admits.
     admitted: &[],
