@@ -33,7 +33,7 @@ fn clients_of_traefik_see_what_clients_of_a_gateway_see() {
     TRAEFIK.story();
 }
 
-/// With the lines of the page for a balancer: the client is the one whom the balancer names, and the request is the one
+/// With the page's file for a balancer: the client is the one whom the balancer names, and the request is the one
 /// that came.
 #[test]
 fn behind_a_load_balancer_clients_have_allowances_of_their_own() {
@@ -41,11 +41,7 @@ fn behind_a_load_balancer_clients_have_allowances_of_their_own() {
         let address = format!("address: {}", page.address(8000));
         let trusting = format!("{address}\n    forwardedHeaders: {{ trustedIPs: [127.0.0.9] }}");
         page.edit("traefik.yaml", &address, &trusting);
-        page.edit("shop.yaml", "trustForwardHeader: false", "trustForwardHeader: true");
-        page.edit("shop.yaml", "middlewares: [tollgate]", "middlewares: [own-uri, tollgate]");
-        let own = "middlewares:\n    own-uri:\n      headers:\n        customRequestHeaders:\n          \
-                   X-Forwarded-Uri: \"\"\n          X-Forwarded-Method: \"\"\n    tollgate:";
-        page.edit("shop.yaml", "middlewares:\n    tollgate:", own);
+        page.edit("traefik.yaml", "shop.yaml", "balanced.yaml");
         let _front = TRAEFIK.start_with_routes(page);
         page.edit("gateway.toml", "[server]\n", "[server]\ntrusted_proxies = [\"127.0.0.9\"]\n");
         page.run("systemctl reload tollgate");
