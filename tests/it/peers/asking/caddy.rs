@@ -16,6 +16,9 @@ pub(super) const CADDY: Asking = Asking {
 };
 
 fn start(page: &mut PageRun) {
+    // A port of the page is reserved at the loopback address only.
+    let site = format!("http://:{} {{", page.address(8000).port());
+    page.edit("Caddyfile", &site, &format!("{site}\n\tbind 127.0.0.1"));
     let home = page.path("home");
     let mut caddy = tools::peer("caddy");
     // Its files and its admin API are of this test only.

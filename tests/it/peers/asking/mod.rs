@@ -61,8 +61,12 @@ upstream = \"shop\"
 allow = [\"10.0.0.0/8\"]
 ";
 
-/// What a client of a gateway in front would be told. Each proxy passes on some of these.
+/// What a client of a gateway in front is told with a refusal. Each proxy passes these on.
 const ALL: &[&str] = &["retry-after", "ratelimit", "ratelimit-policy", "www-authenticate", "content-type"];
+
+/// Further headers of refusals, which proxies pass on that pass on its body.
+const FURTHER: &[&str] =
+    &["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "cache-control"];
 
 /// What a client may claim: that it sends another request, or from elsewhere. The first eight may stand in one request.
 const CLAIMS: [&str; 11] = [
@@ -190,17 +194,21 @@ impl Asking {
 
     /// What is compared of a response. Without a body it may have no type.
     fn seen(&self, response: &Response, status: u16, is_head: bool) -> Vec<String> {
+        let is_own = self.own_refusals.contains(&status);
         let names = match status {
             200 => self.admitted,
-            _ if self.own_refusals.contains(&status) => &[],
+            _ if is_own => &[],
             _ if is_head => &ALL[..4],
             _ => ALL,
         };
-        let lines = names.iter().map(|name| format!("{name}: {:?}", response.header_all(name)));
+        let is_passed_on = status != 200 && !is_own && self.same_body;
+        let further = if is_passed_on { FURTHER } else { &[] };
+        let lines =
+            names.iter().chain(further).map(|name| format!("{name}: {:?}", response.header_all(name)));
         let body = match status {
             // The first line says what the server got; the next one has the client's address.
             200 => response.text().lines().next().unwrap_or_default().to_owned(),
-            _ if self.same_body && !self.own_refusals.contains(&status) => response.text(),
+            _ if is_passed_on => response.text(),
             _ => String::new(),
         };
         [response.status.to_string()].into_iter().chain(lines).chain([body]).collect()
