@@ -47,6 +47,10 @@ upstream = \"shop\"
 limits = [\"busy\"]
 
 [[routes]]
+path = \"/old/*\"
+redirect = { to = \"https://new.example.com/{*}\" }
+
+[[routes]]
 path = \"/free/*\"
 upstream = \"shop\"
 
@@ -177,6 +181,7 @@ impl Asking {
             ("GET", "/accounts/1", wrong),
             ("GET", "/accounts/1", right),
             ("GET", "/nowhere", ""),
+            ("GET", "/old/a%20b?c=%2F", ""),
             ("GET", "/inside/1", ""),
         ];
         let mut faults = Vec::new();
@@ -197,11 +202,12 @@ impl Asking {
         let is_own = self.own_refusals.contains(&status);
         let names = match status {
             200 => self.admitted,
+            300..400 => &["location"],
             _ if is_own => &[],
             _ if is_head => &ALL[..4],
             _ => ALL,
         };
-        let is_passed_on = status != 200 && !is_own && self.same_body;
+        let is_passed_on = status >= 400 && !is_own && self.same_body;
         let further = if is_passed_on { FURTHER } else { &[] };
         let lines =
             names.iter().chain(further).map(|name| format!("{name}: {:?}", response.header_all(name)));
