@@ -26,6 +26,8 @@ use tollgate::store::redis::settings::RedisServer;
 use tollgate::store::redis::slots::SlotMap;
 use tollgate::telemetry::trace::context::Context;
 
+#[path = "call_targets.rs"]
+mod call_targets;
 #[path = "credential_targets.rs"]
 mod credential_targets;
 #[path = "log_targets.rs"]
@@ -35,6 +37,7 @@ mod measure_targets;
 #[path = "token_targets.rs"]
 mod token_targets;
 
+pub(crate) use call_targets::rate_limit_call;
 pub(crate) use credential_targets::{consumers_file, credentials, networks_file, value_pattern};
 pub(crate) use log_targets::{field_map, log_line};
 pub(crate) use measure_targets::measured_body;
@@ -44,7 +47,7 @@ pub(crate) use token_targets::{key_set, token};
 pub(crate) type Target = (&'static str, fn(&[u8]));
 
 /// All of them. Each has a folder of the same name in `corpus/`.
-pub(crate) const TARGETS: [Target; 22] = [
+pub(crate) const TARGETS: [Target; 23] = [
     ("request_head", request_head),
     ("response_head", response_head),
     ("request_body", request_body),
@@ -67,6 +70,7 @@ pub(crate) const TARGETS: [Target; 22] = [
     ("measured_body", measured_body),
     ("log_line", log_line),
     ("field_map", field_map),
+    ("rate_limit_call", rate_limit_call),
 ];
 
 /// Bytes that the gateway takes of a head.
