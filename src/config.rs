@@ -40,7 +40,6 @@ mod networks;
 mod other_methods;
 mod path_spelling;
 mod peek;
-mod policy;
 mod rated;
 mod redact;
 mod redirect_circles;

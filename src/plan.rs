@@ -22,6 +22,7 @@ pub mod early_response;
 mod limit;
 pub mod log;
 pub mod loop_mark;
+pub mod policy;
 mod ratelimit;
 pub mod reject_reason;
 pub mod reservation;

@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use super::diagnostics::Diagnostics;
 use super::keys::{Schema, count, duration, keys};
-use super::policy;
 use super::report::SourceSpan;
 use super::value::ConfigValue;
 use crate::clock::micros;
 use crate::limit::Algorithm;
 use crate::limit::ban::Ban;
 use crate::limit::units::{Micros, Rate};
-use crate::plan::{BanCounter, LimitBan};
+use crate::plan::{BanCounter, LimitBan, policy};
 use crate::route::key::{Key, Missing, Part};
 use crate::store::OnError;
 
@@ -57,7 +56,7 @@ impl BanDraft {
     ) -> LimitBan {
         self.check(key, diagnostics);
         let counter = |index| {
-            let (shared_key, params) = policy::shared(name, &self.algorithm, key, index, on_error);
+            let (shared_key, params) = policy::counters(name, &self.algorithm, key, index, on_error);
             BanCounter { params, shared_key }
         };
         LimitBan { enforced: counter(0), in_shadow: counter(1), algorithm: self.algorithm }

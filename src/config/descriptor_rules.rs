@@ -29,6 +29,13 @@ pub(super) fn check(draft: &mut FileDraft, diagnostics: &Diagnostics<'_>) {
             check_use((rule, limit), *span, diagnostics);
             charges += limit.policies.len();
         }
+        // Limits whose names or settings are not known are not counted.
+        let is_one = one.uses.len() == 1 && charges <= 1;
+        if rule.overrides && !is_one && (one.uses.len() > 1 || charges > 1 || !diagnostics.is_incomplete()) {
+            let message = "`override` is for one limit with one rate";
+            let help = "name that limit alone in `limits`, or leave `override` out";
+            diagnostics.fault(one.span, message, help);
+        }
         if charges > MAX_CHARGES {
             let message = format!("a call is charged to {charges} rates at once");
             diagnostics.fault(
@@ -103,7 +110,7 @@ fn check_use((rule, limit): (&DescriptorRule, &Limit), span: SourceSpan, diagnos
         diagnostics.warn(span, message, "leave it out, or use a limit of its own for descriptors");
     }
     let smallest = limit.all_policies().map(|policy| policy.algorithm.max_cost()).min().unwrap_or_default();
-    if u64::from(rule.cost.units()) > smallest && !rule.report {
+    if u64::from(rule.cost.units()) > smallest && !rule.report && !rule.overrides {
         let message = format!(
             "a call costs {}, but limit {name} holds only {smallest}, so every call would be refused",
             rule.cost.units()

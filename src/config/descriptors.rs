@@ -30,6 +30,9 @@ keys! {
         /// Whether calls report what has happened (Envoy's `apply_on_stream_done`): they are always charged, if
         /// necessary into debt, and answered OK.
         report: bool = flag() => false;
+        /// Whether the numbers that a descriptor brings (`limit`) apply in place of those of its limit. Without it
+        /// they are not looked at.
+        overrides as "override": bool = flag() => false;
     }
 }
 
@@ -58,6 +61,7 @@ pub(super) fn read(value: &ConfigValue<'_>, limits: &Directory<'_>) -> Option<De
     let uses = table.or(&DESCRIPTOR.limits, Vec::new(), |value| uses(&value, limits));
     let cost = table.value(&DESCRIPTOR.cost);
     let report = table.value(&DESCRIPTOR.report);
+    let overrides = table.value(&DESCRIPTOR.overrides);
     let is_sound = table.finish();
     let span = value.span();
     let Some(entries) = entries.filter(|_| is_sound) else {
@@ -65,7 +69,7 @@ pub(super) fn read(value: &ConfigValue<'_>, limits: &Directory<'_>) -> Option<De
     };
     let name = name_of(domain.as_deref(), &entries);
     let (route, cost) = (RouteIndex(0), Cost::new(cost).unwrap_or(Cost::ONE));
-    let rule = DescriptorRule { domain, entries, route, cost, report };
+    let rule = DescriptorRule { domain, entries, route, cost, report, overrides };
     Some(DescriptorDraft { name, span, uses, rule: Some(rule) })
 }
 

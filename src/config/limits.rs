@@ -12,19 +12,18 @@ use super::ban::BAN;
 use super::calendar::CALENDAR;
 use super::content::REJECT;
 use super::keys::{ANY, NamedSchema, Schema, choice, count, duration, flag, keys, share};
-use super::rated::{RATED, RatedLimit};
+use super::rated::{RATED, Rated, RatedLimit};
 use super::report::{SourceSpan, quoted};
 use super::store::ON_ERROR;
 use super::table::ConfigTable;
 use super::text::SyntaxError;
 use super::value::{ConfigValue, Entry};
-use super::{
-    algorithm, ban, before_auth, conditions, content, jwt, name, networks, path_spelling, policy, remedies,
-};
+use super::{algorithm, ban, before_auth, conditions, content, jwt, name, networks, path_spelling, remedies};
 use crate::clock::micros;
+use crate::limit::Algorithm;
 use crate::limit::units::{Cost, Micros};
 use crate::plan::trial::Trial;
-use crate::plan::{Limit, Mode, Tier};
+use crate::plan::{Limit, Mode, Tier, policy};
 use crate::route::exemptions::{Exemption, Exemptions};
 use crate::route::key::{Key, Missing, Part, Repeated};
 use crate::store::OnError;
@@ -153,11 +152,11 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<(
         .into_iter()
         .map(|(tier, rates)| Tier {
             name: tier.into(),
-            policies: policy::policies(name, &key, on_error, rates),
+            policies: policy::policies(name, &key, on_error, written(rates)),
         })
         .collect();
     tiers.sort_by(|one, other| one.name.cmp(&other.name));
-    let policies = policy::policies(name, &key, on_error, rates);
+    let policies = policy::policies(name, &key, on_error, written(rates));
     let (exempt, exempt_places): (Vec<_>, Vec<_>) = exempt.into_iter().unzip();
     let exempt = Exemptions::new(exempt);
     let ban = ban.map(|ban| ban.of(name, &key, on_error, diagnostics));
@@ -179,6 +178,11 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<(
     };
     before_auth.inspect(|(_, span)| before_auth::check(&limit, *span, diagnostics));
     Some((limit, exempt_places))
+}
+
+/// The rates, each with its text.
+fn written(rates: Vec<Rated>) -> Vec<(String, Algorithm)> {
+    rates.into_iter().map(|Rated { rate, algorithm }| (rate, algorithm)).collect()
 }
 
 /// The share of keys for which the limit is enforced.

@@ -98,8 +98,10 @@ fn descriptors_words(plan: &Plan) -> String {
     for rule in plan.descriptors.iter() {
         let route = plan.route(rule.route);
         let report = if rule.report { ", reports: always charged" } else { "" };
+        let overrides = if rule.overrides { ", or by the numbers of the descriptor" } else { "" };
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "\ndescriptors `{}`: cost {}{report}", route.name, rule.cost.units());
+        let _ =
+            writeln!(text, "\ndescriptors `{}`: cost {}{report}{overrides}", route.name, rule.cost.units());
         for used in &route.limits {
             let limit = plan.limit(used.limit);
             let on_error = plan.store.shared.as_ref().map_or("", |_| on_error_words(limit.on_error));

@@ -10,8 +10,8 @@ use super::meter::Level;
 use super::sliding_log::{self, SlidingLog};
 use super::sliding_window::{self, SlidingWindow};
 use super::token_bucket::TokenBucket;
-use super::units::{Cost, Micros, Timestamp};
-use super::{Decision, Verdict};
+use super::units::{Cost, Micros, Rate, Timestamp};
+use super::{Align, Decision, Verdict};
 
 /// Makes the enums [`Algorithm`] and [`State`] from the list, and a macro with an arm for each algorithm. The first
 /// argument is `$`, for the arguments of that macro.
@@ -224,6 +224,28 @@ impl Algorithm {
         }
         let moment = self.counted_at(&state, now);
         self.settle(state, moment, units.units().into(), now)
+    }
+
+    /// The rate as configured; none of a limit of requests in flight, or of a ban.
+    pub fn rate(&self) -> Option<Rate> {
+        each!(self, limit => limit.rate())
+    }
+
+    /// The same algorithm with another rate. A token bucket holds the rate's count; windows of a calendar stay that only
+    /// if the period is the same. `None`: it has no rate, or a queue.
+    pub fn with_rate(&self, rate: Rate) -> Option<Self> {
+        match self {
+            Self::TokenBucket(_) => Some(Self::token_bucket(rate, Cost::new(rate.count())?)),
+            Self::Gcra(_) => Some(Self::gcra(rate, Cost::new(u32::try_from(self.quota()).ok()?)?)),
+            Self::FixedWindow(limit) => Some(Self::FixedWindow(limit.with_rate(rate))),
+            Self::CalendarWindow(limit) if self.rate()?.period() == rate.period() => {
+                Some(Self::CalendarWindow(limit.with_rate(rate)))
+            }
+            Self::CalendarWindow(_) => Some(Self::fixed_window(rate, Align::Clock)),
+            Self::SlidingWindow(_) => Some(Self::SlidingWindow(SlidingWindow::new(rate))),
+            Self::SlidingLog(limit) => Some(Self::SlidingLog(limit.with_rate(rate))),
+            Self::LeakyBucket(_) | Self::Concurrency(_) | Self::Ban(_) => None,
+        }
     }
 
     /// Units in use at `now`, rounded up: more than the quota in debt.

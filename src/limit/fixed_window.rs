@@ -87,6 +87,11 @@ impl Algorithm {
 }
 
 impl<W: Windows> FixedWindow<W> {
+    /// The same windows, with another rate.
+    pub(super) fn with_rate(self, rate: Rate) -> Self {
+        Self { rate, ..self }
+    }
+
     /// The calendar that windows follow, if they do.
     pub fn calendar(&self) -> Option<CalendarWindows> {
         self.windows.calendar()

@@ -80,6 +80,11 @@ impl SlidingLog {
         Self { rate, spacing, count_denied, horizon }
     }
 
+    /// The same log, with another rate.
+    pub(super) fn with_rate(&self, rate: Rate) -> Self {
+        Self::new(rate, self.spacing, self.count_denied)
+    }
+
     /// When the newest event expires.
     fn expires_at(&self, log: &State) -> Timestamp {
         log.events.back().map_or(Timestamp(0), |event| event.at.plus(self.horizon))

@@ -39,6 +39,8 @@ pub struct LimitCheck<'a> {
     pub limit: &'a Limit,
     /// The tier of the request's consumer, if the limit has one of this name.
     pub tier: Option<TierIndex>,
+    /// Other numbers of the only policy, which a call brings.
+    pub overriding: Option<&'a Policy>,
     /// Whether the limit is enforced for this request: in a trial for some keys only.
     pub mode: Mode,
     /// Whether and how the limit applies.
@@ -96,8 +98,14 @@ impl<'a> RequestCharges<'a> {
             let limit = plan.limit(limit_use.limit);
             let tier = limit.tier(request.consumer.and_then(|consumer| consumer.tier()));
             let mode = limit.mode_of(matched);
-            let check =
-                LimitCheck { limit, tier, mode, applicability: Applicability::Free, shares_address: false };
+            let check = LimitCheck {
+                limit,
+                tier,
+                overriding: None,
+                mode,
+                applicability: Applicability::Free,
+                shares_address: false,
+            };
             let cost = limit_use.cost.on_admission(request).filter(|_| charged(limit, limit_use));
             self.add(index, check, cost, matched, secret);
         }
@@ -113,8 +121,14 @@ impl<'a> RequestCharges<'a> {
         let mut charges = Self::default();
         let matched = route.matched(request);
         let mode = limit.mode_of(matched);
-        let check =
-            LimitCheck { limit, tier: None, mode, applicability: Applicability::Free, shares_address: false };
+        let check = LimitCheck {
+            limit,
+            tier: None,
+            overriding: None,
+            mode,
+            applicability: Applicability::Free,
+            shares_address: false,
+        };
         charges.add(0, check, Some(Cost::ONE), matched, secret);
         charges
     }
@@ -402,7 +416,10 @@ impl<'a> LimitCheck<'a> {
     /// The policies for this request: those of its consumer's tier, or else of the limit.
     #[inline]
     pub fn policies(&self) -> &'a [Policy] {
-        self.limit.policies_of(self.tier)
+        match self.overriding {
+            Some(policy) => std::slice::from_ref(policy),
+            None => self.limit.policies_of(self.tier),
+        }
     }
 
     /// Whether automatic bans neither begin for the key nor refuse it.

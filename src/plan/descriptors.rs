@@ -27,6 +27,8 @@ pub struct DescriptorRule {
     pub cost: Cost,
     /// Its descriptors report what has happened: they are always charged, if necessary into debt.
     pub report: bool,
+    /// Its descriptors may bring other numbers of the only policy of its limits.
+    pub overrides: bool,
 }
 
 /// An entry of the descriptors that a rule is for.
@@ -143,6 +145,7 @@ mod tests {
             route: RouteIndex(0),
             cost: Cost::ONE,
             report: false,
+            overrides: false,
         }
     }
 

@@ -1,12 +1,13 @@
 //! What a limit is asked: its kind, its tiers, its bans.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use super::{BanCounter, Limit, LimitBan, Mode, Policy, TierIndex};
-use crate::limit::units::{Cost, Fingerprint, Timestamp};
+use super::{BanCounter, Limit, LimitBan, Mode, Policy, TierIndex, policy};
+use crate::limit::units::{Cost, Fingerprint, Rate, Timestamp};
 use crate::route::key::Part;
 use crate::store::bans::{ActiveBan, BanCause, BanCounts, Banned, Bans};
-use crate::store::{Charge, Group, MaxKeys, PolicyRegistration};
+use crate::store::{Charge, Group, MaxKeys, ParamsId, PolicyRegistration};
 
 /// The ban of a key of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,6 +176,28 @@ impl Limit {
             identity,
             share,
         })
+    }
+
+    /// The only policy with other numbers; `None` if there are several, or it has no rate. With the period of the limit
+    /// they count in the limit's own counter, with another in one of that period.
+    pub fn with_rate(&self, rate: Rate) -> Option<Policy> {
+        let [own] = self.policies.as_slice() else { return None };
+        let algorithm = own.algorithm.with_rate(rate)?;
+        let counters = if own.algorithm.rate()?.period() == rate.period() {
+            let identity = own.shared_key.identity;
+            (own.shared_key.clone(), ParamsId::of_policy(&algorithm, identity))
+        } else {
+            // Above the indices of a limit's rates.
+            policy::counters(&self.name, &algorithm, &self.key, rate.period().0, self.on_error)
+        };
+        Some(Policy::new(Arc::clone(&own.name), algorithm, counters))
+    }
+
+    /// The registration of such a policy.
+    pub fn registration<'a>(&self, policy: &'a Policy) -> PolicyRegistration<'a> {
+        let share = self.max_keys.map(|bound| MaxKeys { limit: self.identity(), bound });
+        let Policy { algorithm, shared_key, .. } = policy;
+        PolicyRegistration { algorithm, identity: shared_key.identity, share }
     }
 
     /// All policies, those of tiers too.

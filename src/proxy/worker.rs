@@ -11,6 +11,7 @@ pub(super) mod fd_reserve;
 pub(super) mod idle_list;
 pub(super) mod listen;
 pub(super) mod log_sampling;
+pub(super) mod overriding_policies;
 pub(super) mod read_bounds;
 pub(super) mod refusal_template;
 pub(super) mod tracer;
@@ -44,6 +45,7 @@ use buffer_pool::BufferPool;
 use connection_handle::ConnectionHandle;
 use idle_list::IdleList;
 use log_sampling::LogSampling;
+use overriding_policies::OverridingPolicies;
 use read_bounds::ReadBounds;
 use refusal_template::RefusalTemplates;
 use tracer::Tracer;
@@ -104,6 +106,8 @@ pub(crate) struct WorkerPlan {
     pub(crate) counters: Rc<Counters>,
     /// The key statistics of each limit, in the order of the plan's limits.
     pub(crate) key_stats: Vec<Rc<RefCell<KeyStats>>>,
+    /// Policies with numbers that other proxies send.
+    pub(crate) overriding: RefCell<OverridingPolicies>,
     /// Keys the fingerprints of clients' keys.
     pub(crate) secret: KeySecret,
     /// Keys the short ids of masked values.
@@ -276,6 +280,7 @@ impl WorkerPlan {
             auths,
             counters,
             key_stats,
+            overriding: RefCell::default(),
             secret,
             short_ids,
             refusal_templates,

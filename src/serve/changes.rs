@@ -200,6 +200,7 @@ fn rules(last: &Plan, next: &Plan, lines: &mut Vec<String>) {
         if let Some(other) = last.descriptors.iter().find(same) {
             let mut subject = Subject::new(format!("descriptors {}", plain(name)), lines);
             subject.shown("report", other.report, rule.report);
+            subject.shown("override", other.overrides, rule.overrides);
         }
     }
 }

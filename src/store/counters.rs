@@ -11,7 +11,7 @@ use super::memory::in_flight::{LocalPlaces, Ticket, Turn};
 use super::redis::{Lease, RedisClient};
 use super::{
     Charge, ChargeRecords, Correction, Group, KeyOperation, Known, OnError, OperationFault, OperationResult,
-    Outcome, StoreRequest, Unreachable,
+    Outcome, PolicyRegistration, StoreRequest, Unreachable,
 };
 use crate::boxed_cold::boxed_cold;
 use crate::limit::units::{Cost, Micros, Timestamp};
@@ -74,6 +74,11 @@ impl Counters {
             Location::Memory => self.memory.execute(operation, charges, &self.charge_records, now),
             Location::Shared(client) => client.execute(operation, charges, now).await,
         }
+    }
+
+    /// Registers one more policy of the active plan, before its first charge.
+    pub fn register(&self, policy: &PolicyRegistration<'_>) {
+        self.memory.register_one(policy);
     }
 
     /// What this process knows at `now`.

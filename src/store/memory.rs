@@ -130,6 +130,13 @@ impl MemoryStore {
         *known = shares;
     }
 
+    /// See [`crate::store::Counters::register`].
+    pub fn register_one(&self, policy: &PolicyRegistration<'_>) {
+        let PolicyRegistration { algorithm, identity, share } = *policy;
+        let share = share.and_then(|share| self.shares.lock().get(&share.limit).cloned());
+        self.register_with(algorithm, identity, share);
+    }
+
     fn register_with(&self, algorithm: &Algorithm, identity: u128, share: Option<Arc<LimitShare>>) {
         let params = ParamsId::of_policy(algorithm, identity);
         if let Registered::Ambiguous(before) = self.registry.register(params, algorithm, identity, share) {

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::limit::units::{Cost, Fingerprint};
 use crate::plan::admission::{Applicability, LimitCheck, RequestCharges};
-use crate::plan::{LimitIndex, Mode, Plan, TierIndex};
+use crate::plan::{LimitIndex, Mode, Plan, Policy, TierIndex};
 use crate::route::key::KeySecret;
 use crate::route::{MatchedRequest, RouteIndex};
 
@@ -44,6 +44,8 @@ pub struct CallItem<'p> {
     pub route: RouteIndex,
     /// The units of the call for each of them.
     pub cost: Cost,
+    /// Other numbers of their only policy.
+    pub overriding: Option<&'p Policy>,
 }
 
 /// The key that an application names.
@@ -64,7 +66,9 @@ impl<'p> CallCharges<'p> {
             let limit = item.plan.limit(limit_use.limit);
             let mode = limit.mode_of(matched);
             let applicability = Applicability::Free;
-            let check = LimitCheck { limit, tier: None, mode, applicability, shares_address: false };
+            let overriding = item.overriding;
+            let check =
+                LimitCheck { limit, tier: None, overriding, mode, applicability, shares_address: false };
             self.charges.add(self.owners.len(), check, Some(item.cost), matched, secret);
             let CallItem { item, route, .. } = item;
             self.owners.push(CheckOwner { item, route, place, limit: limit_use.limit });
@@ -77,7 +81,8 @@ impl<'p> CallCharges<'p> {
         let limit = item.plan.limit(limit_use.limit);
         let NamedKey { key_hash, tier, mode } = key;
         let applicability = Applicability::Free;
-        let check = LimitCheck { limit, tier, mode, applicability, shares_address: false };
+        let overriding = item.overriding;
+        let check = LimitCheck { limit, tier, overriding, mode, applicability, shares_address: false };
         self.charges.add_key(check, key_hash, item.cost);
         let CallItem { item, route, .. } = item;
         self.owners.push(CheckOwner { item, route, place, limit: limit_use.limit });

@@ -334,7 +334,7 @@ fn named_charges<'p>(
         let limit = plan.limit(uses[place].limit);
         let values = values_of(limit, key)?;
         let named_key = named_key(plan, limit, &values)?;
-        charges.add_key(CallItem { plan, item, route, cost }, place, named_key);
+        charges.add_key(CallItem { plan, item, route, cost, overriding: None }, place, named_key);
         all_values.push(values);
     }
     if charges.charges.charges.len() > MAX_CHARGES {

@@ -1,16 +1,19 @@
 //! The descriptors of a call: what each of them charges, and its numbers in the answer.
 
+use std::rc::Rc;
+
 use super::call::RuledCall;
 use crate::limit::calendar::CalendarUnit;
-use crate::limit::units::{Cost, Micros, Timestamp};
-use crate::limit::{Decision, Verdict, Wait};
+use crate::limit::units::{Cost, Micros, Rate, Timestamp};
+use crate::limit::{Algorithm, Decision, Verdict, Wait};
 use crate::plan::admission::LimitCheck;
 use crate::plan::decision::{CallCharges, CallItem, Ruling};
 use crate::plan::descriptors::DescriptorRule;
 use crate::plan::{Mode, Plan, Policy};
+use crate::proxy::worker::WorkerPlan;
 use crate::rate_limit_service::{
     CurrentLimit, DescriptorStatus, Duration, HeaderValue, RateLimitCode, RateLimitDescriptor,
-    RateLimitRequest, unit_of,
+    RateLimitOverride, RateLimitRequest, seconds_of, unit_of,
 };
 use crate::route::RouteRequest;
 use crate::route::content::RequestContent;
@@ -25,6 +28,18 @@ pub(super) struct CalledDescriptor<'p> {
     /// `None`: no rule is for it, so that no limit applies.
     pub(super) rule: Option<&'p DescriptorRule>,
     pub(super) usage: DescriptorUse,
+    /// The numbers that it brings, in place of those of its limit.
+    overriding: Overriding,
+}
+
+/// Whether a descriptor brings numbers of its own.
+enum Overriding {
+    /// It does not, or its rule takes none.
+    No,
+    /// A policy with these numbers.
+    By(Rc<Policy>),
+    /// A policy of the least numbers, and none of them is to pass: it says 0.
+    Nothing(Rc<Policy>),
 }
 
 /// What a descriptor does to its limits.
@@ -48,7 +63,7 @@ pub(super) struct DescriptorCharges<'p> {
 
 impl<'p> CalledDescriptor<'p> {
     /// The descriptors of a message.
-    pub(super) fn of(plan: &'p Plan, message: RateLimitRequest) -> Vec<Self> {
+    pub(super) fn of(plan: &'p WorkerPlan, message: RateLimitRequest, now: Timestamp) -> Vec<Self> {
         let hits = u64::from(message.hits_addend.max(1));
         let domain = message.domain;
         let one = |descriptor: RateLimitDescriptor| {
@@ -62,9 +77,20 @@ impl<'p> CalledDescriptor<'p> {
                 (Some(0), false) => DescriptorUse::Asked,
                 (own, false) => DescriptorUse::Charged(own.unwrap_or(hits)),
             };
-            Self { content: RequestContent::Descriptor(entries), rule, usage }
+            let limit = descriptor.limit.filter(|_| rule.is_some_and(|rule| rule.overrides));
+            let overriding = rule.zip(limit).and_then(|(rule, limit)| overriding(plan, rule, limit, now));
+            let overriding = overriding.unwrap_or(Overriding::No);
+            Self { content: RequestContent::Descriptor(entries), rule, usage, overriding }
         };
         message.descriptors.into_iter().map(one).collect()
+    }
+
+    /// The policy with the numbers that it brings.
+    fn policy(&self) -> Option<&Policy> {
+        match &self.overriding {
+            Overriding::No => None,
+            Overriding::By(policy) | Overriding::Nothing(policy) => Some(policy),
+        }
     }
 
     /// Its entries.
@@ -77,7 +103,7 @@ impl<'p> DescriptorCharges<'p> {
     /// The charges of these descriptors. `call` is the call itself, of which keys see nothing else.
     pub(super) fn of(
         plan: &'p Plan,
-        descriptors: &[CalledDescriptor<'p>],
+        descriptors: &'p [CalledDescriptor<'p>],
         call: RouteRequest<'_>,
         secret: &KeySecret,
     ) -> Self {
@@ -91,9 +117,15 @@ impl<'p> DescriptorCharges<'p> {
                 DescriptorUse::Reported(hits) => (&mut all.reported, hits),
             };
             let request = RouteRequest { content: &descriptor.content, ..call };
-            let cost = units(rule.cost, hits);
+            let cost = match (&descriptor.overriding, descriptor.usage) {
+                (Overriding::Nothing(_), DescriptorUse::Charged(_) | DescriptorUse::Asked) => {
+                    units(rule.cost, u64::MAX)
+                }
+                _ => units(rule.cost, hits),
+            };
             let matched = plan.route(rule.route).matched(&request);
-            charges.add(CallItem { plan, item, route: rule.route, cost }, matched, secret);
+            let overriding = descriptor.policy();
+            charges.add(CallItem { plan, item, route: rule.route, cost, overriding }, matched, secret);
         }
         all
     }
@@ -103,6 +135,24 @@ impl<'p> DescriptorCharges<'p> {
         let all = [&self.charged, &self.asked, &self.reported];
         all.into_iter().map(|charges| charges.charges.charges.len()).max().unwrap_or_default()
     }
+}
+
+/// The numbers of a descriptor in place of those of its rule's limit. A period that is not known overrides nothing.
+fn overriding(
+    plan: &WorkerPlan,
+    rule: &DescriptorRule,
+    limit: RateLimitOverride,
+    now: Timestamp,
+) -> Option<Overriding> {
+    let [limit_use] = &*plan.route(rule.route).limits else { return None };
+    let own = &plan.limit(limit_use.limit).policies.first()?.algorithm;
+    let period = match seconds_of(limit.unit) {
+        _ if unit(own, now) == Some(limit.unit) => own.rate()?.period(),
+        seconds => Micros(seconds? * Micros::SECOND.0),
+    };
+    let rate = Rate::new(limit.requests_per_unit.clamp(1, Cost::MAX), period)?;
+    let policy = plan.overriding.borrow_mut().get(plan, limit_use.limit, rate, &plan.counters)?;
+    Some(if limit.requests_per_unit == 0 { Overriding::Nothing(policy) } else { Overriding::By(policy) })
 }
 
 /// Units of so many hits. More than a cost can be are the most that it can be.
@@ -189,19 +239,24 @@ fn tightest<'r>(item: usize, ruled: &'r RuledCall<'_>) -> Option<(&'r Policy, De
 
 /// The limit in Envoy's words, if its period is one of Envoy's units.
 fn current_limit(policy: &Policy, now: Timestamp) -> Option<CurrentLimit> {
-    let unit = match policy.algorithm.calendar().map(|calendar| calendar.unit()) {
-        Some(CalendarUnit::Day) => 4,
-        Some(CalendarUnit::Week | CalendarUnit::WeekFromSunday) => 7,
-        Some(CalendarUnit::Month(_)) => 5,
-        Some(CalendarUnit::Year) => 6,
-        None => {
-            let window = policy.algorithm.window_at(now);
-            let is_whole = window.0.is_multiple_of(Micros::SECOND.0);
-            unit_of(window.0 / Micros::SECOND.0).filter(|_| is_whole)?
-        }
-    };
+    let unit = unit(&policy.algorithm, now)?;
     let requests_per_unit = u32::try_from(policy.algorithm.quota()).ok()?;
     Some(CurrentLimit { requests_per_unit, unit, name: policy.name.to_string() })
+}
+
+/// Envoy's unit of an algorithm's window, if there is one.
+fn unit(algorithm: &Algorithm, now: Timestamp) -> Option<i32> {
+    match algorithm.calendar().map(|calendar| calendar.unit()) {
+        Some(CalendarUnit::Day) => Some(4),
+        Some(CalendarUnit::Week | CalendarUnit::WeekFromSunday) => Some(7),
+        Some(CalendarUnit::Month(_)) => Some(5),
+        Some(CalendarUnit::Year) => Some(6),
+        None => {
+            let window = algorithm.window_at(now);
+            let is_whole = window.0.is_multiple_of(Micros::SECOND.0);
+            unit_of(window.0 / Micros::SECOND.0).filter(|_| is_whole)
+        }
+    }
 }
 
 fn duration(span: Micros) -> Duration {

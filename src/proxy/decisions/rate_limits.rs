@@ -135,7 +135,7 @@ async fn decide(
     let seen = resolve::see_call(plan, head, peer.as_seen(), &mut seen);
     let call = seen.map_err(|_| (INVALID_ARGUMENT, "the call is malformed"))?.request();
     let domain = String::from_utf8_lossy(&message.domain).into_owned();
-    let descriptors = CalledDescriptor::of(plan, message);
+    let descriptors = CalledDescriptor::of(plan, message, ctx.started);
     let charges = DescriptorCharges::of(plan, &descriptors, call, &plan.secret);
     if charges.most() > MAX_CHARGES {
         return Err((INVALID_ARGUMENT, "a call is charged to at most 32 rates at once"));

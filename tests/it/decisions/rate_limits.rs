@@ -2,6 +2,7 @@
 
 use tollgate::rate_limit_service::{HEALTH_CHECK, RateLimitCode, RateLimitResponse, SHOULD_RATE_LIMIT};
 
+use super::is_ok;
 use crate::harness::{Gateway, RateLimitClient, descriptor, message};
 
 const FILE: &str = "
@@ -51,10 +52,6 @@ fn start() -> (Gateway, RateLimitClient) {
     let gateway = Gateway::start(FILE);
     let client = RateLimitClient::connect(gateway.decisions_addr());
     (gateway, client)
-}
-
-fn is_ok(response: &RateLimitResponse) -> bool {
-    response.overall_code == i32::from(RateLimitCode::Ok)
 }
 
 fn field<'r>(response: &'r RateLimitResponse, name: &str) -> Option<&'r str> {

@@ -28,8 +28,10 @@ fn names_in(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let starts = ["tollgate_", "process_"].into_iter().flat_map(|prefix| text.match_indices(prefix));
     starts.filter_map(move |(at, _)| {
         let name = text[at..].split(|char| !is_of_name(char)).next().expect("one piece");
-        // A file such as tollgate_VERSION.deb is no metric.
-        let is_metric = !text[..at].ends_with(is_of_name) && !name.contains(char::is_uppercase);
+        // A file such as tollgate_VERSION.deb is no metric, nor is a variable or a location of nginx.
+        let before = &text[..at];
+        let is_nginx = before.ends_with(['$', '@']);
+        let is_metric = !before.ends_with(is_of_name) && !is_nginx && !name.contains(char::is_uppercase);
         is_metric.then_some((at, name))
     })
 }

@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
-use super::rated::Rated;
+use super::Policy;
 use crate::http1::head_writer::HeaderPair;
 use crate::limit::Algorithm;
-use crate::plan::Policy;
 use crate::route::key::Key;
 use crate::store::redis::key;
 use crate::store::{OnError, ParamsId, SharedKeyInfo};
@@ -16,26 +15,37 @@ use crate::store::{OnError, ParamsId, SharedKeyInfo};
 /// The largest integer of a structured field (RFC 9651 §3.3.1).
 const MAX_FIELD_INTEGER: u64 = 999_999_999_999_999;
 
-/// One policy for every rate of the limit `name`.
-pub(super) fn policies(name: &str, key: &Key, on_error: OnError, rated: Vec<Rated>) -> Vec<Policy> {
-    let is_alone = rated.len() == 1;
-    let policy = |(index, rated): (u64, Rated)| {
-        let policy_name = if is_alone { name.to_owned() } else { format!("{name}:{}", rated.rate) };
-        let (shared_key, params) = shared(name, &rated.algorithm, key, index, on_error);
-        Policy {
-            standard: standard(&policy_name, &rated.algorithm),
-            legacy: legacy(&rated.algorithm),
-            name: Arc::from(policy_name),
+impl Policy {
+    /// A policy with this name in responses, and with counters of its own or of another policy: see [`counters`].
+    pub fn new(
+        name: Arc<str>,
+        algorithm: Algorithm,
+        (shared_key, params): (SharedKeyInfo, ParamsId),
+    ) -> Self {
+        Self {
+            standard: standard(&name, &algorithm),
+            legacy: legacy(&algorithm),
+            name,
             shared_key,
             params,
-            algorithm: rated.algorithm,
+            algorithm,
         }
+    }
+}
+
+/// One policy for every rate of the limit `name`, each with its text in the file.
+pub fn policies(name: &str, key: &Key, on_error: OnError, rates: Vec<(String, Algorithm)>) -> Vec<Policy> {
+    let is_alone = rates.len() == 1;
+    let policy = |(index, (rate, algorithm)): (u64, (String, Algorithm))| {
+        let policy_name = if is_alone { name.to_owned() } else { format!("{name}:{rate}") };
+        let counters = counters(name, &algorithm, key, index, on_error);
+        Policy::new(policy_name.into(), algorithm, counters)
     };
-    (0..).zip(rated).map(policy).collect()
+    (0..).zip(rates).map(policy).collect()
 }
 
 /// The data of an algorithm of the limit `name` for the stores. `index` tells the limit's rates apart.
-pub(super) fn shared(
+pub fn counters(
     name: &str,
     algorithm: &Algorithm,
     key: &Key,
