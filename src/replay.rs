@@ -5,9 +5,11 @@
 //! says. The report tells which clients a limit would have refused, and how often, before it is enforced.
 
 mod caller;
+mod calls;
 mod decided;
 mod in_flight;
 pub mod keys_of_log;
+mod logged_call;
 mod logged_response;
 pub mod missing_fields;
 pub mod report;

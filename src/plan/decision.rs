@@ -7,6 +7,7 @@
 //! The proxy drives it with async, `replay` in virtual time, and `explain` with counters that it only looks at.
 
 mod call;
+mod descriptors;
 mod observer;
 mod ruling;
 
@@ -21,6 +22,10 @@ use crate::route::content::RequestContent;
 use crate::route::key::KeySecret;
 use crate::store::{Decisions, Known, OnError, Outcome, Unreachable};
 pub use call::{CallCharges, CallItem, CheckOwner, NamedKey};
+pub use descriptors::{
+    CALL_OF_DESCRIPTORS, CALL_OF_LIMITS, CalledDescriptor, DescriptorCharges, DescriptorUse, Overriding,
+    read_descriptors, write_descriptors,
+};
 pub use observer::{DecisionObserver, Ruled};
 pub use ruling::Ruling;
 

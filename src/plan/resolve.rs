@@ -50,6 +50,13 @@ pub struct LoggedSender {
     pub secure: bool,
 }
 
+impl LoggedSender {
+    /// The same, as of a connection.
+    pub fn peer(self) -> Peer<'static> {
+        Peer { address: self.client, secure: self.secure, subject: None }
+    }
+}
+
 /// The client, the host and the route of a request.
 #[derive(Debug)]
 pub struct RouteLookup<'p, 'r> {
@@ -152,7 +159,7 @@ pub fn locate_logged<'p, 'r>(
     sender: LoggedSender,
     seen: &'r mut Option<SeenRequest<'r>>,
 ) -> RouteLookup<'p, 'r> {
-    let peer = Peer { address: sender.client, secure: sender.secure, subject: None };
+    let peer = sender.peer();
     let client = plan.server.client.client(sender.client);
     Input { plan, head, peer, client, last: None }.locate(None, seen)
 }

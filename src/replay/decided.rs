@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 use crate::limit::Verdict;
 use crate::limit::units::{Cost, Fingerprint, Micros};
 use crate::log_reader::request::{LinePlace, LoggedRequest};
-use crate::plan::admission::{BindingLimit, RequestCharges};
-use crate::plan::decision::{DecisionObserver, LimitPhase, RequestVerdict, Ruled, Ruling};
+use crate::plan::admission::{BindingLimit, LimitCheck, RequestCharges};
+use crate::plan::decision::{CallCharges, DecisionObserver, LimitPhase, RequestVerdict, Ruled, Ruling};
 use crate::plan::{LimitIndex, Plan, Route};
 use crate::route::RouteIndex;
 use crate::store::{Known, Outcome};
@@ -137,18 +137,52 @@ impl<'p> DecidedLimits<'p> {
         };
         for (place, check, label) in DecisionLabel::of_limits(charges, outcome, ruling, known) {
             let limit = of_failures.or_else(|| route.limits.get(place).map(|limit_use| limit_use.limit));
-            let delays = check.decisions(outcome).iter().map(|decision| match decision.verdict {
-                Verdict::Delay(delay) => delay,
-                _ => Micros(0),
-            });
-            self.limits.push(LimitResult {
-                limit: limit.unwrap_or(LimitIndex(0)),
-                label,
-                key_hash: charges.key_hash(check),
-                cost: check.cost().unwrap_or(Cost::ZERO),
-                delay: delays.max().unwrap_or_default(),
-            });
+            self.push(limit, label, check, (charges, outcome));
         }
+    }
+
+    /// The limits of a call have ruled.
+    pub(super) fn add_call(
+        &mut self,
+        call: &CallCharges<'p>,
+        (outcome, known): (&Outcome, Known<'_>),
+        ruling: &Ruling<'p>,
+    ) {
+        self.logged = LoggedLabel::of_ruling(ruling);
+        for (index, check, label) in DecisionLabel::of_limits(&call.charges, outcome, ruling, known) {
+            let limit = call.owners.get(index).map(|owner| owner.limit);
+            self.push(limit, label, check, (&call.charges, outcome));
+        }
+    }
+
+    /// A call has reported what had been spent.
+    pub(super) fn add_reported(&mut self, call: &CallCharges<'p>) {
+        let charged =
+            call.owners.iter().zip(&call.charges.checks).filter(|(_, check)| check.cost().is_some());
+        for (owner, check) in charged {
+            let outcome = (&call.charges, &Outcome::default());
+            self.push(Some(owner.limit), DecisionLabel::Allowed, check, outcome);
+        }
+    }
+
+    fn push(
+        &mut self,
+        limit: Option<LimitIndex>,
+        label: DecisionLabel,
+        check: &LimitCheck<'p>,
+        (charges, outcome): (&RequestCharges<'p>, &Outcome),
+    ) {
+        let delays = check.decisions(outcome).iter().map(|decision| match decision.verdict {
+            Verdict::Delay(delay) => delay,
+            _ => Micros(0),
+        });
+        self.limits.push(LimitResult {
+            limit: limit.unwrap_or(LimitIndex(0)),
+            label,
+            key_hash: charges.key_hash(check),
+            cost: check.cost().unwrap_or(Cost::ZERO),
+            delay: delays.max().unwrap_or_default(),
+        });
     }
 
     /// The request is decided, after it has waited this long for a place.

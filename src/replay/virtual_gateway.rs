@@ -7,6 +7,7 @@ use super::caller::{ConsumerNames, LoggedConsumers, answered_unlogged, draw};
 use super::decided::{DecidedLimits, ReplaySink, ReplayedRequest};
 use super::in_flight::{Agenda, Due, RequestEnd, WaitingRequest, place_keys};
 use super::keys_of_log::label;
+use super::logged_call::LoggedCall;
 use super::logged_response::{Service, ServiceTimes, settled_units};
 use crate::http1::fields::FieldSpan;
 use crate::http1::request::RequestHead;
@@ -29,11 +30,11 @@ use crate::store::{Charge, Correction, Known, Outcome, StoreRequest};
 /// A gateway that decides the requests of a log at the times of the log.
 #[derive(Debug)]
 pub struct VirtualGateway<'p> {
-    plan: &'p Plan,
-    memory: MemoryStore,
+    pub(super) plan: &'p Plan,
+    pub(super) memory: MemoryStore,
     bans: Bans,
-    secret: KeySecret,
-    ids: ShortIds,
+    pub(super) secret: KeySecret,
+    pub(super) ids: ShortIds,
     consumers: ConsumerNames<'p>,
     agenda: Agenda<'p>,
     durations: ServiceTimes,
@@ -99,9 +100,21 @@ impl<'p> VirtualGateway<'p> {
         let number = self.requests;
         self.requests += 1;
         let mut spans = std::mem::take(&mut self.spans);
-        match RequestHead::parse(&logged.head, &mut spans) {
-            Ok(head) => self.serve(number, logged, &head, sink),
-            Err(fault) => answered(sink, logged, number, None, fault.status()),
+        match LoggedCall::of(logged) {
+            None => match RequestHead::parse(&logged.head, &mut spans) {
+                Ok(head) => self.serve(number, logged, &head, sink),
+                Err(fault) => answered(sink, logged, number, None, fault.status()),
+            },
+            Some(LoggedCall::OfDescriptors(head)) => {
+                let called = RequestHead::parse(&head, &mut spans).map_err(|fault| fault.status());
+                if let Err(status) = called.and_then(|head| self.call(number, logged, &head, sink)) {
+                    answered(sink, logged, number, None, status);
+                }
+            }
+            Some(LoggedCall::OfLimits) => {
+                let status = logged.status.and_then(|status| StatusCode::from_u16(status).ok());
+                answered(sink, logged, number, None, status.unwrap_or(StatusCode::OK));
+            }
         }
         self.spans = spans;
     }
@@ -204,11 +217,11 @@ impl<'p> VirtualGateway<'p> {
         self.take_turn(request, logged.time, None, sink);
     }
 
-    fn known(&self, now: Timestamp) -> Known<'_> {
+    pub(super) fn known(&self, now: Timestamp) -> Known<'_> {
         Known { bans: &self.bans, memory: Some(&self.memory), now }
     }
 
-    fn decide(&self, charges: &RequestCharges<'p>, now: Timestamp) -> Outcome {
+    pub(super) fn decide(&self, charges: &RequestCharges<'_>, now: Timestamp) -> Outcome {
         let bans = charges.bans();
         StoreRequest { charges: &charges.charges, bans: &bans }.decide_in(&self.memory, &self.bans, now)
     }

@@ -19,7 +19,7 @@ use crate::http1::request::RequestHead;
 use crate::limit::units::Cost;
 use crate::plan::action::RouteAction;
 use crate::plan::admission::BindingLimit;
-use crate::plan::decision::{CallCharges, CallItem, CheckOwner, NamedKey, Ruling};
+use crate::plan::decision::{CALL_OF_LIMITS, CallCharges, CallItem, CheckOwner, NamedKey, Ruling};
 use crate::plan::decisions::NAMED_LIMITS;
 use crate::plan::{Limit, Plan};
 use crate::proxy::answer::next_action::NextAction;
@@ -38,8 +38,6 @@ use crate::telemetry::metrics::DecisionResult;
 
 /// The maximum number of questions of a call.
 const MAX_QUESTIONS: usize = 100;
-/// In place of the method of a request.
-const METHOD: &str = "limits";
 
 /// The body of a call: a question, or a list.
 #[derive(Debug, Deserialize)]
@@ -397,7 +395,8 @@ async fn ask_limits(
         label.push_str(&limit.key.label_of(values, &plan.server.client, masking));
     };
     let path = format!("/{}", limits.iter().map(|limit| &*limit.name).collect::<Vec<_>>().join(";"));
-    let text = CallText { method: METHOD, host: NAMED_LIMITS, path: &path, write_label: &write_label };
+    let text =
+        CallText { method: CALL_OF_LIMITS, host: NAMED_LIMITS, path: &path, write_label: &write_label };
     if ctx.is_counted {
         ctx.open_record(&peer, None);
         ctx.open_call(&text);

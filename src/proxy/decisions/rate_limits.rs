@@ -8,13 +8,16 @@ use http::StatusCode;
 use prost::Message;
 
 use super::call::{CallText, CallVerdict, RuledCall, counted};
-use super::descriptors::{CalledDescriptor, DescriptorCharges, DescriptorUse, fields_of, shown, status};
+use super::descriptors::{called, fields_of, status};
 use super::endpoint::EndpointKind;
 use super::{body_of, count, problem};
 use crate::http1::request::RequestHead;
 use crate::http2::head_sink::{HeadFormat, TextHead};
 use crate::plan::admission::BindingLimit;
-use crate::plan::decision::{CheckOwner, Ruling};
+use crate::plan::decision::{
+    CALL_OF_DESCRIPTORS, CalledDescriptor, CheckOwner, DescriptorCharges, DescriptorUse, Ruling,
+    write_descriptors,
+};
 use crate::plan::{Limit, RatelimitHeaders, resolve};
 use crate::proxy::answer::local_response_writer::{LocalResponseWriter, OverLimit};
 use crate::proxy::answer::next_action::NextAction;
@@ -37,8 +40,6 @@ use crate::telemetry::metrics::{DecisionLabel, DecisionResult};
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/grpc\r\n\r\n";
 /// Its trailers.
 const TRAILERS: &[u8] = b"grpc-status: 0\r\n";
-/// In place of the method of a request.
-const METHOD: &str = "descriptors";
 
 /// A status of gRPC, and why.
 type CallStatus = (u8, &'static str);
@@ -135,7 +136,7 @@ async fn decide(
     let seen = resolve::see_call(plan, head, peer.as_seen(), &mut seen);
     let call = seen.map_err(|_| (INVALID_ARGUMENT, "the call is malformed"))?.request();
     let domain = String::from_utf8_lossy(&message.domain).into_owned();
-    let descriptors = CalledDescriptor::of(plan, message, ctx.started);
+    let descriptors = called(plan, message, ctx.started);
     let charges = DescriptorCharges::of(plan, &descriptors, call, &plan.secret);
     if charges.most() > MAX_CHARGES {
         return Err((INVALID_ARGUMENT, "a call is charged to at most 32 rates at once"));
@@ -148,14 +149,19 @@ async fn decide(
     ctx.is_counted = true;
     ctx.open_record(peer, Some(head));
     let needs_text = ctx.log.record.is_some() || !(is_open && charged.ruling.admits());
-    let path = if needs_text { shown(&descriptors, &plan.short_ids) } else { String::new() };
+    let path = if needs_text {
+        write_descriptors(&descriptors, Masking::Ids(&plan.short_ids))
+    } else {
+        String::new()
+    };
     let write_label = |owner: CheckOwner, limit: &Limit, label: &mut String| {
         let Some(descriptor) = descriptors.get(owner.item) else { return };
         let request = RouteRequest { content: &descriptor.content, ..call };
         let matched = plan.route(owner.route).matched(&request);
         limit.key.write_label(matched, Masking::of(limit.reveal, &plan.short_ids), label);
     };
-    let text = CallText { method: METHOD, host: &domain, path: &path, write_label: &write_label };
+    let text =
+        CallText { method: CALL_OF_DESCRIPTORS, host: &domain, path: &path, write_label: &write_label };
     ctx.open_call(&text);
     let reported = RuledCall::undecided(charges.reported);
     report(ctx, plan, &reported, &text).await;

@@ -1,5 +1,6 @@
 //! `tollgate replay` and `tollgate suggest`, and the logs that they read.
 
+mod calls;
 mod command;
 mod exact;
 mod log_formats;

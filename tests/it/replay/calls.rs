@@ -1,0 +1,128 @@
+//! A log of calls of Envoy's rate limit service, replayed with the same file, gives the same decisions.
+
+use rustix::process::Signal;
+use tollgate::rate_limit_service::RateLimitDescriptor;
+
+use crate::harness::replayed::{numbers, replay};
+use crate::harness::{Gateway, RateLimitClient, descriptor, message};
+
+/// Rules with several limits, costs, reports, a ban, and secrets as values.
+const FILE: &str = r#"
+[server]
+workers = 1
+[decisions]
+listen = "127.0.0.1:0"
+[log]
+file = "access.log"
+fields = ["time", "method", "host", "path", "route", "status", "duration_ms", "client", "limit", "decision", "remaining", "cost"]
+
+[limits.bucket]
+algorithm = "token-bucket"
+key = "descriptor:remote_address"
+rate = "30/10s"
+burst = 20
+[limits.spaced]
+algorithm = "gcra"
+key = "descriptor:api_key"
+rate = "10/5s"
+burst = 7
+[limits.window]
+algorithm = "fixed-window"
+key = ["descriptor:generic_key", "descriptor:remote_address"]
+rate = ["3/min", "5/5min"]
+[limits.budget]
+algorithm = "sliding-window"
+key = "descriptor:plan"
+rate = "100/min"
+[limits.shadow]
+algorithm = "fixed-window"
+key = "global"
+rate = "100/s"
+mode = "shadow"
+[limits.banning]
+algorithm = "fixed-window"
+key = "descriptor:tenant"
+rate = "6/30s"
+ban = { after = 5, within = "1min", for = "1s" }
+
+[[descriptors]]
+domain = "shop"
+match = { remote_address = "*" }
+limits = ["bucket", "shadow"]
+[[descriptors]]
+match = { api_key = "*" }
+limits = ["spaced"]
+[[descriptors]]
+match = { api_key = "known to the file" }
+limits = ["spaced"]
+cost = 2
+[[descriptors]]
+match = { generic_key = "*", remote_address = "*" }
+limits = ["window"]
+[[descriptors]]
+match = { plan = "*" }
+limits = ["budget"]
+[[descriptors]]
+match = { plan = "*", done = "yes" }
+limits = ["budget"]
+report = true
+[[descriptors]]
+match = { tenant = "*" }
+limits = ["banning"]
+"#;
+
+const CALLS: u32 = 3_000;
+
+fn one(random: &mut impl FnMut() -> u32) -> RateLimitDescriptor {
+    let address = format!("192.0.2.{}", random() % 20);
+    let text = (random() % 6).to_string();
+    let entries: &[(&str, &str)] = match random() % 8 {
+        0 | 1 => &[("remote_address", &address)],
+        2 => &[("api_key", &format!("a-secret-{text}"))],
+        3 => &[("api_key", "known to the file")],
+        4 => &[("generic_key", &format!("path /{text};a=b,c*2")), ("remote_address", &address)],
+        5 => &[("plan", &text)],
+        6 => &[("plan", &text), ("done", "yes")],
+        _ => &[("tenant", &text)],
+    };
+    let hits = match random() % 5 {
+        0 => Some(u64::from(random() % 4)),
+        _ => None,
+    };
+    descriptor(entries, hits)
+}
+
+#[test]
+fn each_call_is_decided_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let toml = FILE.replace("\"access.log\"", &format!("{:?}", folder.path().join("access.log")));
+    std::fs::write(folder.path().join("gateway.toml"), &toml).unwrap();
+    let mut gateway = Gateway::start(&toml);
+    let client = RateLimitClient::connect(gateway.decisions_addr());
+    let mut random = numbers(7);
+    // One after the other: a call is decided once its body is there, and the log has the time of its head.
+    for call in 0..CALLS {
+        let count = [1, 1, 2, 3][random() as usize % 4];
+        let descriptors: Vec<_> = (0..count).map(|_| one(&mut random)).collect();
+        let domain = ["shop", "other"][random() as usize % 8 / 7];
+        assert!(client.ask(&message(domain, &descriptors)).is_ok(), "call {call}");
+    }
+    drop(client);
+    gateway.signal(Signal::TERM);
+    assert!(gateway.wait_for_exit().success());
+    let log = std::fs::read_to_string(folder.path().join("access.log")).unwrap();
+    assert_eq!(log.lines().count(), CALLS as usize);
+    assert!(!log.contains("a-secret-"));
+    let replayed = replay(folder.path(), &[]);
+    let decisions = &replayed["log_decisions"];
+    assert_eq!(decisions["different"], 0, "{decisions:#}");
+    assert_eq!(decisions["same"], CALLS);
+    let count = |decision: &str| log.matches(&format!("\"decision\":\"{decision}\"")).count();
+    assert!(count("limited") > 100 && count("banned") > 5, "{} {}", count("limited"), count("banned"));
+    assert_eq!(replayed["refused"], count("limited") + count("banned"));
+    for limit in replayed["limits"].as_array().unwrap() {
+        let (refused, requests) = (limit["refused"].as_u64().unwrap(), limit["requests"].as_u64().unwrap());
+        let is_tried = limit["name"] == "shadow" || refused > 5;
+        assert!(is_tried && requests > refused + 5, "each limit is tried: {limit}");
+    }
+}
