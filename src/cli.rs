@@ -6,6 +6,7 @@ mod admin;
 mod check;
 mod examples;
 mod health;
+mod import;
 mod live;
 mod logs;
 mod output;
@@ -29,6 +30,7 @@ use crate::serve::{self, Ended, RunOptions, ServeError};
 use crate::telemetry::terminal::{ColourChoice, choose_colour, resolve_colour};
 use check::CheckOptions;
 use health::HealthArguments;
+use import::ImportArguments;
 use output::{fault, refuse, show};
 use replay::ReplayArguments;
 use suggest::SuggestArguments;
@@ -155,6 +157,12 @@ enum CliCommand {
     /// reasons as comments.
     #[command(after_help = examples::SUGGEST)]
     Suggest(Box<SuggestArguments>),
+    /// Translate the configuration of another program
+    ///
+    /// Prints limits and descriptors as TOML, for `gateway.toml`. What has no counterpart there, or means something else,
+    /// is said on standard error with file and line, and as a comment. The exit status is 2 if a file has errors.
+    #[command(after_help = examples::IMPORT)]
+    Import(ImportArguments),
     /// Print the JSON Schema of the configuration, for editors
     #[command(after_help = examples::SCHEMA)]
     Schema,
@@ -241,6 +249,7 @@ impl Arguments {
             }
             Some(CliCommand::Replay(arguments)) => replay::run(file, &arguments),
             Some(CliCommand::Suggest(arguments)) => suggest::run(file, is_named, &arguments),
+            Some(CliCommand::Import(arguments)) => import::run(&arguments),
             Some(CliCommand::Schema) => show(&config::schema()),
             Some(CliCommand::Health(arguments)) => health::ask(file, &arguments),
             Some(CliCommand::Top(arguments)) => top::run(file, &arguments),

@@ -10,6 +10,7 @@
 //!  serve                   starts the gateway and controls it
 //!  config · proxy · admin  the edges; none imports another
 //!  suggest · witness       limits proposed from the requests of a log · requests that ought to reach a route
+//!  import                  configurations of other programs as TOML
 //!  explain · replay        the route and limits of a request, with reasons · a log in virtual time
 //!  shared                  state shared by workers, admin and control thread
 //!  telemetry               counters, access records, traces, key stats, top keys, history
@@ -35,6 +36,7 @@ pub mod counter;
 pub mod explain;
 pub mod http1;
 pub mod http2;
+pub mod import;
 pub mod labels;
 pub mod limit;
 pub mod log_reader;

@@ -57,6 +57,12 @@ Examples:
   tollgate suggest --key header:x-api-key --keep 0.9999 access.log*
   tollgate suggest --algorithm sliding-window --report out.html access.log";
 
+pub(super) const IMPORT: &str = "\
+Examples:
+  tollgate import envoy-ratelimit ratelimit.yaml > limits.toml
+  tollgate import envoy-ratelimit config/*.yaml  files that are read together
+  kubectl get configmap ratelimit -o 'jsonpath={.data.config\\.yaml}' | tollgate import envoy-ratelimit -";
+
 pub(super) const SCHEMA: &str = "\
 Examples:
   tollgate schema > gateway.schema.json

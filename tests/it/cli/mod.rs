@@ -4,6 +4,7 @@ mod check;
 mod explain;
 mod explain_agrees;
 mod files;
+mod import;
 mod live;
 mod reload;
 mod shell;

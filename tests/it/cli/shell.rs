@@ -38,8 +38,19 @@ fn good(arguments: &[&str], folder: &Path) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-const COMMANDS: [&str; 10] =
-    ["run", "check", "explain", "replay", "suggest", "schema", "health", "top", "completions", "man"];
+const COMMANDS: [&str; 11] = [
+    "run",
+    "check",
+    "explain",
+    "replay",
+    "suggest",
+    "import",
+    "schema",
+    "health",
+    "top",
+    "completions",
+    "man",
+];
 
 #[test]
 fn every_shell_gets_the_commands() {

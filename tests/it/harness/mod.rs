@@ -34,7 +34,7 @@ pub(crate) use clients::response::{Fault, Response};
 pub(crate) use clients::tls::{Authority, session as tls_session};
 pub(crate) use clients::{asker, body_scan, exposition, frames, hpack, promql, ratelimit};
 pub(crate) use core::{cases, charges, in_flight, metered, places, refusals, sample_request, trace};
-pub(crate) use documents::{newcomer, page_run, page_session, pages, shown, sources};
+pub(crate) use documents::{descriptors, newcomer, page_run, page_session, pages, shown, sources};
 pub(crate) use gateways::binary::binary;
 pub(crate) use gateways::fake_clock::FakeClock;
 pub(crate) use gateways::fleet::Fleet;

@@ -5,6 +5,7 @@ mod haproxy;
 mod nginx;
 mod others;
 mod published;
+mod ratelimit_service;
 mod traefik;
 
 use std::collections::BTreeMap;

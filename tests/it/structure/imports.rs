@@ -13,7 +13,7 @@ const LAYERS: &[&[&str]] = &[
     &["cli"],
     &["serve"],
     &["config", "proxy", "admin"],
-    &["suggest", "witness"],
+    &["suggest", "witness", "import"],
     &["explain", "replay"],
     &["shared"],
     &["telemetry"],

@@ -1,5 +1,6 @@
 //! The pages of the project, and the sources as text.
 
+pub(crate) mod descriptors;
 pub(crate) mod newcomer;
 pub(crate) mod page_run;
 pub(crate) mod page_session;
