@@ -13,7 +13,7 @@
 //! | `json`, `yaml` | parsed |
 //! | `text from FILE` | the block stands in that file of the repository |
 //! | `text last lines of the terminal` | what a command of the page that serves has written last |
-//! | `text saved as FILE` | the file of this name beside the configurations of the page |
+//! | `text saved as FILE` | the file of this name beside the configurations and commands of the page |
 //! | `text session of this page` | run, beside the gateway and the servers of the page: see `recipes.rs`, and `replay/story.rs` |
 //! | `text program log` | a gateway logs these lines: see `program_log.rs` |
 //! | `text trace of LIMIT` | this limit decides so: see `traces.rs` |
@@ -335,14 +335,21 @@ fn docs_commands_print_what_is_shown() {
         if blocks.is_empty() {
             continue;
         }
+        let saved: Vec<_> =
+            page.blocks().into_iter().filter(|block| block.info.starts_with("text saved as ")).collect();
         // Some outputs depend on the seconds between two commands, and the machine may be busy.
-        let faults = (0..3).map(|_| run_all(&blocks)).find(Vec::is_empty);
-        assert_none(&faults.unwrap_or_else(|| run_all(&blocks)));
+        let faults = (0..3).map(|_| run_all(&blocks, &saved)).find(Vec::is_empty);
+        assert_none(&faults.unwrap_or_else(|| run_all(&blocks, &saved)));
     }
 }
 
-fn run_all(blocks: &[Block]) -> Vec<String> {
+/// The faults of these blocks, in a directory with the files that the page saves.
+fn run_all(blocks: &[Block], saved: &[Block]) -> Vec<String> {
     let shell = Shell::new();
+    for block in saved {
+        let name = block.info.trim_start_matches("text saved as ");
+        fs::write(shell.directory.path().join(name), &block.text).expect("it can be written");
+    }
     let mut faults = Vec::new();
     for block in blocks {
         if kind(block) == "sh" {
