@@ -13,8 +13,10 @@ use serde_yaml_ng::Value;
 
 use crate::harness::descriptors::{Descriptors, Entries, entries};
 use crate::harness::pages::root;
+use crate::harness::{Gateway, RateLimitClient, descriptor, message};
 use tollgate::import::remark::RemarkLevel;
 use tollgate::import::{ImportFile, Imported, envoy_ratelimit};
+use tollgate::rate_limit_service::RateLimitCode;
 
 /// Why an answer differs without a warning: it does for any file, and the page says so.
 const OF_ALL_FILES: [&str; 2] = ["a refused call charges nothing", "entries have no order"];
@@ -107,6 +109,43 @@ fn the_published_files_are_imported_and_the_tables_hold_there_and_here() {
             );
         }
     }
+}
+
+#[test]
+fn the_gateway_answers_the_tables_by_grpc() {
+    for (name, text, table) in examples() {
+        let toml = imported(&name, &text).toml.expect("it is imported");
+        let file = format!(
+            "[decisions]\nlisten = \"127.0.0.1:0\"\n[[routes]]\npath = \"/*\"\nrespond = {{ status = 204 }}\n{}",
+            in_one_window(&toml)
+        );
+        let gateway = Gateway::start(&file);
+        let client = RateLimitClient::connect(gateway.decisions_addr());
+        let domain_of_file = RateLimitService::parse(&text).domain;
+        for calls in &table.calls {
+            let lists: Vec<_> = calls.descriptors.iter().map(|list| entries(list)).collect();
+            let descriptors = lists.iter().map(|list| {
+                let pairs: Vec<_> = list.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+                descriptor(&pairs, None)
+            });
+            let mut call =
+                message(calls.domain.as_deref().unwrap_or(&domain_of_file), &descriptors.collect::<Vec<_>>());
+            call.hits_addend = u32::try_from(calls.hits).expect("32 bits");
+            let ask = |_| client.ask(&call).expect("an answer").overall_code == i32::from(RateLimitCode::Ok);
+            let answers: Vec<_> = (0..calls.ok + calls.over).map(ask).collect();
+            let (ok, over) = calls.here.as_ref().map_or((calls.ok, calls.over), |here| (here.ok, here.over));
+            assert_eq!(answers, [vec![true; ok], vec![false; over]].concat(), "{name}: {calls:?}\n{file}");
+        }
+    }
+}
+
+/// The same limits with windows of a week, so that none ends during the test.
+fn in_one_window(toml: &str) -> String {
+    let line = |line: &str| match line.split_once('/') {
+        Some((rate, _)) if line.starts_with("rate ") => format!("{rate}/week\"\n"),
+        _ => format!("{line}\n"),
+    };
+    toml.lines().map(line).collect()
 }
 
 #[test]
