@@ -14,6 +14,7 @@ use super::call::{CallText, CallVerdict, RuledCall};
 use super::check::decided;
 use super::endpoint::EndpointKind;
 use super::{body_of, count, problem};
+use crate::http1::fields::FieldSpan;
 use crate::http1::head_writer::put_field;
 use crate::http1::request::RequestHead;
 use crate::limit::units::Cost;
@@ -181,8 +182,17 @@ async fn ask_all(
 fn check(plan: &WorkerPlan, question: &Question) -> Result<(), Unanswerable> {
     match &question.limits {
         Some(limits) => named_charges(plan, limits, &question.key).map(drop),
-        None => described(plan, question).map(drop),
+        None => head_of(&described(plan, question)?, &mut Vec::new()).map(drop),
     }
+}
+
+/// The head of a request that is asked about.
+fn head_of<'h>(
+    asked: &'h AskedRequest,
+    spans: &'h mut Vec<FieldSpan>,
+) -> Result<RequestHead<'h>, Unanswerable> {
+    RequestHead::parse(&asked.head, spans)
+        .map_err(|fault| Unanswerable(format!("the gateway would not take the request: {}", fault.reason())))
 }
 
 async fn ask(
@@ -238,9 +248,7 @@ async fn ask_request(
     let plan = Rc::clone(&call.plan);
     let asked = described(&plan, question)?;
     let mut spans = Vec::new();
-    let head = RequestHead::parse(&asked.head, &mut spans).map_err(|fault| {
-        Unanswerable(format!("the gateway would not take the request: {}", fault.reason()))
-    })?;
+    let head = head_of(&asked, &mut spans)?;
     let peer = Rc::clone(&session.peer);
     let mut ctx = RequestContext::begin(&session.worker, &peer, call.started);
     ctx.is_counted = !question.peek;

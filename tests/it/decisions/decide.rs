@@ -200,6 +200,8 @@ fn what_is_wrong_is_said_and_nothing_is_charged() {
     let (gateway, _files) = start();
     let too_many = json!(vec![request("/shop/a"); 101]).to_string();
     let second = json!([request("/shop/a"), { "url": "/shop/a" }]).to_string();
+    let no_method = json!({ "method": "get", "url": "/shop/a", "ip": "192.0.2.1" });
+    let no_request = json!([request("/shop/a"), no_method]).to_string();
     for (body, said) in [
         ("", "not a question"),
         ("{", "not a question"),
@@ -233,6 +235,7 @@ fn what_is_wrong_is_said_and_nothing_is_charged() {
         ("{\"limits\": [{\"name\": \"few\"}], \"key\": {\"ip\": \"192.0.2.1\"}, \"url\": \"/\"}", "alone"),
         (&too_many, "at most 100"),
         (&second, "question 1: `ip` is missing"),
+        (&no_request, "question 1: the gateway would not take"),
     ] {
         let answer = post(&gateway, body).expect(400);
         assert!(answer.text().contains(said), "{body}: {}", answer.text());
