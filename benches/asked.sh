@@ -1,0 +1,143 @@
+#!/usr/bin/env bash
+# What a decision costs that others ask for, beside a proxied request with the same limit: a table of Markdown, by h2load.
+# docs/benchmarks/decisions.md has figures.
+#
+#   benches/asked.sh
+#
+# From the environment:
+#   REDIS=redis://127.0.0.1:6379  counters there instead of in memory
+#   CALLS=300000  ROUNDS=3        of each kind; the round with the median CPU time is shown
+#   TOLLGATE=/path/to/tollgate    the binary to start; target/release/tollgate
+set -euo pipefail
+
+calls=${CALLS:-300000}
+rounds=${ROUNDS:-3}
+binary=${TOLLGATE:-$(dirname "$0")/../target/release/tollgate}
+processes=()
+
+fail() {
+  echo "asked.sh: $*" >&2
+  exit 1
+}
+
+command -v h2load >/dev/null || fail "h2load is missing: apt-get install nghttp2-client"
+[ -x "$binary" ] || fail "$binary is missing: cargo build --release"
+
+work=$(mktemp -d)
+finish() {
+  local process
+  for process in "${processes[@]}"; do
+    kill "$process" 2>/dev/null || true
+    wait "$process" 2>/dev/null || true
+  done
+  rm -rf "$work"
+}
+trap finish EXIT
+trap 'exit 130' INT TERM
+
+listening() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+# Sets `free`: a port without a listener, below the range for outgoing connections.
+find_free_port() {
+  for _ in $(seq 100); do
+    free=$((12000 + RANDOM % 18000))
+    listening "$free" || return 0
+  done
+  fail "no free port"
+}
+
+# Starts the gateway with the file $1, which listens on port $2. Sets `started`.
+start() {
+  "$binary" -c "$1" >/dev/null 2>"$1.log" &
+  started=$!
+  processes+=("$started")
+  for _ in $(seq 100); do
+    if listening "$2"; then return 0; fi
+    sleep 0.05
+  done
+  cat "$1.log" >&2
+  fail "the gateway does not listen"
+}
+
+find_free_port && backend=$free
+find_free_port && proxy=$free
+find_free_port && decisions=$free
+cat >"$work/backend.toml" <<TOML
+[server]
+listen = ["127.0.0.1:$backend"]
+workers = 1
+[[routes]]
+path = "/*"
+respond = { status = 200, body = "ok" }
+[log]
+access = "off"
+TOML
+cat >"$work/gateway.toml" <<TOML
+[server]
+listen = ["127.0.0.1:$proxy"]
+workers = 1
+trusted_proxies = ["127.0.0.1"]
+[decisions]
+listen = "127.0.0.1:$decisions"
+[log]
+access = "off"
+[upstreams]
+backend = "http://127.0.0.1:$backend"
+[limits.per-client]
+algorithm = "token-bucket"
+key = "ip"
+rate = "1000000/s"
+[limits.per-address]
+algorithm = "token-bucket"
+key = "descriptor:remote_address"
+rate = "1000000/s"
+[[descriptors]]
+domain = "shop"
+match = { generic_key = "search", remote_address = "*" }
+limits = ["per-address"]
+[[routes]]
+path = "/*"
+upstream = "backend"
+limits = ["per-client"]
+TOML
+if [ -n "${REDIS:-}" ]; then
+  printf '[store]\nbackend = "redis"\nurl = "%s"\nsecret = "0123456789abcdef0123456789abcdef"\n' "$REDIS" >>"$work/gateway.toml"
+fi
+start "$work/backend.toml" "$backend"
+start "$work/gateway.toml" "$proxy"
+gateway=$started
+
+# A call of Envoy: domain shop, generic_key=search, remote_address=192.0.2.1; five bytes of gRPC before it.
+printf '\0\0\0\0\x3c\x0a\x04shop\x12\x34\x0a\x15\x0a\x0bgeneric_key\x12\x06search\x0a\x1b\x0a\x0eremote_address\x12\x09192.0.2.1' >"$work/call"
+printf '{"url":"/cart","ip":"192.0.2.1"}' >"$work/question"
+
+cpu() { awk '{print ($14 + $15) * 10000}' "/proc/$gateway/stat"; }
+
+# Measures the kind $1; the other arguments are those of h2load.
+measure() {
+  local name=$1 before after round
+  shift
+  for round in $(seq "$rounds"); do
+    before=$(cpu)
+    h2load -n "$calls" -t 1 --log-file="$work/times" "$@" >"$work/report" || fail "h2load failed"
+    after=$(cpu)
+    grep -q "$calls 2xx, 0 3xx, 0 4xx, 0 5xx" "$work/report" || { cat "$work/report" >&2; fail "$name: not all are admitted"; }
+    local rate p99
+    rate=$(sed -n 's/^finished in [^,]*, \([0-9]*\).*/\1/p' "$work/report")
+    p99=$(cut -f 3 "$work/times" | sort -n | sed -n "$((calls * 99 / 100))p")
+    rm "$work/times"
+    echo "$(((after - before) * 100 / calls)) $rate $p99"
+  done | sort -n | sed -n "$(((rounds + 1) / 2))p" |
+    awk -v name="$name" '{printf "| %s | %d,%03d | %.1f µs | %.2f ms |\n", name, $2 / 1000, $2 % 1000, $1 / 100, $3 / 1000}'
+}
+
+echo "| call | a second | CPU a call | p99 |"
+echo "|---|---:|---:|---:|"
+grpc=(-H 'content-type: application/grpc' -H 'te: trailers' -d "$work/call")
+measure 'Envoy, rate limit service by gRPC' -c 8 -m 10 "${grpc[@]}" \
+  "http://127.0.0.1:$decisions/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+about=(-H 'x-forwarded-method: GET' -H 'x-forwarded-proto: https' -H 'x-forwarded-host: shop.example'
+  -H 'x-forwarded-uri: /cart' -H 'x-forwarded-for: 192.0.2.1')
+measure 'Traefik and Caddy, `/check/forwarded`' --h1 -c 32 "${about[@]}" "http://127.0.0.1:$decisions/check/forwarded"
+measure 'an application, `/v1/decide`' --h1 -c 32 -d "$work/question" "http://127.0.0.1:$decisions/v1/decide"
+measure 'for comparison: a proxied request' --h1 -c 32 -H 'x-forwarded-for: 192.0.2.1' "http://127.0.0.1:$proxy/cart"
