@@ -6,7 +6,8 @@ use tollgate::rate_limit_service::RateLimitDescriptor;
 use crate::harness::replayed::{numbers, replay};
 use crate::harness::{Gateway, RateLimitClient, descriptor, message};
 
-/// Rules with several limits, costs, reports, a ban, and secrets as values.
+/// Rules with several limits, costs, reports, a ban, and secrets as values. Little is given back while the test runs,
+/// however slow the machine.
 const FILE: &str = r#"
 [server]
 workers = 1
@@ -19,21 +20,21 @@ fields = ["time", "method", "host", "path", "route", "status", "duration_ms", "c
 [limits.bucket]
 algorithm = "token-bucket"
 key = "descriptor:remote_address"
-rate = "30/10s"
+rate = "60/h"
 burst = 20
 [limits.spaced]
 algorithm = "gcra"
 key = "descriptor:api_key"
-rate = "10/5s"
+rate = "60/h"
 burst = 7
 [limits.window]
 algorithm = "fixed-window"
 key = ["descriptor:generic_key", "descriptor:remote_address"]
-rate = ["3/min", "5/5min"]
+rate = ["3/h", "5/day"]
 [limits.budget]
 algorithm = "sliding-window"
 key = "descriptor:plan"
-rate = "100/min"
+rate = "100/h"
 [limits.shadow]
 algorithm = "fixed-window"
 key = "global"
@@ -42,7 +43,7 @@ mode = "shadow"
 [limits.banning]
 algorithm = "fixed-window"
 key = "descriptor:tenant"
-rate = "6/30s"
+rate = "6/h"
 ban = { after = 5, within = "1min", for = "1s" }
 
 [[descriptors]]
