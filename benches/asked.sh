@@ -8,11 +8,13 @@
 #   REDIS=redis://127.0.0.1:6379  counters there instead of in memory
 #   CALLS=300000  ROUNDS=3        of each kind; the round with the median CPU time is shown
 #   TOLLGATE=/path/to/tollgate    the binary to start; target/release/tollgate
+#   LIMITADOR=/path/to/limitador-server  measured beside it with the same message, and with the same store
 set -euo pipefail
 
 calls=${CALLS:-300000}
 rounds=${ROUNDS:-3}
 binary=${TOLLGATE:-$(dirname "$0")/../target/release/tollgate}
+limitador=${LIMITADOR:-}
 processes=()
 
 fail() {
@@ -46,17 +48,19 @@ find_free_port() {
   fail "no free port"
 }
 
-# Starts the gateway with the file $1, which listens on port $2. Sets `started`.
+# Starts a program, the arguments from $2 on, which listens on port $1. Sets `started`.
 start() {
-  "$binary" -c "$1" >/dev/null 2>"$1.log" &
+  local port=$1
+  shift
+  "$@" >"$work/log" 2>&1 &
   started=$!
   processes+=("$started")
   for _ in $(seq 100); do
-    if listening "$2"; then return 0; fi
+    if listening "$port"; then return 0; fi
     sleep 0.05
   done
-  cat "$1.log" >&2
-  fail "the gateway does not listen"
+  cat "$work/log" >&2
+  fail "$1 does not listen"
 }
 
 find_free_port && backend=$free
@@ -103,15 +107,15 @@ TOML
 if [ -n "${REDIS:-}" ]; then
   printf '[store]\nbackend = "redis"\nurl = "%s"\nsecret = "0123456789abcdef0123456789abcdef"\n' "$REDIS" >>"$work/gateway.toml"
 fi
-start "$work/backend.toml" "$backend"
-start "$work/gateway.toml" "$proxy"
+start "$backend" "$binary" -c "$work/backend.toml"
+start "$proxy" "$binary" -c "$work/gateway.toml"
 gateway=$started
 
 # A call of Envoy: domain shop, generic_key=search, remote_address=192.0.2.1; five bytes of gRPC before it.
 printf '\0\0\0\0\x3c\x0a\x04shop\x12\x34\x0a\x15\x0a\x0bgeneric_key\x12\x06search\x0a\x1b\x0a\x0eremote_address\x12\x09192.0.2.1' >"$work/call"
 printf '{"url":"/cart","ip":"192.0.2.1"}' >"$work/question"
 
-cpu() { awk '{print ($14 + $15) * 10000}' "/proc/$gateway/stat"; }
+cpu() { awk '{print ($14 + $15) * 10000}' "/proc/$measured/stat"; }
 
 # Measures the kind $1; the other arguments are those of h2load.
 measure() {
@@ -131,13 +135,33 @@ measure() {
     awk -v name="$name" '{printf "| %s | %d,%03d | %.1f µs | %.2f ms |\n", name, $2 / 1000, $2 % 1000, $1 / 100, $3 / 1000}'
 }
 
+measured=$gateway
 echo "| call | a second | CPU a call | p99 |"
 echo "|---|---:|---:|---:|"
+service=envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit
 grpc=(-H 'content-type: application/grpc' -H 'te: trailers' -d "$work/call")
 measure 'Envoy, rate limit service by gRPC' -c 8 -m 10 "${grpc[@]}" \
-  "http://127.0.0.1:$decisions/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+  "http://127.0.0.1:$decisions/$service"
 about=(-H 'x-forwarded-method: GET' -H 'x-forwarded-proto: https' -H 'x-forwarded-host: shop.example'
   -H 'x-forwarded-uri: /cart' -H 'x-forwarded-for: 192.0.2.1')
 measure 'Traefik and Caddy, `/check/forwarded`' --h1 -c 32 "${about[@]}" "http://127.0.0.1:$decisions/check/forwarded"
 measure 'an application, `/v1/decide`' --h1 -c 32 -d "$work/question" "http://127.0.0.1:$decisions/v1/decide"
 measure 'for comparison: a proxied request' --h1 -c 32 -H 'x-forwarded-for: 192.0.2.1' "http://127.0.0.1:$proxy/cart"
+
+if [ -n "$limitador" ]; then
+  # The same limit: a window of a second in place of a bucket, which Limitador does not know.
+  cat >"$work/limits.yaml" <<YAML
+- namespace: shop
+  max_value: 1000000
+  seconds: 1
+  conditions: ["descriptors[0]['generic_key'] == 'search'"]
+  variables: ["descriptors[0]['remote_address']"]
+YAML
+  store=(memory)
+  if [ -n "${REDIS:-}" ]; then store=(redis "$REDIS"); fi
+  find_free_port && rls=$free
+  find_free_port && http=$free
+  start "$rls" "$limitador" -b 127.0.0.1 -p "$rls" -B 127.0.0.1 -P "$http" "$work/limits.yaml" "${store[@]}"
+  measured=$started
+  measure 'for comparison: Limitador, the same call by gRPC' -c 8 -m 10 "${grpc[@]}" "http://127.0.0.1:$rls/$service"
+fi

@@ -123,9 +123,9 @@ enum CliCommand {
     /// Nothing is sent or counted, and no gateway needs to run; with `--live` the running gateway is asked.
     #[command(after_help = examples::EXPLAIN)]
     Explain {
-        /// GET, POST, …
+        /// GET, POST, …; `descriptors` for a call of Envoy's rate limit filter
         method: String,
-        /// http://host/path?query, or only the path
+        /// http://host/path?query, or only the path; of descriptors http://domain/name=value,name=value
         url: String,
         /// A header of the request; may be repeated
         #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]

@@ -2,15 +2,20 @@
 //!
 //! For example, `tollgate explain POST https://shop.test/login` names the route and the condition by which each route before
 //! it does not match, and for each limit the key, the cost and whether the request is exempt. The route is found and the
-//! request decided by the code that serves requests, so that the two cannot disagree.
+//! request decided by the code that serves requests, so that the two cannot disagree. Calls of other proxies on descriptors
+//! are explained as well.
 
 mod description;
+mod descriptors;
 pub(crate) mod json;
+mod limit;
 mod live;
 mod request;
 mod resolution;
 pub(crate) mod text;
 
+pub use descriptors::DescriptorExplanation;
+pub use limit::{LimitExplanation, LimitStatus};
 pub use live::{
     LiveCredential, LiveVerdict, PendingCredential, Running, decide_live, explain_live, pending_credential,
 };
@@ -20,25 +25,22 @@ use http::StatusCode;
 
 use crate::auth::method::AuthMethod;
 use crate::http1::request::{RequestError, RequestHead};
-use crate::limit::units::{Cost, Fingerprint, Timestamp};
+use crate::limit::units::Timestamp;
 use crate::plan::action::{ResponseContent, RouteAction};
-use crate::plan::admission::{self, LimitCheck};
 use crate::plan::auth::NamedConsumer;
 use crate::plan::decision::RequestVerdict;
 use crate::plan::early_response::EarlyResponse;
 use crate::plan::resolve::{RoutedRequest, Unroutable};
 use crate::plan::seen_request::SeenRequest;
-use crate::plan::trial::Trial;
-use crate::plan::{
-    LimitIndex, LimitUse, Mode, PathEdit, Plan, Redirect, Route, TierIndex, Upstream, UpstreamIndex,
-};
+use crate::plan::{PathEdit, Plan, Redirect, Route, Upstream, UpstreamIndex};
 use crate::route::client::{AddressRefusal, ClientAddress};
-use crate::route::key::{KeySecret, Missing};
-use crate::route::mask::{Masking, ShortIds};
+use crate::route::key::KeySecret;
+use crate::route::mask::ShortIds;
 use crate::route::{self, Conditions, Match, RouteIndex};
 use crate::store::Known;
 use crate::store::bans::Bans;
 
+use descriptors::explain_call;
 use resolution::{End, ExplainSources, Resolution, Resolved, resolved};
 
 /// Why a credential is not verified without a running gateway.
@@ -63,6 +65,8 @@ pub struct Explanation {
     pub unverified: Option<&'static str>,
     /// The route, if it has one.
     pub route: Option<MatchedRoute>,
+    /// The descriptors of a call; `None`: it is a request.
+    pub descriptors: Option<Vec<DescriptorExplanation>>,
     /// Other routes by name, with the reason why each does not match; of more than 20 routes only those with the
     /// request's path.
     pub others: Vec<(String, String)>,
@@ -126,60 +130,6 @@ pub enum ExplainedAction {
     },
 }
 
-/// A limit on a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LimitExplanation {
-    /// The index of the limit.
-    pub index: LimitIndex,
-    /// Its name.
-    pub name: String,
-    /// The tier of the request's consumer, if the limit has it.
-    pub tier: Option<TierIndex>,
-    /// The name of that tier.
-    pub tier_name: Option<String>,
-    /// The owner of the counters that it charges; `None`: it charges none.
-    pub key_hash: Option<Fingerprint>,
-    /// The values of its key, in the form of [`Key::label`](crate::route::key::Key::label).
-    pub label: Vec<String>,
-    /// Refuse, or only count.
-    pub mode: Mode,
-    /// The share of keys for which the limit is enforced; `mode` says whether this one belongs to it.
-    pub trial: Option<Trial>,
-    /// Its effect on the request.
-    pub status: LimitStatus,
-    /// The number in the request that its cost was measured by: `query:limit is 50`.
-    pub measured: Option<String>,
-    /// How its cost is settled after the response, if it is: `json:/usage/total_tokens`.
-    pub settled_by: Option<String>,
-    /// The key's parts and values, masked unless the limit reveals them.
-    pub key: Vec<(String, Option<String>)>,
-    /// The rule for requests without the key, if there can be some.
-    pub missing: Option<Missing>,
-    /// Each policy as text.
-    pub policies: Vec<String>,
-    /// Whether automatic bans neither begin for the key nor refuse it.
-    pub by_hand_only: bool,
-    /// Its ban as text.
-    pub ban: Option<String>,
-}
-
-/// The effect of a limit on a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LimitStatus {
-    /// Charges this cost.
-    Charged(Cost),
-    /// Nothing: the route has no cost there.
-    Free,
-    /// Nothing: this exemption applies.
-    Exempt(String),
-    /// Nothing: a part of the key is missing.
-    Skipped,
-    /// Refuses: a part of the key is missing.
-    Missing,
-    /// Refuses with 400: a part of the key has several values.
-    Repeated,
-}
-
 /// The response to a request before any limit is checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExplainedAnswer {
@@ -192,11 +142,14 @@ pub struct ExplainedAnswer {
 /// Explains what the gateway would do with the request. Pure: no counter is read or charged, and no password or token is
 /// verified.
 pub fn explain(plan: &Plan, request: &ExplainRequest) -> Explanation {
+    // Owners are not used without a running gateway, so any secret will do.
+    let secret = KeySecret::Process([0; 16]);
+    if let Some(call) = &request.call {
+        return explain_call(plan, request, call, &secret, None);
+    }
     let mut spans = Vec::new();
     match request.head(&mut spans) {
         Ok(head) => {
-            // Owners are not used without a running gateway, so any secret will do.
-            let secret = KeySecret::Process([0; 16]);
             let known = Known { bans: Bans::none(), memory: None, now: Timestamp(0) };
             let sources = ExplainSources { secret: &secret, loop_mark: None, known, decisions: None };
             let mut seen = None;
@@ -220,6 +173,7 @@ impl Explanation {
             answer: Some(answer),
             unverified: None,
             route: None,
+            descriptors: None,
             others: Vec::new(),
             untold: 0,
         }
@@ -274,6 +228,7 @@ impl Explanation {
             answer,
             unverified,
             route: route_taken,
+            descriptors: None,
             others,
             untold,
         }
@@ -330,7 +285,11 @@ impl MatchedRoute {
         let location = format!("https://{host}{}", with_query(path));
         let limits = |routed: &RoutedRequest<'_, '_>| {
             let uses = route.limits.iter().zip(&routed.charges.checks);
-            uses.map(|(used, check)| LimitExplanation::new(route, used, check, routed, ids)).collect()
+            let explain = |(used, check)| {
+                let key_hash = routed.charges.key_hash(check);
+                LimitExplanation::new((index, route), used, (check, key_hash), &routed.request(), ids)
+            };
+            uses.map(explain).collect()
         };
         Self {
             index,
@@ -397,63 +356,6 @@ impl ExplainedAction {
                     content_type: response.content.as_ref().map(media_type),
                 }
             }
-        }
-    }
-}
-
-impl LimitExplanation {
-    fn new(
-        route: &Route,
-        used: &LimitUse,
-        check: &LimitCheck<'_>,
-        routed: &RoutedRequest<'_, '_>,
-        ids: Option<&ShortIds>,
-    ) -> Self {
-        let (limit, request) = (check.limit, &routed.request());
-        let matched = route.matched(request);
-        let masking = match (limit.reveal, ids) {
-            (true, _) => Masking::Off,
-            (false, Some(ids)) => Masking::Ids(ids),
-            (false, None) => Masking::NoIds,
-        };
-        Self {
-            index: used.limit,
-            key_hash: routed.charges.key_hash(check),
-            label: limit.key.label(matched, masking),
-            name: limit.name.to_string(),
-            tier: check.tier,
-            tier_name: limit.tier_name(check.tier).map(str::to_owned),
-            mode: check.mode,
-            trial: limit.trial,
-            status: LimitStatus::of(check, matched),
-            measured: description::measured(&used.cost, request),
-            settled_by: used.cost.settled().map(|settled| settled.settled_by()),
-            key: limit.key.describe(matched, masking),
-            missing: limit.key.may_be_missing().then_some(limit.key.missing),
-            policies: check
-                .policies()
-                .iter()
-                .map(|policy| description::policy(policy, check.cost()))
-                .collect(),
-            by_hand_only: check.by_hand_only(),
-            ban: limit.ban.as_ref().map(|ban| ban.algorithm.to_string()),
-        }
-    }
-}
-
-impl LimitStatus {
-    fn of(check: &LimitCheck<'_>, matched: route::MatchedRequest<'_>) -> Self {
-        match check.applicability {
-            admission::Applicability::Charged(cost, _) => Self::Charged(cost),
-            admission::Applicability::Free => Self::Free,
-            admission::Applicability::Exempt => {
-                let first = check.limit.exempt.first(matched);
-                Self::Exempt(first.map(ToString::to_string).unwrap_or_default())
-            }
-            admission::Applicability::Skipped => Self::Skipped,
-            // The body of an explained request is unknown: what reads it finds nothing.
-            admission::Applicability::Missing | admission::Applicability::Unreadable(_) => Self::Missing,
-            admission::Applicability::Repeated => Self::Repeated,
         }
     }
 }

@@ -68,11 +68,31 @@ pub struct ExplainReport {
     pub until: Option<f64>,
     /// The route, if it has one.
     pub route: Option<ExplainedRoute>,
-    /// The route's limits, in file order.
+    /// The descriptors of a call; `None`: it is a request.
+    pub descriptors: Option<Vec<ExplainedDescriptor>>,
+    /// The limits of the route, in file order; of a call those of its descriptors.
     pub limits: Vec<ExplainedLimit>,
     /// Other routes by name, with the reason why each was not chosen.
     pub others: Vec<(String, String)>,
     /// The number of further routes.
+    pub untold: usize,
+}
+
+/// A descriptor of a call.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ExplainedDescriptor {
+    /// Its entries: `generic_key=search,remote_address=192.0.2.7`.
+    pub entries: String,
+    /// Its effect as a word: `charged`, `asked`, `reported`, or `unlimited` without a rule.
+    pub standing: String,
+    /// The hits that it is charged.
+    pub hits: u64,
+    /// The name of its rule.
+    pub rule: Option<String>,
+    /// Other rules by name, with the reason why each was not chosen.
+    pub others: Vec<(String, String)>,
+    /// The number of further rules.
     pub untold: usize,
 }
 
@@ -114,6 +134,8 @@ pub struct ExplainedResponse {
 pub struct ExplainedLimit {
     /// Its name.
     pub name: String,
+    /// The descriptor that it is a limit of, as an index; `None`: it is one of a request.
+    pub descriptor: Option<usize>,
     /// `enforce` or `shadow`.
     pub mode: String,
     /// The share of keys for which it refuses, if not all.

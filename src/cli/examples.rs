@@ -42,7 +42,8 @@ pub(super) const EXPLAIN: &str = "\
 Examples:
   tollgate explain GET http://api.example.com/search -H 'x-api-key: k1'
   tollgate explain --live GET /search --ip 203.0.113.7
-  tollgate explain --json GET /search | jq -r .route.name";
+  tollgate explain --json GET /search | jq -r .route.name
+  tollgate explain descriptors http://shop/generic_key=search,remote_address=192.0.2.7";
 
 pub(super) const REPLAY: &str = "\
 Examples:

@@ -16,9 +16,10 @@ use super::output::{fault, show};
 use super::{ExplainArguments, ExplainForm, FAILED, MISTAKE};
 use crate::admin_api::changes::ProblemDetails;
 use crate::admin_api::explain::{
-    ExplainQuestion, ExplainReport, ExplainedLimit, ExplainedPolicy, ExplainedRoute, HeaderValues,
+    ExplainQuestion, ExplainReport, ExplainedDescriptor, ExplainedLimit, ExplainedPolicy, ExplainedRoute,
+    HeaderValues,
 };
-use crate::explain::text::{charges, detail, line, write_others};
+use crate::explain::text::{charges, detail, line, write_descriptor, write_other_rules, write_others};
 
 /// The timeout for connecting, request and response together; the gateway may have to call a shared store.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -82,6 +83,15 @@ impl Display for LiveExplanation {
         let Self(report) = self;
         writeln!(f, "{}\n", report.request)?;
         line(f, "verdict", verdict(report))?;
+        if let Some(descriptors) = &report.descriptors {
+            return descriptors.iter().enumerate().try_for_each(|(index, descriptor)| {
+                write_called(
+                    f,
+                    descriptor,
+                    report.limits.iter().filter(|limit| limit.descriptor == Some(index)),
+                )
+            });
+        }
         line(f, "client", format_args!("{}: {}", report.client, report.identified))?;
         if let Some(consumer) = &report.consumer {
             let tier = report.tier.as_ref();
@@ -137,6 +147,19 @@ fn write_route(f: &mut Formatter<'_>, route: &ExplainedRoute) -> fmt::Result {
         "upstream",
         format_args!("{} gets `{}`", upstream.unwrap_or_default(), target.unwrap_or_default()),
     )
+}
+
+/// A descriptor of a call, with its limits.
+fn write_called<'a>(
+    f: &mut Formatter<'_>,
+    descriptor: &ExplainedDescriptor,
+    mut limits: impl Iterator<Item = &'a ExplainedLimit>,
+) -> fmt::Result {
+    let ExplainedDescriptor { entries, standing, hits, rule, others, untold } = descriptor;
+    write_descriptor(f, entries, (standing, *hits), rule.as_deref())?;
+    limits.try_for_each(|limit| write_limit(f, limit))?;
+    let others = others.iter().map(|(name, why)| (&**name, &**why));
+    write_other_rules(f, others, *untold)
 }
 
 fn write_limit(f: &mut Formatter<'_>, limit: &ExplainedLimit) -> fmt::Result {

@@ -2,9 +2,11 @@
 
 use http::StatusCode;
 
-use super::{ExplainedAction, Explanation, LimitExplanation, LimitStatus, MatchedRoute};
+use super::{
+    DescriptorExplanation, ExplainedAction, Explanation, LimitExplanation, LimitStatus, MatchedRoute,
+};
 use crate::admin_api::explain::{
-    ExplainReport, ExplainedLimit, ExplainedPolicy, ExplainedResponse, ExplainedRoute,
+    ExplainReport, ExplainedDescriptor, ExplainedLimit, ExplainedPolicy, ExplainedResponse, ExplainedRoute,
 };
 use crate::limit::display::ShortDisplay;
 use crate::plan::{Limit, Mode, Plan, TierIndex};
@@ -13,12 +15,11 @@ use crate::route::key::{LACKS, REPEATED};
 /// The explanation without a running gateway.
 pub(crate) fn offline(plan: &Plan, explanation: &Explanation) -> ExplainReport {
     let (verdict, status, limit) = known_outcome(plan, explanation);
-    let limits = explanation.route.iter().flat_map(|route| &route.limits);
     ExplainReport {
         verdict: verdict.map(str::to_owned),
         status,
         limit: limit.map(str::to_owned),
-        limits: limits.map(|applied| self::limit(plan, applied)).collect(),
+        limits: explanation.limits().map(|applied| self::limit(plan, applied)).collect(),
         ..report(explanation)
     }
 }
@@ -37,9 +38,22 @@ pub(crate) fn report(explanation: &Explanation) -> ExplainReport {
         auth: consumer.map(|consumer| consumer.auth.clone()),
         reason: reason.map(str::to_owned),
         route: explanation.route.as_ref().map(route),
+        descriptors: explanation.descriptors.as_ref().map(|all| all.iter().map(descriptor).collect()),
         others: explanation.others.clone(),
         untold: explanation.untold,
         ..ExplainReport::default()
+    }
+}
+
+fn descriptor(descriptor: &DescriptorExplanation) -> ExplainedDescriptor {
+    let (standing, hits) = descriptor.status();
+    ExplainedDescriptor {
+        entries: descriptor.text.clone(),
+        standing: standing.to_owned(),
+        hits,
+        rule: descriptor.rule.clone(),
+        others: descriptor.others.clone(),
+        untold: descriptor.untold,
     }
 }
 
@@ -77,6 +91,7 @@ pub(crate) fn limit(plan: &Plan, applied: &LimitExplanation) -> ExplainedLimit {
     };
     ExplainedLimit {
         name: applied.name.clone(),
+        descriptor: applied.descriptor,
         mode: applied.mode.as_str().to_owned(),
         trial: applied.trial.map(|trial| trial.share()),
         standing: standing.to_owned(),
@@ -131,6 +146,9 @@ pub(crate) fn early_outcome(explanation: &Explanation) -> Option<(&'static str, 
         return Some(("not_verified", None));
     }
     let answer = explanation.answer.as_ref().map(|answer| answer.status);
+    if explanation.descriptors.is_some() {
+        return answer.map(|status| ("answered", Some(status.as_u16())));
+    }
     let Some(route) = &explanation.route else {
         let unrouted = answer.is_none_or(|status| status == StatusCode::NOT_FOUND);
         let verdict = if unrouted { "no_route" } else { "answered" };
@@ -150,14 +168,15 @@ fn known_outcome<'e>(
     if let Some((verdict, status)) = early_outcome(explanation) {
         return (Some(verdict), status, None);
     }
-    let Some(route) = &explanation.route else { return (None, None, None) };
     let lacks_key =
         |applied: &&LimitExplanation| matches!(applied.status, LimitStatus::Missing | LimitStatus::Repeated);
-    let enforced = || route.limits.iter().filter(|applied| applied.mode == Mode::Enforce);
+    let enforced = || explanation.limits().filter(|applied| applied.mode == Mode::Enforce);
     if let Some(applied) = enforced().find(lacks_key) {
-        return (Some("refused"), Some(refusal_status(plan, route, applied)), Some(&applied.name));
+        return (Some("refused"), Some(refusal_status(plan, applied)), Some(&applied.name));
     }
-    let decides = |applied: &LimitExplanation| matches!(applied.status, LimitStatus::Charged(_));
+    let decides = |applied: &LimitExplanation| {
+        matches!(applied.status, LimitStatus::Charged(_)) && !explanation.is_reported(applied)
+    };
     if enforced().any(decides) {
         return (None, None, None);
     }
@@ -174,11 +193,11 @@ pub(crate) fn admitted_outcome(explanation: &Explanation) -> (&'static str, Opti
     }
 }
 
-/// The route's response if this limit refuses.
-pub(crate) fn refusal_status(plan: &Plan, route: &MatchedRoute, refuses: &LimitExplanation) -> u16 {
+/// The response if this limit refuses.
+pub(crate) fn refusal_status(plan: &Plan, refuses: &LimitExplanation) -> u16 {
     if refuses.status == LimitStatus::Repeated {
         return StatusCode::BAD_REQUEST.as_u16();
     }
-    let reject = plan.route(route.index).reject_of(plan.limit(refuses.index));
+    let reject = plan.route(refuses.route).reject_of(plan.limit(refuses.index));
     reject.map_or(StatusCode::TOO_MANY_REQUESTS, |reject| reject.status).as_u16()
 }

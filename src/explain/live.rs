@@ -4,14 +4,16 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::descriptors::{explain_call, with_call};
+use super::request::DescribedCall;
 use super::resolution::{End, ExplainSources, KnownCredential, Resolved, resolved};
 use super::{ExplainRequest, Explanation};
 use crate::auth::runtime::{AuthState, CredentialVerification};
 use crate::limit::Decision;
 use crate::limit::units::{Fingerprint, Micros};
-use crate::plan::admission::RefusalCause;
+use crate::plan::admission::{Refusal, RefusalCause};
 use crate::plan::auth::{AuthFailure, AuthIndex, CredentialFault, VerificationFault};
-use crate::plan::decision::RequestVerdict;
+use crate::plan::decision::{DescriptorCharges, RequestVerdict};
 use crate::plan::early_response::EarlyResponse;
 use crate::plan::loop_mark::LoopMark;
 use crate::plan::{LimitIndex, Plan};
@@ -82,6 +84,9 @@ pub fn explain_live(
     running: Running<'_>,
     credential: &LiveCredential,
 ) -> Explanation {
+    if let Some(call) = &request.call {
+        return explain_call(plan, request, call, running.secret, Some(running.ids));
+    }
     let mut spans = Vec::new();
     let head = match request.head(&mut spans) {
         Ok(head) => head,
@@ -106,21 +111,47 @@ pub fn decide_live(
     credential: &LiveCredential,
     decisions: &HashMap<Fingerprint, Decision>,
 ) -> Option<LiveVerdict> {
+    let sources = running.sources(Some(decisions));
+    if let Some(call) = &request.call {
+        return decide_call(plan, request, call, sources);
+    }
     let mut spans = Vec::new();
     let head = request.head(&mut spans).ok()?;
     let (known, _) = credential.known();
     let mut seen = None;
-    let resolution = resolved(plan, request, &head, running.sources(Some(decisions)), known, &mut seen);
+    let resolution = resolved(plan, request, &head, sources, known, &mut seen);
     match resolution.outcome.ok()?.end {
         End::Decided(Some(RequestVerdict::Admitted(delay, _))) => Some(LiveVerdict::Admitted(delay)),
-        End::Decided(Some(RequestVerdict::Refused(refusal, _))) => Some(LiveVerdict::Refused {
-            limit: plan.limit_named(&refusal.limit.name)?,
-            wait: refusal.wait,
-            banned: matches!(refusal.why, RefusalCause::Banned { .. }),
-        }),
+        End::Decided(Some(RequestVerdict::Refused(refusal, _))) => LiveVerdict::refused(plan, &refusal),
         End::Decided(Some(RequestVerdict::Early(_) | RequestVerdict::Answered) | None)
         | End::Unverified(_) => None,
     }
+}
+
+/// How the running gateway would decide a call. `None`: what a counter decides is unknown.
+fn decide_call(
+    plan: &Plan,
+    asked: &ExplainRequest,
+    call: &DescribedCall,
+    sources: ExplainSources<'_>,
+) -> Option<LiveVerdict> {
+    let called = call.called(plan);
+    with_call(plan, asked, |request| {
+        let DescriptorCharges { asked, charged, .. } =
+            DescriptorCharges::of(plan, &called, request, sources.secret);
+        for part in [asked.charges, charged.charges] {
+            let ruling = match part.rule_unasked(sources.known) {
+                Some(ruling) => ruling,
+                None => part.rule(&sources.looked(&part)?, sources.known),
+            };
+            match ruling.verdict() {
+                RequestVerdict::Admitted(..) => {}
+                RequestVerdict::Refused(refusal, _) => return LiveVerdict::refused(plan, &refusal),
+                RequestVerdict::Early(_) | RequestVerdict::Answered => return None,
+            }
+        }
+        Some(LiveVerdict::Admitted(Micros(0)))
+    })?
 }
 
 /// The credential of the request, if it has to be verified or is wrong. `states` are what the auths of the plan have
@@ -131,6 +162,9 @@ pub fn pending_credential(
     request: &ExplainRequest,
     running: Running<'_>,
 ) -> Option<PendingCredential> {
+    if request.call.is_some() {
+        return None;
+    }
     let mut spans = Vec::new();
     let head = request.head(&mut spans).ok()?;
     let mut seen = None;
@@ -157,6 +191,17 @@ pub fn pending_credential(
         network: seen.client.network,
         failures: plan.auth(auth).failures.zip(key_hash),
     })
+}
+
+impl LiveVerdict {
+    /// `None`: the plan has no such limit.
+    pub(super) fn refused(plan: &Plan, refusal: &Refusal<'_>) -> Option<Self> {
+        Some(Self::Refused {
+            limit: plan.limit_named(&refusal.limit.name)?,
+            wait: refusal.wait,
+            banned: matches!(refusal.why, RefusalCause::Banned { .. }),
+        })
+    }
 }
 
 impl<'a> Running<'a> {

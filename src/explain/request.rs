@@ -4,6 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use crate::http1::fields::FieldSpan;
 use crate::http1::request::{RequestError, RequestHead};
+use crate::plan::Plan;
+use crate::plan::decision::{CALL_OF_DESCRIPTORS, CalledDescriptor, WrittenDescriptor, read_descriptors};
 
 /// A request as described by a user, written as the head that a client would send. The gateway's own parser reads it.
 #[derive(Clone, Debug)]
@@ -14,6 +16,17 @@ pub struct ExplainRequest {
     pub(super) title: String,
     /// The address that connects to the gateway.
     pub(super) peer: IpAddr,
+    /// The call, if it is one on descriptors: then the head says nothing.
+    pub(super) call: Option<DescribedCall>,
+}
+
+/// A call on descriptors, as typed.
+#[derive(Clone, Debug)]
+pub(super) struct DescribedCall {
+    /// The domain; may be empty.
+    pub(super) domain: String,
+    /// The entries and the hits of each descriptor.
+    pub(super) descriptors: Vec<WrittenDescriptor>,
 }
 
 /// The fault of a described request, and its remedy.
@@ -40,6 +53,10 @@ impl ExplainRequest {
         ip: Option<IpAddr>,
     ) -> Result<Self, ExplainFault> {
         let (authority, target) = split_url(url)?;
+        let peer = ip.unwrap_or(Ipv4Addr::LOCALHOST.into()).to_canonical();
+        if method == CALL_OF_DESCRIPTORS {
+            return Self::of_call(authority.unwrap_or_default(), target, headers, peer);
+        }
         let slash = if target.starts_with('/') { "" } else { "/" };
         let mut lines = String::new();
         let mut host = None;
@@ -60,7 +77,22 @@ impl ExplainRequest {
         if method.contains(is_line_end) || target.contains(is_line_end) {
             return fault(format!("`{title}` has a line end"), "percent-encode it: `%0A`");
         }
-        Ok(Self { text, title, peer: ip.unwrap_or(Ipv4Addr::LOCALHOST.into()).to_canonical() })
+        Ok(Self { text, title, peer, call: None })
+    }
+
+    fn of_call(domain: &str, target: &str, headers: &[String], peer: IpAddr) -> Result<Self, ExplainFault> {
+        if !headers.is_empty() {
+            let help = "write what Envoy sends of it as an entry of a descriptor";
+            return fault("a call on descriptors has no headers of a request", help);
+        }
+        let title = format!("{CALL_OF_DESCRIPTORS} {domain}{target}").escape_debug().to_string();
+        let Some(descriptors) = read_descriptors(target) else {
+            let help = "write `NAME=VALUE`, with `,` between entries, `;` between descriptors, and `*HITS` behind one: \
+                 `http://shop/generic_key=search,remote_address=192.0.2.7*10`";
+            return fault(format!("`{title}` has no list of descriptors"), help);
+        };
+        let call = Some(DescribedCall { domain: domain.to_owned(), descriptors });
+        Ok(Self { text: b"POST / HTTP/1.0\r\n\r\n".to_vec(), title, peer, call })
     }
 
     /// The head, as the gateway reads it.
@@ -70,6 +102,14 @@ impl ExplainRequest {
     /// The gateway refuses it.
     pub(super) fn head<'r>(&'r self, spans: &'r mut Vec<FieldSpan>) -> Result<RequestHead<'r>, RequestError> {
         RequestHead::parse(&self.text, spans)
+    }
+}
+
+impl DescribedCall {
+    /// Its descriptors, each with its rule.
+    pub(super) fn called<'p>(&self, plan: &'p Plan) -> Vec<CalledDescriptor<'p>> {
+        let domain = self.domain.as_bytes();
+        self.descriptors.iter().map(|written| written.called(plan, domain)).collect()
     }
 }
 

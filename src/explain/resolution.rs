@@ -160,7 +160,7 @@ fn withheld(plan: &Plan, located: &LocatedRequest<'_, '_>) -> Option<AuthIndex> 
 
 impl ExplainSources<'_> {
     /// What the counters would decide.
-    fn looked(&self, charges: &RequestCharges<'_>) -> Option<Outcome> {
+    pub(super) fn looked(&self, charges: &RequestCharges<'_>) -> Option<Outcome> {
         let known = self.decisions?;
         let decisions = charges.charges.iter().map(|charge| known.get(&charge.key).copied());
         Some(Outcome::from(Decisions::Together(decisions.collect::<Option<_>>()?)))

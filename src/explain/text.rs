@@ -5,14 +5,18 @@ use std::fmt::{self, Display, Formatter};
 use http::StatusCode;
 
 use super::{
-    ExplainedAction, ExplainedAnswer, ExplainedConsumer, Explanation, LimitExplanation, LimitStatus,
-    MatchedRoute,
+    DescriptorExplanation, ExplainedAction, ExplainedAnswer, ExplainedConsumer, Explanation,
+    LimitExplanation, LimitStatus, MatchedRoute,
 };
 use crate::plan::Mode;
 
 impl Display for Explanation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n", self.request)?;
+        if let Some(descriptors) = &self.descriptors {
+            descriptors.iter().try_for_each(|descriptor| descriptor.fmt(f))?;
+            return self.answer.as_ref().map_or(Ok(()), |answer| line(f, "answer", &answer.reason));
+        }
         line(f, "client", format_args!("{}: {}", self.client.address, self.identified))?;
         if self.client.network != self.client.address {
             detail(f, "network", format_args!("{} stands for it in keys", self.client.network))?;
@@ -48,6 +52,16 @@ impl Explanation {
     fn is_unrouted(&self) -> bool {
         self.route.is_none()
             && self.answer.as_ref().is_some_and(|answer| answer.status == StatusCode::NOT_FOUND)
+    }
+}
+
+impl Display for DescriptorExplanation {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let (status, hits) = self.status();
+        write_descriptor(f, &self.text, (status, hits), self.rule.as_deref())?;
+        self.limits.iter().try_for_each(|limit| limit.fmt(f))?;
+        let others = self.others.iter().map(|(name, why)| (&**name, &**why));
+        write_other_rules(f, others, self.untold)
     }
 }
 
@@ -164,6 +178,42 @@ pub(crate) fn write_others<'a>(
         (0, _) => Ok(()),
         (untold, true) => writeln!(f, "\n{untold} other routes, none for this path"),
         (untold, false) => writeln!(f, "  and {untold} more"),
+    }
+}
+
+/// Writes a descriptor with its effect, and its rule.
+pub(crate) fn write_descriptor(
+    f: &mut Formatter<'_>,
+    entries: &str,
+    (status, hits): (&str, u64),
+    rule: Option<&str>,
+) -> fmt::Result {
+    let hits = match hits {
+        1 => "1 hit".to_owned(),
+        hits => format!("{hits} hits"),
+    };
+    line(f, "entries", entries)?;
+    match status {
+        "asked" => detail(f, "hits", "none: asks whether one more would pass")?,
+        "reported" => detail(f, "hits", format_args!("{hits}, spent already: charged even into debt"))?,
+        _ => detail(f, "hits", hits)?,
+    }
+    match rule {
+        Some(rule) => line(f, "rule", format_args!("`{rule}`")),
+        None => line(f, "rule", "none matches: no limit applies"),
+    }
+}
+
+/// Writes the other rules for descriptors: name and reason each, and how many are left out.
+pub(crate) fn write_other_rules<'a>(
+    f: &mut Formatter<'_>,
+    mut others: impl Iterator<Item = (&'a str, &'a str)>,
+    untold: usize,
+) -> fmt::Result {
+    others.try_for_each(|(name, why)| line(f, "other", format_args!("`{name}`: {why}")))?;
+    match untold {
+        0 => Ok(()),
+        untold => line(f, "other", format_args!("{untold} more rules")),
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod call;
 mod descriptors;
+mod named_limits;
 mod observer;
 mod ruling;
 
@@ -24,8 +25,9 @@ use crate::store::{Decisions, Known, OnError, Outcome, Unreachable};
 pub use call::{CallCharges, CallItem, CheckOwner, NamedKey};
 pub use descriptors::{
     CALL_OF_DESCRIPTORS, CALL_OF_LIMITS, CalledDescriptor, DescriptorCharges, DescriptorUse, Overriding,
-    read_descriptors, write_descriptors,
+    WrittenDescriptor, read_descriptors, write_descriptors,
 };
+pub use named_limits::{CalledLimit, read_limits, write_limits};
 pub use observer::{DecisionObserver, Ruled};
 pub use ruling::Ruling;
 

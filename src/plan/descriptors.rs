@@ -40,6 +40,25 @@ pub struct EntryPattern {
     pub value: Option<Box<str>>,
 }
 
+/// Why a rule is, or is not, the one for a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DescriptorMatch<'r> {
+    /// It is.
+    Chosen,
+    /// It is for descriptors with other names.
+    Names,
+    /// It is for another domain.
+    Domain,
+    /// It is for another value of the entry with this name.
+    Value(&'r str),
+    /// The chosen rule has more values.
+    FewerValues,
+    /// The chosen rule has as many values, and is for this domain only.
+    AnyDomain,
+    /// The chosen rule has the same rank, and stands first.
+    Later,
+}
+
 /// All rules, in file order, and how they are found.
 #[derive(Clone, Debug, Default)]
 pub struct DescriptorRules {
@@ -110,6 +129,52 @@ impl DescriptorRules {
             of_domain.max_by_key(|(rank, _)| *rank)
         };
         same_names.iter().filter_map(of_same).max_by_key(|(rank, _)| *rank).map(|(_, rule)| rule)
+    }
+
+    /// Why each rule is, or is not, the one for this descriptor; in file order.
+    pub fn explain(
+        &self,
+        domain: &[u8],
+        entries: &[DescriptorEntry],
+    ) -> Vec<(&DescriptorRule, DescriptorMatch<'_>)> {
+        let chosen = self.find(domain, entries);
+        self.rules.iter().map(|rule| (rule, rule.explain(domain, entries, chosen))).collect()
+    }
+}
+
+impl DescriptorRule {
+    /// The number of its values.
+    fn values(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.value.is_some()).count()
+    }
+
+    fn explain(
+        &self,
+        domain: &[u8],
+        entries: &[DescriptorEntry],
+        chosen: Option<&Self>,
+    ) -> DescriptorMatch<'_> {
+        let own = sorted(&self.entries, |entry| entry.name.as_bytes());
+        let sent = sorted(entries, |entry| &entry.name);
+        let pairs = || own.iter().zip(&sent);
+        if own.len() != sent.len() || pairs().any(|(own, sent)| own.name.as_bytes() != sent.name) {
+            return DescriptorMatch::Names;
+        }
+        if self.domain.as_deref().is_some_and(|own| own.as_bytes() != domain) {
+            return DescriptorMatch::Domain;
+        }
+        let differs = |(own, sent): &(&&EntryPattern, &&DescriptorEntry)| {
+            own.value.as_deref().is_some_and(|value| value.as_bytes() != sent.value)
+        };
+        if let Some((own, _)) = pairs().find(differs) {
+            return DescriptorMatch::Value(&own.name);
+        }
+        match chosen {
+            Some(chosen) if std::ptr::eq(chosen, self) => DescriptorMatch::Chosen,
+            Some(chosen) if chosen.values() > self.values() => DescriptorMatch::FewerValues,
+            Some(chosen) if chosen.domain.is_some() && self.domain.is_none() => DescriptorMatch::AnyDomain,
+            _ => DescriptorMatch::Later,
+        }
     }
 }
 
@@ -189,6 +254,59 @@ mod tests {
             ("shop", "1", "2", 5),
         ] {
             assert_eq!(found(&rules, domain, &[("a", a), ("b", b)]), Some(expected), "{domain} {a} {b}");
+        }
+    }
+
+    #[test]
+    fn each_rule_says_why_it_is_not_the_one() {
+        let any = [("a", None), ("b", None)];
+        let rules = DescriptorRules::new(vec![
+            rule(Some("shop"), &any),
+            rule(None, &[("a", Some("1")), ("b", None)]),
+            rule(Some("shop"), &[("a", Some("1")), ("b", None)]),
+            rule(Some("shop"), &[("a", Some("1")), ("b", None)]),
+            rule(Some("other"), &any),
+            rule(None, &[("a", Some("2")), ("b", None)]),
+            rule(None, &[("a", None)]),
+        ]);
+        let entry = |name: &str| DescriptorEntry { name: name.into(), value: "1".into() };
+        let explained = rules.explain(b"shop", &[entry("b"), entry("a")]);
+        let matches: Vec<_> = explained.iter().map(|(_, verdict)| *verdict).collect();
+        use DescriptorMatch::{AnyDomain, Chosen, Domain, FewerValues, Later, Names, Value};
+        assert_eq!(matches, [FewerValues, AnyDomain, Chosen, Later, Domain, Value("a"), Names]);
+    }
+
+    proptest::proptest! {
+        /// The explanation chooses the rule that decides, and that rule is the only one.
+        #[test]
+        fn the_explanation_agrees(
+            rules in proptest::collection::vec(
+                (proptest::option::of("[xy]"), proptest::collection::vec(("[ab]", proptest::option::of("[12]")), 1..4)),
+                0..12,
+            ),
+            domain in "[xy]",
+            sent in proptest::collection::vec(("[ab]", "[12]"), 0..4),
+        ) {
+            let with = |(domain, entries): &(Option<String>, Vec<(String, Option<String>)>)| {
+                let entries: Vec<_> = entries.iter().map(|(name, value)| (&**name, value.as_deref())).collect();
+                rule(domain.as_deref(), &entries)
+            };
+            let rules = DescriptorRules::new(rules.iter().map(with).collect());
+            let entry = |(name, value): &(String, String)| DescriptorEntry {
+                name: name.clone().into(),
+                value: value.clone().into(),
+            };
+            let sent: Vec<_> = sent.iter().map(entry).collect();
+            let found = rules.find(domain.as_bytes(), &sent).map(std::ptr::from_ref);
+            let explained = rules.explain(domain.as_bytes(), &sent);
+            let chosen: Vec<_> = explained
+                .iter()
+                .filter(|(_, verdict)| *verdict == DescriptorMatch::Chosen)
+                .map(|(rule, _)| std::ptr::from_ref(*rule))
+                .collect();
+            proptest::prop_assert_eq!(chosen, Vec::from_iter(found));
+            let is_open = |verdict: &DescriptorMatch<'_>| matches!(verdict, DescriptorMatch::FewerValues | DescriptorMatch::AnyDomain | DescriptorMatch::Later);
+            proptest::prop_assert!(found.is_some() || !explained.iter().any(|(_, verdict)| is_open(verdict)));
         }
     }
 

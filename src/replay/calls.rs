@@ -1,7 +1,6 @@
 //! Calls of other proxies and applications in a log of tollgate.
 //!
-//! A line has all of a call on descriptors, with masked values, which are as distinct as the values were. Calls on limits
-//! that an application named are not decided again: the line does not tell which limits they were.
+//! A line has all of a call, with masked values, which are as distinct as the values were.
 
 use http::StatusCode;
 
@@ -13,7 +12,7 @@ use crate::limit::units::Micros;
 use crate::log_reader::request::LoggedRequest;
 use crate::plan::LimitIndex;
 use crate::plan::decision::{
-    CallCharges, CalledDescriptor, CheckOwner, DescriptorCharges, Ruling, read_descriptors,
+    CallCharges, CalledDescriptor, CheckOwner, DescriptorCharges, Ruling, read_descriptors, read_limits,
 };
 use crate::plan::resolve;
 use crate::route::mask::Masking;
@@ -41,7 +40,8 @@ impl VirtualGateway<'_> {
         let call = resolve::see_call(plan, head, sender, &mut seen);
         let call = call.map_err(|response| response.status())?.request();
         let domain = head.host.unwrap_or_default().as_bytes();
-        let descriptors = read_descriptors(plan, domain, head.target.path).ok_or(StatusCode::BAD_REQUEST)?;
+        let written = read_descriptors(head.target.path).ok_or(StatusCode::BAD_REQUEST)?;
+        let descriptors: Vec<_> = written.iter().map(|one| one.called(plan, domain)).collect();
         let charges = DescriptorCharges::of(plan, &descriptors, call, &self.secret);
         if charges.most() > MAX_CHARGES {
             return Err(StatusCode::BAD_REQUEST);
@@ -64,6 +64,32 @@ impl VirtualGateway<'_> {
         };
         sink.decided(logged, &replayed, &key);
         Ok(())
+    }
+
+    /// Decides a call on limits that an application named. `None`: the plan has not all of them.
+    pub(super) fn call_of_limits(
+        &mut self,
+        number: u64,
+        logged: &LoggedRequest,
+        limits: &str,
+        sink: &mut impl ReplaySink,
+    ) -> Option<()> {
+        let called = read_limits(self.plan, limits)?;
+        let charges = CallCharges::of_limits(self.plan, &called, &self.secret).ok()?;
+        if charges.charges.charges.len() > MAX_CHARGES {
+            return None;
+        }
+        let part = self.rule_part(logged, charges, false);
+        let mut decided = DecidedLimits::new(self.plan);
+        decided.add_call(&part.charges, (&part.outcome, self.known(logged.time)), &part.ruling);
+        let route = part.charges.owners.first()?.route;
+        let replayed = decided.replayed(number, route, &part.ruling.verdict(), Micros(0));
+        let key = |limit: LimitIndex| {
+            let called = called.iter().find(|called| std::ptr::eq(called.limit, self.plan.limit(limit)));
+            called.map_or_else(String::new, |called| called.values.join(", "))
+        };
+        sink.decided(logged, &replayed, &key);
+        Some(())
     }
 
     /// Decides a part of a call. `peeks`: nothing is charged.

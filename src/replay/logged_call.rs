@@ -7,17 +7,18 @@ use crate::plan::decision::{CALL_OF_DESCRIPTORS, CALL_OF_LIMITS};
 pub(super) enum LoggedCall {
     /// The head of a call on descriptors, with a method that requests have.
     OfDescriptors(Vec<u8>),
-    OfLimits,
+    /// The limits of a call that names them, as text.
+    OfLimits(String),
 }
 
 impl LoggedCall {
     /// `None`: it is about a request.
     pub(super) fn of(logged: &LoggedRequest) -> Option<Self> {
         let after = |method: &str| logged.head.strip_prefix(method.as_bytes())?.strip_prefix(b" ");
-        match (after(CALL_OF_DESCRIPTORS), after(CALL_OF_LIMITS)) {
-            (Some(rest), _) => Some(Self::OfDescriptors([b"POST ", rest].concat())),
-            (None, Some(_)) => Some(Self::OfLimits),
-            (None, None) => None,
+        if let Some(rest) = after(CALL_OF_DESCRIPTORS) {
+            return Some(Self::OfDescriptors([b"POST ", rest].concat()));
         }
+        let path = after(CALL_OF_LIMITS)?.split(|byte| *byte == b' ').next()?;
+        Some(Self::OfLimits(String::from_utf8_lossy(path).into_owned()))
     }
 }

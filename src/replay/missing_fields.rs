@@ -6,6 +6,7 @@ use crate::log_reader::KnownFields;
 use crate::plan::cost::{CostRule, MeasuredCost, RequestSource, Reserve, Settle, SettleSource};
 use crate::plan::log::Sample;
 use crate::plan::{LimitIndex, LimitUse, Plan, Route};
+use crate::route::RouteIndex;
 use crate::route::condition::{Condition, ValuePattern, ValuePatterns};
 use crate::route::credential::CredentialSource;
 use crate::route::exemptions::Exemption;
@@ -16,7 +17,11 @@ use crate::route::key::Part;
 pub fn adapt(plan: &mut Plan, known: &KnownFields) -> Vec<String> {
     let mut notes = Vec::new();
     let left_out = limits_without_key(plan, known, &mut notes);
-    for route in &mut plan.routes {
+    // A call on limits that are named has the values of their keys.
+    let named = plan.named_limits();
+    let of_requests =
+        plan.routes.iter_mut().enumerate().filter(|(index, _)| Some(RouteIndex(*index)) != named);
+    for (_, route) in of_requests {
         route.limits.retain(|used| !left_out.contains(&used.limit.0));
     }
     for auth in &mut plan.auths {
@@ -38,7 +43,10 @@ fn limits_without_key(plan: &Plan, known: &KnownFields, notes: &mut Vec<String>)
     let mut left_out = BTreeSet::new();
     for (index, limit) in plan.limits.iter().enumerate() {
         let is_used = |used: &LimitUse| used.limit == LimitIndex(index);
-        let on_routes = plan.routes.iter().any(|route| route.limits.iter().any(is_used));
+        let named = plan.named_limits();
+        let mut of_requests =
+            plan.routes.iter().enumerate().filter(|(index, _)| Some(RouteIndex(*index)) != named);
+        let on_routes = of_requests.any(|(_, route)| route.limits.iter().any(is_used));
         if !on_routes && !plan.auths.iter().any(|auth| auth.failures == Some(LimitIndex(index))) {
             continue;
         }

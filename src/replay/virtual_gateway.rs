@@ -111,9 +111,11 @@ impl<'p> VirtualGateway<'p> {
                     answered(sink, logged, number, None, status);
                 }
             }
-            Some(LoggedCall::OfLimits) => {
-                let status = logged.status.and_then(|status| StatusCode::from_u16(status).ok());
-                answered(sink, logged, number, None, status.unwrap_or(StatusCode::OK));
+            Some(LoggedCall::OfLimits(limits)) => {
+                if self.call_of_limits(number, logged, &limits, sink).is_none() {
+                    let status = logged.status.and_then(|status| StatusCode::from_u16(status).ok());
+                    answered(sink, logged, number, None, status.unwrap_or(StatusCode::OK));
+                }
             }
         }
         self.spans = spans;

@@ -72,8 +72,8 @@ pub fn read_entries(text: &str) -> Option<Vec<DescriptorEntry>> {
     text.split(',').map(entry).collect()
 }
 
-/// Characters with a meaning in the text, or in a line of a log, are percent-encoded.
-fn write_encoded(text: &str, out: &mut String) {
+/// Appends text. Characters with a meaning in the text of a call, or in a line of a log, are percent-encoded.
+pub fn write_encoded(text: &str, out: &mut String) {
     for character in text.chars() {
         let is_plain = character.is_ascii_alphanumeric() || "._-:~@/…".contains(character);
         if is_plain {

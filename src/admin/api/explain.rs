@@ -30,6 +30,8 @@ struct LimitOutcome<'e> {
     state: Option<PolicyState>,
     /// The end of its key's ban, and the time until then.
     banned: Option<(Timestamp, Micros)>,
+    /// It decides nothing: what it is charged has been spent already.
+    is_reported: bool,
 }
 
 pub(super) async fn explain(asked: &ApiRequest<'_>) -> Result<ExplainReport, ApiError> {
@@ -47,10 +49,13 @@ pub(super) async fn explain(asked: &ApiRequest<'_>) -> Result<ExplainReport, Api
     };
     let explanation = explain_live(&plan, &request, running, &credential);
     let mut outcomes = Vec::new();
-    for applied in explanation.route.iter().flat_map(|route| &route.limits) {
-        outcomes.push(LimitOutcome::ask(shared, &plan, applied).await?);
+    for applied in explanation.limits() {
+        outcomes.push(LimitOutcome::ask(shared, &plan, &explanation, applied).await?);
     }
-    let decisions = outcomes.iter().flat_map(|outcome| outcome.decisions(&plan)).collect();
+    // A key that one descriptor asks about, and another is charged to, decides by the greater number.
+    let mut deciding: Vec<_> = outcomes.iter().filter(|outcome| !outcome.is_reported).collect();
+    deciding.sort_by_key(|outcome| explanation.units_at_once(outcome.applied));
+    let decisions = deciding.into_iter().flat_map(|outcome| outcome.decisions(&plan)).collect();
     let verdict = decide_live(&plan, &request, running, &credential, &decisions);
     Ok(report(shared, &plan, &explanation, &outcomes, verdict))
 }
@@ -69,20 +74,27 @@ fn request(asked: &ApiRequest<'_>) -> Result<ExplainRequest, ApiError> {
 }
 
 impl<'e> LimitOutcome<'e> {
-    async fn ask(shared: &Shared, plan: &Arc<Plan>, applied: &'e LimitExplanation) -> Result<Self, ApiError> {
-        let state = match (&applied.status, applied.key_hash) {
-            (LimitStatus::Charged(cost), Some(key_hash)) => {
-                Some(PolicyState::look(shared, plan, (applied.index, applied.tier), key_hash, *cost).await?)
+    async fn ask(
+        shared: &Shared,
+        plan: &Arc<Plan>,
+        explanation: &Explanation,
+        applied: &'e LimitExplanation,
+    ) -> Result<Self, ApiError> {
+        let state = match (explanation.units_at_once(applied), applied.key_hash) {
+            (Some(cost), Some(key_hash)) => {
+                Some(PolicyState::look(shared, plan, (applied.index, applied.tier), key_hash, cost).await?)
             }
             _ => None,
         };
+        let is_reported = explanation.is_reported(applied);
         let now = shared.clock.now();
         let limit = plan.limit(applied.index);
         let charged = applied.key_hash.filter(|_| state.is_some());
         let ban = charged.and_then(|key_hash| {
             limit.refusing_ban(shared.store.bans(), key_hash, applied.by_hand_only, now)
         });
-        Ok(Self { applied, state, banned: ban.map(|ban| (ban.until, ban.until.since(now))) })
+        let banned = ban.map(|ban| (ban.until, ban.until.since(now)));
+        Ok(Self { applied, state, banned, is_reported })
     }
 
     /// What its counters would decide, by key.
@@ -96,6 +108,7 @@ impl<'e> LimitOutcome<'e> {
     /// The decision of this limit as a word.
     fn as_str(&self) -> Option<&'static str> {
         match (&self.state, &self.applied.status) {
+            (Some(_), _) if self.is_reported => Some("admitted"),
             _ if self.banned.is_some() => Some("banned"),
             (Some(state), _) => Some(policies::verdict(state.verdict())),
             (None, LimitStatus::Missing | LimitStatus::Repeated) => Some("refused"),
@@ -112,7 +125,7 @@ impl<'e> LimitOutcome<'e> {
     }
 
     fn report(&self, plan: &Plan) -> ExplainedLimit {
-        let Self { applied, state, banned } = self;
+        let Self { applied, state, banned, is_reported: _ } = self;
         let mut report = json::limit(plan, applied);
         report.id = applied.key_hash.map(super::key_id);
         report.verdict = self.as_str().map(str::to_owned);
@@ -164,11 +177,8 @@ fn outcome(
     }
     match (decided, json::admitted_outcome(explanation)) {
         (Some(LiveVerdict::Refused { limit, banned, .. }), _) => {
-            let route = explanation.route.as_ref();
-            let refuses = route.and_then(|route| {
-                let applied = route.limits.iter().find(|applied| applied.index == limit)?;
-                Some(json::refusal_status(plan, route, applied))
-            });
+            let refuses = explanation.limits().find(|applied| applied.index == limit);
+            let refuses = refuses.map(|applied| json::refusal_status(plan, applied));
             (if banned { "banned" } else { "refused" }, refuses)
         }
         (Some(LiveVerdict::Admitted(delay)), ("admitted", _)) if delay > Micros(0) => ("delayed", None),

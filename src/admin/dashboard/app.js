@@ -795,6 +795,7 @@ function showExplanation(explanation) {
     make("p", strong(explanation.verdict.replace("_", " ")), (explanation.status ? `, answer ${explanation.status}.` : ".") + wait),
     make("p", `${explanation.request} from ${explanation.client}: ${explanation.identified}.`),
     explanation.route ? make("p", "Route ", strong(explanation.route.name), ...action(explanation.route)) : "", points(explanation.route?.conditions.map((pair) => pair.join(": ")) ?? []),
+    points((explanation.descriptors ?? []).map((one) => `${one.entries}: ${one.standing}, ${plural(one.hits, "hit")}, by ${one.rule ?? "no rule"}`)),
     make("p", "Limits"), points(limits), make("p", "Other routes"), points(explanation.others.map((pair) => pair.join(": "))));
 }
 

@@ -79,8 +79,20 @@ impl<'p> CalledDescriptor<'p> {
     }
 
     /// Its entries.
-    fn entries(&self) -> &[DescriptorEntry] {
+    pub fn entries(&self) -> &[DescriptorEntry] {
         if let RequestContent::Descriptor(entries) = &self.content { entries } else { &[] }
+    }
+
+    /// Its entries as text: `generic_key=search,remote_address=192.0.2.1`.
+    pub fn write(&self, masking: Masking<'_>, text: &mut String) {
+        let is_known = |entry: &DescriptorEntry| {
+            let patterns = self.rule.map(|rule| rule.entries.as_slice()).unwrap_or_default();
+            patterns.iter().any(|pattern| {
+                pattern.name.as_bytes() == entry.name
+                    && pattern.value.as_deref().is_some_and(|value| value.as_bytes() == entry.value)
+            })
+        };
+        write_entries(self.entries(), is_known, masking, text);
     }
 }
 
@@ -133,14 +145,7 @@ pub fn write_descriptors(descriptors: &[CalledDescriptor<'_>], masking: Masking<
         if index > 0 {
             text.push(';');
         }
-        let is_known = |entry: &DescriptorEntry| {
-            let patterns = descriptor.rule.map(|rule| rule.entries.as_slice()).unwrap_or_default();
-            patterns.iter().any(|pattern| {
-                pattern.name.as_bytes() == entry.name
-                    && pattern.value.as_deref().is_some_and(|value| value.as_bytes() == entry.value)
-            })
-        };
-        write_entries(descriptor.entries(), is_known, masking, &mut text);
+        descriptor.write(masking, &mut text);
         match descriptor.usage {
             DescriptorUse::Charged(1) | DescriptorUse::Reported(1) => {}
             DescriptorUse::Charged(hits) | DescriptorUse::Reported(hits) => {
@@ -152,14 +157,28 @@ pub fn write_descriptors(descriptors: &[CalledDescriptor<'_>], masking: Masking<
     text
 }
 
-/// The descriptors of such a text. Masked values stay masked. `None`: it is no such text.
-pub fn read_descriptors<'p>(plan: &'p Plan, domain: &[u8], text: &str) -> Option<Vec<CalledDescriptor<'p>>> {
+/// A descriptor as text has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrittenDescriptor {
+    entries: Vec<DescriptorEntry>,
+    hits: u64,
+}
+
+impl WrittenDescriptor {
+    /// The descriptor, in a call with this domain.
+    pub fn called<'p>(&self, plan: &'p Plan, domain: &[u8]) -> CalledDescriptor<'p> {
+        CalledDescriptor::new(plan, domain, self.entries.clone(), (Some(self.hits), 1))
+    }
+}
+
+/// The descriptors of a text of [`write_descriptors`]. Masked values stay masked. `None`: it is no such text.
+pub fn read_descriptors(text: &str) -> Option<Vec<WrittenDescriptor>> {
     let one = |text: &str| {
         let (entries, hits) = match text.split_once('*') {
             Some((entries, hits)) => (entries, hits.parse().ok()?),
             None => (text, 1),
         };
-        Some(CalledDescriptor::new(plan, domain, read_entries(entries)?, (Some(hits), 1)))
+        Some(WrittenDescriptor { entries: read_entries(entries)?, hits })
     };
     match text.strip_prefix('/')? {
         "" => Some(Vec::new()),

@@ -20,7 +20,7 @@ use crate::http1::request::RequestHead;
 use crate::limit::units::Cost;
 use crate::plan::action::RouteAction;
 use crate::plan::admission::BindingLimit;
-use crate::plan::decision::{CALL_OF_LIMITS, CallCharges, CallItem, CheckOwner, NamedKey, Ruling};
+use crate::plan::decision::{CALL_OF_LIMITS, CallCharges, CalledLimit, CheckOwner, Ruling, write_limits};
 use crate::plan::decisions::NAMED_LIMITS;
 use crate::plan::{Limit, Plan};
 use crate::proxy::answer::next_action::NextAction;
@@ -32,7 +32,7 @@ use crate::proxy::record::policy_numbers::PolicyNumbers;
 use crate::proxy::record::request_context::RequestContext;
 use crate::proxy::session::Session;
 use crate::proxy::worker::WorkerPlan;
-use crate::route::key::{EVERYONE, Part, PathForm};
+use crate::route::key::{EVERYONE, Part};
 use crate::route::mask::Masking;
 use crate::store::MAX_CHARGES;
 use crate::telemetry::metrics::DecisionResult;
@@ -311,42 +311,42 @@ fn name_of(binding: Option<&BindingLimit<'_>>) -> Option<String> {
     binding.map(|binding| binding.limit.name.to_string())
 }
 
-/// The charges of limits that are named, and the values of each one's key.
+/// The limits that are named, and their charges.
 fn named_charges<'p>(
     plan: &'p WorkerPlan,
     limits: &[NamedLimit],
     key: &BTreeMap<String, String>,
-) -> Result<(CallCharges<'p>, Vec<Vec<String>>), Unanswerable> {
-    let route = plan.named_limits().ok_or_else(|| Unanswerable("no limit can be asked".to_owned()))?;
+) -> Result<(Vec<CalledLimit<'p>>, CallCharges<'p>), Unanswerable> {
+    if plan.named_limits().is_none() {
+        return Err(Unanswerable("no limit can be asked".to_owned()));
+    }
     if limits.is_empty() {
         return Err(Unanswerable("`limits` is empty".to_owned()));
     }
     if let Some(part) = key.keys().find(|part| Part::parse(part).is_err()) {
         return Err(Unanswerable(format!("`{}` is no part of a key", part.escape_debug())));
     }
-    let (mut charges, mut all_values, mut names) = (CallCharges::default(), Vec::new(), HashSet::new());
-    for (item, named) in limits.iter().enumerate() {
+    let mut names = HashSet::new();
+    let called = |named: &NamedLimit| {
         let name = named.name.escape_debug();
-        if !names.insert(&*named.name) {
+        if !names.insert(named.name.clone()) {
             return Err(Unanswerable(format!("`limits` has `{name}` twice")));
         }
-        let uses = &plan.route(route).limits;
-        let place = uses.iter().position(|used| *plan.limit(used.limit).name == *named.name);
-        let place = place.ok_or_else(|| {
-            Unanswerable(format!("there is no limit `{name}`, or it cannot be asked: see `tollgate check`"))
-        })?;
         let cost = Cost::new(named.cost)
             .ok_or_else(|| Unanswerable(format!("`cost` of `{name}` is not from 1 to {}", Cost::MAX)))?;
-        let limit = plan.limit(uses[place].limit);
-        let values = values_of(limit, key)?;
-        let named_key = named_key(plan, limit, &values)?;
-        charges.add_key(CallItem { plan, item, route, cost, overriding: None }, place, named_key);
-        all_values.push(values);
-    }
+        let called = CalledLimit::new(plan, &named.name, cost).ok_or_else(|| {
+            Unanswerable(format!("there is no limit `{name}`, or it cannot be asked: see `tollgate check`"))
+        })?;
+        let values = values_of(called.limit, key)?;
+        Ok(called.with_values(values))
+    };
+    let called = limits.iter().map(called).collect::<Result<Vec<_>, _>>()?;
+    let charges = CallCharges::of_limits(plan, &called, &plan.secret);
+    let charges = charges.map_err(|fault| Unanswerable(fault.message))?;
     if charges.charges.charges.len() > MAX_CHARGES {
         return Err(Unanswerable(format!("a question is charged to at most {MAX_CHARGES} rates at once")));
     }
-    Ok((charges, all_values))
+    Ok((called, charges))
 }
 
 /// The values of a limit's key, in the order of its parts.
@@ -361,20 +361,6 @@ fn values_of(limit: &Limit, key: &BTreeMap<String, String>) -> Result<Vec<String
         key.get(&part.to_string()).cloned().ok_or_else(missing)
     };
     parts.iter().map(value).collect()
-}
-
-fn named_key(plan: &WorkerPlan, limit: &Limit, values: &[String]) -> Result<NamedKey, Unanswerable> {
-    let rule = &plan.server.client;
-    let paths = PathForm { matching: plan.server.path_matching, merge_slashes: true };
-    let fault = |fault: crate::route::key::KeyFault| Unanswerable(fault.message);
-    let key_hash = limit.key.owner_of(values, &plan.secret, rule, paths).map_err(fault)?;
-    let mode = limit.mode_of_values(values, rule, paths).map_err(fault)?;
-    let consumer = limit.consumer_at().and_then(|at| values.get(at)).filter(|_| !limit.tiers.is_empty());
-    let tier = consumer.and_then(|name| {
-        let tiers = plan.tiers_of(&HashSet::from([name.clone()]));
-        limit.tier(tiers.get(name).copied())
-    });
-    Ok(NamedKey { key_hash, tier, mode })
 }
 
 /// Asks about limits that are named.
@@ -392,17 +378,17 @@ async fn ask_limits(
         return Err(Unanswerable("`limits` stands beside `key` and `peek` alone".to_owned()));
     }
     let plan = Rc::clone(&call.plan);
-    let (charges, values) = named_charges(&plan, limits, &question.key)?;
+    let (called, charges) = named_charges(&plan, limits, &question.key)?;
     let peer = Rc::clone(&session.peer);
     let mut ctx = RequestContext::begin(&session.worker, &peer, call.started);
     (ctx.is_counted, ctx.policies) = (!question.peek, Some(Vec::new()));
     let ruled = RuledCall::rule(&plan, charges, ctx.started, question.peek).await;
     let write_label = |owner: CheckOwner, limit: &Limit, label: &mut String| {
         let masking = Masking::of(limit.reveal, &plan.short_ids);
-        let values = values.get(owner.item).map(Vec::as_slice).unwrap_or_default();
+        let values = called.get(owner.item).map(|called| called.values.as_slice()).unwrap_or_default();
         label.push_str(&limit.key.label_of(values, &plan.server.client, masking));
     };
-    let path = format!("/{}", limits.iter().map(|limit| &*limit.name).collect::<Vec<_>>().join(";"));
+    let path = write_limits(&plan, &called, &plan.short_ids);
     let text =
         CallText { method: CALL_OF_LIMITS, host: NAMED_LIMITS, path: &path, write_label: &write_label };
     if ctx.is_counted {

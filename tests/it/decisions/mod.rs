@@ -3,6 +3,7 @@
 mod access;
 mod check;
 mod decide;
+mod explain;
 mod hostile;
 mod overrides;
 mod rate_limits;

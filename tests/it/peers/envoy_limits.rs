@@ -1,10 +1,10 @@
 //! Envoy's rate limit filter asks a gateway: each action, costs, reports, several limits in one call, a gateway that is
 //! killed, and exact totals of a fleet.
 
-use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
+use std::process::{Child, Stdio};
 
-use crate::harness::{Backend, Client, Front, Gateway, Load, Redis, Response, eventually};
+use crate::harness::{Backend, Client, Front, Gateway, Redis, Response, eventually, tools};
 
 const TOKEN: (&str, &str) = ("TOLLGATE_DECISIONS_TOKEN", "c0ffee00c0ffee00c0ffee00c0ffee00");
 
@@ -290,12 +290,27 @@ fn a_fleet_admits_exactly_as_many_requests_as_the_limits_allow() {
     );
     let services = [Service::start_with(&lines), Service::start_with(&lines)];
     let envoys: Vec<_> = (0..4).map(|index| services[index % 2].envoy(PATIENT)).collect();
-    let addresses: Vec<SocketAddr> = envoys.iter().map(Front::addr).collect();
-    let load = Load { requests: 1_000, concurrency: 16 };
-    let request = |target: &str| format!("GET {target} HTTP/1.1\r\nhost: test\r\n\r\n");
     // One client has 500; then others share what is left of 700.
-    let counts = load.run_over(&addresses, |_| request("/two"));
-    assert_eq!(counts, BTreeMap::from([(200, 500), (429, 500)]));
+    let load = |envoy: &Front| {
+        let url = format!("http://{}/two", envoy.addr());
+        let mut command = tools::needed("h2load");
+        command.args(["-n", "250", "-c", "4", "-m", "4", &url]).stdout(Stdio::piped());
+        command.spawn().expect("h2load starts")
+    };
+    let loads: Vec<Child> = envoys.iter().map(load).collect();
+    let (mut admitted, mut refused) = (0, 0);
+    for load in loads {
+        let output = load.wait_with_output().expect("h2load ends");
+        let report = String::from_utf8(output.stdout).expect("text");
+        assert!(report.contains("250 done,") && report.contains("0 errored, 0 timeout"), "{report}");
+        let count = |class: &str| -> u32 {
+            let counts = report.lines().find_map(|line| line.strip_prefix("status codes: ")).expect("counts");
+            let count = counts.split(", ").find_map(|count| count.strip_suffix(class)).expect("a count");
+            count.trim().parse().expect("a number")
+        };
+        (admitted, refused) = (admitted + count(" 2xx"), refused + count(" 4xx"));
+    }
+    assert_eq!((admitted, refused), (500, 500));
     let others = (2..4)
         .map(|source| (0..150).map(|turn| get(source, &envoys[turn % 4], "/two", b"").status).collect());
     let admitted: Vec<usize> = others

@@ -1,10 +1,11 @@
 //! A log of calls of Envoy's rate limit service, replayed with the same file, gives the same decisions.
 
 use rustix::process::Signal;
+use serde_json::json;
 use tollgate::rate_limit_service::RateLimitDescriptor;
 
 use crate::harness::replayed::{numbers, replay};
-use crate::harness::{Gateway, RateLimitClient, descriptor, message};
+use crate::harness::{Client, Gateway, RateLimitClient, descriptor, message};
 
 /// Rules with several limits, costs, reports, a ban, and secrets as values. Little is given back while the test runs,
 /// however slow the machine.
@@ -74,6 +75,41 @@ limits = ["banning"]
 
 const CALLS: u32 = 3_000;
 
+/// Limits that an application names.
+const NAMED: &str = r#"
+[server]
+workers = 1
+[decisions]
+listen = "127.0.0.1:0"
+[log]
+file = "access.log"
+fields = ["time", "method", "host", "path", "route", "status", "duration_ms", "client", "limit", "decision", "remaining", "cost"]
+[auth.keys]
+type = "api-key"
+from = "header:x-key"
+file = "consumers.csv"
+[limits.by-address]
+algorithm = "token-bucket"
+key = "ip"
+rate = "60/h"
+burst = 40
+[limits.by-key]
+algorithm = "sliding-window"
+key = ["header:x-api-key", "path"]
+rate = "20/h"
+[limits.by-consumer]
+algorithm = "fixed-window"
+key = "consumer"
+rate = "5/h"
+tiers.gold.rate = "50/h"
+[limits.everybody]
+algorithm = "fixed-window"
+key = "global"
+rate = "300/h"
+"#;
+
+const NAMED_CALLS: u32 = 600;
+
 fn one(random: &mut impl FnMut() -> u32) -> RateLimitDescriptor {
     let address = format!("192.0.2.{}", random() % 20);
     let text = (random() % 6).to_string();
@@ -126,4 +162,52 @@ fn each_call_is_decided_as_it_was() {
         let is_tried = limit["name"] == "shadow" || refused > 5;
         assert!(is_tried && requests > refused + 5, "each limit is tried: {limit}");
     }
+}
+
+/// Limits that an application names, with secrets, tiers and costs in the key: decided again as they were.
+#[test]
+fn each_call_on_named_limits_is_decided_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| format!("{:?}", folder.path().join(name));
+    let toml = NAMED.replace("\"access.log\"", &file("access.log"));
+    let toml = toml.replace("\"consumers.csv\"", &file("consumers.csv"));
+    let consumers = "key,name,tier\nacme-5d1c9b7e0a42,acme,gold\ninitech-93b1e7d40c58,initech,\n";
+    std::fs::write(folder.path().join("consumers.csv"), consumers).unwrap();
+    std::fs::write(folder.path().join("gateway.toml"), &toml).unwrap();
+    let mut gateway = Gateway::start(&toml);
+    let mut client = Client::connect(gateway.decisions_addr());
+    let mut random = numbers(11);
+    let consumers = ["acme", "initech"];
+    for call in 0..NAMED_CALLS {
+        let text = random() % 6;
+        let (limits, key) = match random() % 4 {
+            0 => (
+                json!([{"name": "by-address", "cost": 1 + random() % 3}]),
+                json!({"ip": format!("192.0.2.{text}")}),
+            ),
+            1 => (
+                json!([{"name": "by-key"}, {"name": "everybody"}]),
+                json!({"header:x-api-key": format!("a-secret, of * client; {text}"), "path": format!("/a%20b/{text}")}),
+            ),
+            2 => (json!([{"name": "by-consumer"}]), json!({"consumer": consumers[text as usize % 2]})),
+            _ => (json!([{"name": "everybody", "cost": 2}]), json!({})),
+        };
+        let body = json!({"limits": limits, "key": key, "peek": random().is_multiple_of(10)}).to_string();
+        let response = client.exchange(format!(
+            "POST /v1/decide HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        assert_eq!(response.status, 200, "call {call}: {body} {response:?}");
+    }
+    drop(client);
+    gateway.signal(Signal::TERM);
+    assert!(gateway.wait_for_exit().success());
+    let log = std::fs::read_to_string(folder.path().join("access.log")).unwrap();
+    assert!(!log.contains("a-secret, of"));
+    assert!(log.contains("/by-address=192.0.2.3*2"), "{log}");
+    let replayed = replay(folder.path(), &[]);
+    let decisions = &replayed["log_decisions"];
+    assert_eq!(decisions["different"], 0, "{decisions:#}");
+    assert_eq!(decisions["same"], log.lines().count());
+    assert!(replayed["limits"].to_string().contains("by-consumer"), "{replayed:#}");
 }

@@ -1,0 +1,127 @@
+//! A limit on a request, or on a descriptor of a call, and its effect.
+
+use super::description;
+use crate::limit::units::{Cost, Fingerprint};
+use crate::plan::admission::{self, LimitCheck};
+use crate::plan::trial::Trial;
+use crate::plan::{LimitIndex, LimitUse, Mode, Route, TierIndex};
+use crate::route::key::Missing;
+use crate::route::mask::{Masking, ShortIds};
+use crate::route::{self, RouteIndex};
+
+/// A limit on a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitExplanation {
+    /// The index of the limit.
+    pub index: LimitIndex,
+    /// The route that it is a limit of, or the rule for descriptors.
+    pub route: RouteIndex,
+    /// The index of the descriptor in a call; `None`: it is a limit of a request.
+    pub descriptor: Option<usize>,
+    /// Its name.
+    pub name: String,
+    /// The tier of the request's consumer, if the limit has it.
+    pub tier: Option<TierIndex>,
+    /// The name of that tier.
+    pub tier_name: Option<String>,
+    /// The owner of the counters that it charges; `None`: it charges none.
+    pub key_hash: Option<Fingerprint>,
+    /// The values of its key, in the form of [`Key::label`](crate::route::key::Key::label).
+    pub label: Vec<String>,
+    /// Refuse, or only count.
+    pub mode: Mode,
+    /// The share of keys for which the limit is enforced; `mode` says whether this one belongs to it.
+    pub trial: Option<Trial>,
+    /// Its effect on the request.
+    pub status: LimitStatus,
+    /// The number in the request that its cost was measured by: `query:limit is 50`.
+    pub measured: Option<String>,
+    /// How its cost is settled after the response, if it is: `json:/usage/total_tokens`.
+    pub settled_by: Option<String>,
+    /// The key's parts and values, masked unless the limit reveals them.
+    pub key: Vec<(String, Option<String>)>,
+    /// The rule for requests without the key, if there can be some.
+    pub missing: Option<Missing>,
+    /// Each policy as text.
+    pub policies: Vec<String>,
+    /// Whether automatic bans neither begin for the key nor refuse it.
+    pub by_hand_only: bool,
+    /// Its ban as text.
+    pub ban: Option<String>,
+}
+
+/// The effect of a limit on a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LimitStatus {
+    /// Charges this cost.
+    Charged(Cost),
+    /// Nothing: the route has no cost there.
+    Free,
+    /// Nothing: this exemption applies.
+    Exempt(String),
+    /// Nothing: a part of the key is missing.
+    Skipped,
+    /// Refuses: a part of the key is missing.
+    Missing,
+    /// Refuses with 400: a part of the key has several values.
+    Repeated,
+}
+
+impl LimitExplanation {
+    pub(super) fn new(
+        (index, route): (RouteIndex, &Route),
+        used: &LimitUse,
+        (check, key_hash): (&LimitCheck<'_>, Option<Fingerprint>),
+        request: &route::RouteRequest<'_>,
+        ids: Option<&ShortIds>,
+    ) -> Self {
+        let limit = check.limit;
+        let matched = route.matched(request);
+        let masking = match (limit.reveal, ids) {
+            (true, _) => Masking::Off,
+            (false, Some(ids)) => Masking::Ids(ids),
+            (false, None) => Masking::NoIds,
+        };
+        Self {
+            index: used.limit,
+            route: index,
+            descriptor: None,
+            key_hash,
+            label: limit.key.label(matched, masking),
+            name: limit.name.to_string(),
+            tier: check.tier,
+            tier_name: limit.tier_name(check.tier).map(str::to_owned),
+            mode: check.mode,
+            trial: limit.trial,
+            status: LimitStatus::of(check, matched),
+            measured: description::measured(&used.cost, request),
+            settled_by: used.cost.settled().map(|settled| settled.settled_by()),
+            key: limit.key.describe(matched, masking),
+            missing: limit.key.may_be_missing().then_some(limit.key.missing),
+            policies: check
+                .policies()
+                .iter()
+                .map(|policy| description::policy(policy, check.cost()))
+                .collect(),
+            by_hand_only: check.by_hand_only(),
+            ban: limit.ban.as_ref().map(|ban| ban.algorithm.to_string()),
+        }
+    }
+}
+
+impl LimitStatus {
+    fn of(check: &LimitCheck<'_>, matched: route::MatchedRequest<'_>) -> Self {
+        match check.applicability {
+            admission::Applicability::Charged(cost, _) => Self::Charged(cost),
+            admission::Applicability::Free => Self::Free,
+            admission::Applicability::Exempt => {
+                let first = check.limit.exempt.first(matched);
+                Self::Exempt(first.map(ToString::to_string).unwrap_or_default())
+            }
+            admission::Applicability::Skipped => Self::Skipped,
+            // The body of an explained request is unknown: what reads it finds nothing.
+            admission::Applicability::Missing | admission::Applicability::Unreadable(_) => Self::Missing,
+            admission::Applicability::Repeated => Self::Repeated,
+        }
+    }
+}
