@@ -9,12 +9,14 @@
 #   CALLS=300000  ROUNDS=3        of each kind; the round with the median CPU time is shown
 #   TOLLGATE=/path/to/tollgate    the binary to start; target/release/tollgate
 #   LIMITADOR=/path/to/limitador-server  measured beside it with the same message, and with the same store
+#   ENVOY=/path/to/envoy          proxied requests, too: the CPU time of Envoy and of the service that it asks
 set -euo pipefail
 
 calls=${CALLS:-300000}
 rounds=${ROUNDS:-3}
 binary=${TOLLGATE:-$(dirname "$0")/../target/release/tollgate}
 limitador=${LIMITADOR:-}
+envoy=${ENVOY:-}
 processes=()
 
 fail() {
@@ -115,13 +117,17 @@ gateway=$started
 printf '\0\0\0\0\x3c\x0a\x04shop\x12\x34\x0a\x15\x0a\x0bgeneric_key\x12\x06search\x0a\x1b\x0a\x0eremote_address\x12\x09192.0.2.1' >"$work/call"
 printf '{"url":"/cart","ip":"192.0.2.1"}' >"$work/question"
 
-cpu() { awk '{print ($14 + $15) * 10000}' "/proc/$measured/stat"; }
+# The CPU time of the processes in `measured`, microseconds.
+cpu() {
+  local process
+  for process in "${measured[@]}"; do cat "/proc/$process/stat"; done | awk '{sum += $14 + $15} END {print sum * 10000}'
+}
 
 # Measures the kind $1; the other arguments are those of h2load.
 measure() {
-  local name=$1 before after round
+  local name=$1 before after
   shift
-  for round in $(seq "$rounds"); do
+  for _ in $(seq "$rounds"); do
     before=$(cpu)
     h2load -n "$calls" -t 1 --log-file="$work/times" "$@" >"$work/report" || fail "h2load failed"
     after=$(cpu)
@@ -135,7 +141,7 @@ measure() {
     awk -v name="$name" '{printf "| %s | %d,%03d | %.1f µs | %.2f ms |\n", name, $2 / 1000, $2 % 1000, $1 / 100, $3 / 1000}'
 }
 
-measured=$gateway
+measured=("$gateway")
 echo "| call | a second | CPU a call | p99 |"
 echo "|---|---:|---:|---:|"
 service=envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit
@@ -162,6 +168,71 @@ YAML
   find_free_port && rls=$free
   find_free_port && http=$free
   start "$rls" "$limitador" -b 127.0.0.1 -p "$rls" -B 127.0.0.1 -P "$http" "$work/limits.yaml" "${store[@]}"
-  measured=$started
+  limitador_process=$started
+  measured=("$limitador_process")
   measure 'for comparison: Limitador, the same call by gRPC' -c 8 -m 10 "${grpc[@]}" "http://127.0.0.1:$rls/$service"
+fi
+
+# Measures a request through Envoy, which asks the service on port $2, the process $3.
+measure_envoy() {
+  find_free_port && local listen=$free
+  cat >"$work/envoy.yaml" <<YAML
+static_resources:
+  listeners:
+  - address: { socket_address: { address: 127.0.0.1, port_value: $listen } }
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: shop
+          use_remote_address: true
+          route_config:
+            virtual_hosts:
+            - name: shop
+              domains: ["*"]
+              routes:
+              - match: { prefix: / }
+                route:
+                  cluster: shop
+                  rate_limits: [{ actions: [{ generic_key: { descriptor_value: search } }, { remote_address: {} }] }]
+          http_filters:
+          - name: envoy.filters.http.ratelimit
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
+              domain: shop
+              timeout: 20s
+              failure_mode_deny: true
+              rate_limit_service: { transport_api_version: V3, grpc_service: { envoy_grpc: { cluster_name: service } } }
+          - name: envoy.filters.http.router
+            typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }
+  clusters:
+  - name: shop
+    load_assignment:
+      cluster_name: shop
+      endpoints:
+      - lb_endpoints:
+        - endpoint: { address: { socket_address: { address: 127.0.0.1, port_value: $backend } } }
+  - name: service
+    typed_extension_protocol_options:
+      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+        "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+        explicit_http_config: { http2_protocol_options: {} }
+    load_assignment:
+      cluster_name: service
+      endpoints:
+      - lb_endpoints:
+        - endpoint: { address: { socket_address: { address: 127.0.0.1, port_value: $2 } } }
+YAML
+  start "$listen" "$envoy" --concurrency 1 --use-dynamic-base-id -l error -c "$work/envoy.yaml"
+  measured=("$started" "$3")
+  measure "$1" --h1 -c 32 "http://127.0.0.1:$listen/cart"
+  kill "$started"
+}
+
+if [ -n "$envoy" ]; then
+  measure_envoy 'a request through Envoy and tollgate' "$decisions" "$gateway"
+  if [ -n "$limitador" ]; then
+    measure_envoy 'a request through Envoy and Limitador' "$rls" "$limitador_process"
+  fi
 fi
