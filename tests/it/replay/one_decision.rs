@@ -368,8 +368,18 @@ fn compare(seed: u32) {
     let mut explained = Vec::with_capacity(REQUESTS);
     for number in 0..REQUESTS {
         let asked = asked(&mut draw, &token);
-        let told = asked.is_explained.then(|| live(&asked, &gateway));
+        let mut told = asked.is_explained.then(|| live(&asked, &gateway));
         let response = send(&asked, &mut http1, &http2);
+        if let Some(explained) = &mut told
+            && explained["consumer"] == "ann"
+            && !agrees(explained, &response)
+        {
+            // A good password is remembered for a minute, which may end between the two: once `failures` is used up, it is
+            // not checked again.
+            let again = live(&asked, &gateway);
+            assert_eq!(again["verdict"], "not_verified", "{}\n{response:?}\n{toml}", said(explained));
+            *explained = again;
+        }
         if let Some(told) = &told {
             let said = said(told);
             assert!(agrees(told, &response), "{number} {}: {said}\n{response:?}\n{toml}", asked.target);
