@@ -13,7 +13,7 @@ import time
 import grpc
 
 OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-PATIENCE = 20
+PATIENCE = 60
 gateway, direct, authority = sys.argv[1:4]
 
 

@@ -225,7 +225,7 @@ fn a_reset_connection_fails_no_request() {
 
 #[test]
 fn outages_of_every_kind_leave_no_connection_behind() {
-    let mut town = Town::build();
+    let (mut town, started) = (Town::build(), Instant::now());
     let faults: [(&str, Fault); 4] = [
         ("killed", |town| town.redis.kill()),
         ("hung", |town| town.redis.stop()),
@@ -244,6 +244,8 @@ fn outages_of_every_kind_leave_no_connection_behind() {
         town.leaks_nothing();
     }
     town.has_told(2 * faults.len());
-    // Each of four workers may try a few times a second at worst, and an outage lasts a second or two here.
-    assert!(town.network.ever() <= 100, "{} connections", town.network.ever());
+    // Each of four workers may try a few times a second at worst.
+    let (ever, seconds) =
+        (u64::try_from(town.network.ever()).unwrap_or(u64::MAX), started.elapsed().as_secs());
+    assert!(ever <= 40 + 8 * seconds, "{ever} connections in {seconds} s");
 }
