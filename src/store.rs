@@ -13,6 +13,7 @@ pub mod memory;
 mod operation;
 pub mod redis;
 mod request;
+pub mod snapshot;
 
 use std::borrow::Cow;
 use std::collections::HashMap;

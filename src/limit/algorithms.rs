@@ -253,3 +253,24 @@ impl Algorithm {
         each!(self, limit => limit.ask(state, |own| limit.in_use(own, now)))
     }
 }
+impl State {
+    /// A state that keeps events as numbers, for files that outlive the process. `None`: it is [packed](Self::packed).
+    pub fn words(&self) -> Option<Vec<u64>> {
+        match self {
+            Self::SlidingLog(log) => Some(log.words()),
+            Self::Ban(ban) => Some(ban.words()),
+            _ => None,
+        }
+    }
+}
+
+impl Algorithm {
+    /// The state of this algorithm with the numbers of [`State::words`]. `None`: it has no such state.
+    pub fn state_of_words(&self, words: &[u64]) -> Option<State> {
+        match self {
+            Self::SlidingLog(_) => Some(State::SlidingLog(sliding_log::State::of_words(words)?.into())),
+            Self::Ban(_) => Some(State::Ban(ban::State::of_words(words)?.into())),
+            _ => None,
+        }
+    }
+}

@@ -24,8 +24,8 @@ const FORGOTTEN_AFTER: u64 = 10;
 /// The parameters of a ban.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ban {
-    after: u32,
-    within: Micros,
+    pub(crate) after: u32,
+    pub(crate) within: Micros,
     /// The spans of successive bans; those past `count` are zero.
     spans: [Micros; Ban::MAX_SPANS],
     count: usize,
@@ -41,6 +41,26 @@ pub struct State {
     until: Timestamp,
     /// The bans so far that are not forgotten.
     bans: u32,
+}
+
+impl State {
+    /// The state as numbers, for files that outlive the process.
+    pub(super) fn words(&self) -> Vec<u64> {
+        let refusals = self.refusals.iter().flat_map(|(at, count)| [at.0, u64::from(*count)]);
+        [self.until.0, self.bans.into()].into_iter().chain(refusals).collect()
+    }
+
+    /// The state with these numbers. `None`: there is none.
+    pub(super) fn of_words(words: &[u64]) -> Option<Self> {
+        let ([until, bans], refusals) = words.split_first_chunk()?;
+        let (pairs, []) = refusals.as_chunks::<2>() else { return None };
+        let refusal = |&[at, count]: &[u64; 2]| Some((Timestamp(at), u32::try_from(count).ok()?));
+        let refusals = pairs.iter().map(refusal).collect::<Option<VecDeque<_>>>()?;
+        let is_ordered = refusals.iter().is_sorted_by(|(one, _), (next, _)| one <= next);
+        let units = refusals.iter().try_fold(0_u32, |units, (_, count)| units.checked_add(*count))?;
+        let (until, bans) = (Timestamp(*until), u32::try_from(*bans).ok()?);
+        is_ordered.then_some(Self { refusals, units, until, bans })
+    }
 }
 
 impl Stored for Box<State> {
@@ -93,7 +113,7 @@ impl Ban {
     }
 
     /// The spans of successive bans.
-    fn spans(&self) -> &[Micros] {
+    pub(crate) fn spans(&self) -> &[Micros] {
         self.spans.get(..self.count).unwrap_or_default()
     }
 

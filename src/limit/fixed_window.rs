@@ -16,8 +16,8 @@ use super::{Algorithm, Align, Decision, Verdict, Wait, changed};
 /// that windows of equal length cost a decision nothing more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FixedWindow<W = EqualWindows> {
-    rate: Rate,
-    windows: W,
+    pub(crate) rate: Rate,
+    pub(crate) windows: W,
 }
 
 /// A fixed window of a calendar.

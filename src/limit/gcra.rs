@@ -16,8 +16,8 @@ use super::{Algorithm, Verdict, Wait};
 /// The parameters of a GCRA limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Gcra {
-    rate: Rate,
-    burst: Cost,
+    pub(crate) rate: Rate,
+    pub(crate) burst: Cost,
     meter: Meter,
     tolerance: u64,
 }

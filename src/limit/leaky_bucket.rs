@@ -21,9 +21,9 @@ use super::{Algorithm, Decision, Verdict, Wait};
 /// The parameters of a leaky bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeakyBucket {
-    rate: Rate,
-    queue: Cost,
-    max_wait: Micros,
+    pub(crate) rate: Rate,
+    pub(crate) queue: Cost,
+    pub(crate) max_wait: Micros,
     meter: Meter,
     /// The maximum number of ticks ahead with which a request still joins.
     limit: u64,

@@ -26,9 +26,9 @@ const ROOMY: usize = 8;
 /// The parameters of a sliding log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingLog {
-    rate: Rate,
-    spacing: Option<Micros>,
-    count_denied: bool,
+    pub(crate) rate: Rate,
+    pub(crate) spacing: Option<Micros>,
+    pub(crate) count_denied: bool,
     /// How long an event counts.
     horizon: Micros,
 }
@@ -389,6 +389,33 @@ impl Stored for Box<State> {
 }
 
 impl State {
+    /// The state as numbers, for files that outlive the process.
+    pub(super) fn words(&self) -> Vec<u64> {
+        let admitted_at = self.admitted_at.map_or(u64::MAX, |at| at.0);
+        let events = self.events.iter();
+        let events =
+            events.flat_map(|event| [event.at.0, u64::from(event.admitted) << 32 | u64::from(event.denied)]);
+        [self.last.0, admitted_at].into_iter().chain(events).collect()
+    }
+
+    /// The state with these numbers. `None`: there is none.
+    pub(super) fn of_words(words: &[u64]) -> Option<Self> {
+        let ([last, admitted_at], events) = words.split_first_chunk()?;
+        let (pairs, []) = events.as_chunks::<2>() else { return None };
+        #[expect(clippy::cast_possible_truncation, reason = "the halves are meant")]
+        let event = |&[at, units]: &[u64; 2]| Event {
+            at: Timestamp(at),
+            admitted: (units >> 32) as u32,
+            denied: units as u32,
+        };
+        let events: VecDeque<Event> = pairs.iter().map(event).collect();
+        let is_ordered = events.iter().is_sorted_by(|one, next| one.at < next.at);
+        let (last, units) = (Timestamp(*last), events.iter().map(|event| event.units()).sum());
+        let is_sound = is_ordered && events.back().is_none_or(|newest| newest.at <= last);
+        let admitted_at = (*admitted_at != u64::MAX).then_some(Timestamp(*admitted_at));
+        is_sound.then_some(Self { events, last, units, admitted_at })
+    }
+
     /// Units admitted at one time.
     fn once(at: Timestamp, units: u32) -> Self {
         let events = VecDeque::from([Event { at, admitted: units, denied: 0 }]);

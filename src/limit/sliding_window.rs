@@ -16,7 +16,7 @@ use super::{Algorithm, Decision, Verdict, Wait, changed};
 /// The parameters of a sliding window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingWindow {
-    rate: Rate,
+    pub(crate) rate: Rate,
 }
 
 /// The time of the key's last charge, and the counts of that window and of the one before, at most 2^32 - 1 units each.

@@ -14,8 +14,8 @@ use super::{Algorithm, Verdict, Wait};
 /// The parameters of a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
-    rate: Rate,
-    burst: Cost,
+    pub(crate) rate: Rate,
+    pub(crate) burst: Cost,
     meter: Meter,
     capacity: u64,
 }

@@ -11,8 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use dashmap::DashMap;
+use dashmap::mapref::multiple::RefMulti;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 use super::Unreachable;
 use crate::limit::units::{Fingerprint, Micros, Timestamp};
@@ -79,6 +81,16 @@ pub struct BegunBan {
     pub banned: Banned,
     /// When the ban ends.
     pub until: Timestamp,
+}
+
+/// A ban, for files that outlive the process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedBan {
+    limit: u128,
+    key_hash: u128,
+    until: u64,
+    by_hand: bool,
+    label: Option<String>,
 }
 
 /// The bans that this process knows of.
@@ -312,6 +324,43 @@ impl Bans {
             gone.into_iter().for_each(|banned| self.end(by_end, cause, banned));
             list.iter().for_each(|(banned, until)| _ = self.put(by_end, cause, *banned, *until, now));
         });
+    }
+
+    /// All bans that have not ended at `now`.
+    pub fn saved(&self, now: Timestamp) -> Vec<SavedBan> {
+        let saved = |bans: RefMulti<'_, Banned, KeyBans>| {
+            let (Banned { limit, key_hash }, label) = (*bans.key(), bans.label.clone());
+            let save = |ActiveBan { until, cause }| SavedBan {
+                limit,
+                key_hash: key_hash.0,
+                until: until.0,
+                by_hand: cause == BanCause::Hand,
+                label: label.as_deref().map(str::to_owned),
+            };
+            bans.in_force(now).map(save).collect::<Vec<_>>()
+        };
+        self.by_key.iter().flat_map(saved).collect()
+    }
+
+    /// Takes bans of another process that have not ended at `now`. Returns how many.
+    pub fn restore(&self, saved: Vec<SavedBan>, now: Timestamp) -> u64 {
+        let mut restored = 0;
+        for SavedBan { limit, key_hash, until, by_hand, label } in saved {
+            let (banned, until) = (Banned { limit, key_hash: Fingerprint(key_hash) }, Timestamp(until));
+            if until <= now {
+                continue;
+            }
+            if by_hand {
+                if self.insert(banned, until, now).is_err() {
+                    continue;
+                }
+            } else {
+                self.insert_remote(banned, until.since(now), now);
+            }
+            label.into_iter().for_each(|label| self.set_label(banned, label));
+            restored += 1;
+        }
+        restored
     }
 
     fn each(&self, now: Timestamp, mut visit: impl FnMut(Banned, ActiveBan)) {

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 use super::OperationFault;
 use crate::limit::units::{Micros, Timestamp};
@@ -73,6 +74,35 @@ impl ChargeRecords {
         records.requests.insert(*id, *request);
         records.order.push_back((now, *id));
         Ok(ChargeEffect::Charged)
+    }
+}
+
+/// A record, for files that outlive the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedCharge {
+    at: u64,
+    id: u128,
+    request: u128,
+}
+
+impl ChargeRecords {
+    /// All records at `now`, the oldest first.
+    pub fn saved(&self, now: Timestamp) -> Vec<SavedCharge> {
+        let mut records = self.0.lock();
+        records.expire(now);
+        let saved = |&(Timestamp(at), id): &(Timestamp, u128)| {
+            Some(SavedCharge { at, id, request: *records.requests.get(&id)? })
+        };
+        records.order.iter().filter_map(saved).collect()
+    }
+
+    /// Takes the records of another process, the oldest first, into an empty table.
+    pub fn restore(&self, saved: Vec<SavedCharge>) {
+        let mut records = self.0.lock();
+        for SavedCharge { at, id, request } in saved.into_iter().take(Self::MAX) {
+            records.requests.insert(id, request);
+            records.order.push_back((Timestamp(at), id));
+        }
     }
 }
 

@@ -32,6 +32,7 @@ mod set;
 mod share;
 mod share_eviction;
 mod slot;
+mod snapshot;
 mod table;
 mod together;
 mod transaction;
@@ -58,6 +59,8 @@ use share::LimitShare;
 use slot::{Content, CounterSlot, Tag};
 use table::CounterTable;
 use transaction::Transaction;
+
+pub use snapshot::{RestoreFault, StoredCounter, StoredPolicy, StoredState};
 
 /// The system has no memory for this many counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

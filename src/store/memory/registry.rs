@@ -32,6 +32,7 @@ pub(super) enum Registered {
 /// A policy with certain parameters.
 #[derive(Clone, Debug)]
 pub(super) struct RegisteredPolicy {
+    pub(super) identity: u128,
     pub(super) algorithm: Algorithm,
     /// Shared by all parameters that the policy had.
     pub(super) usage: Arc<PolicyUsage>,
@@ -81,7 +82,12 @@ impl Registry {
             None => {
                 let usage = Arc::clone(generations.usages.entry(identity).or_default());
                 (
-                    RegistryEntry::Of(RegisteredPolicy { algorithm: *algorithm, usage, share: None }),
+                    RegistryEntry::Of(RegisteredPolicy {
+                        identity,
+                        algorithm: *algorithm,
+                        usage,
+                        share: None,
+                    }),
                     Registered::Unique,
                 )
             }
@@ -112,6 +118,15 @@ impl RegistryReader<'_> {
         let is_in =
             |entry: &RegistryEntry| matches!(entry, RegistryEntry::Of(policy) if share.counts(&policy.usage));
         entries.filter(|(_, entry)| is_in(entry)).map(|(params, _)| *params).collect()
+    }
+
+    /// All policies that are known unambiguously.
+    pub(super) fn all(&self) -> impl Iterator<Item = (ParamsId, &RegisteredPolicy)> {
+        let older = self.0.older.iter().filter(|(params, _)| !self.0.newer.contains_key(params));
+        older.chain(&self.0.newer).filter_map(|(params, entry)| match entry {
+            RegistryEntry::Of(policy) => Some((*params, policy)),
+            RegistryEntry::Ambiguous => None,
+        })
     }
 
     /// The policy with the parameters `params`; `None` if it was dropped, was never registered, or is ambiguous.

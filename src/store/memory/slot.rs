@@ -55,6 +55,16 @@ impl Tag {
         Self(low & ((1 << Self::BITS) - 1))
     }
 
+    /// Its bits, at the low end.
+    pub(super) const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// The tag with these bits, as far as a tag has so many.
+    pub(super) const fn of_bits(bits: u64) -> Self {
+        Self(bits & ((1 << Self::BITS) - 1))
+    }
+
     /// Whether `label` begins as the label of this tag.
     #[inline]
     pub(super) const fn heads(self, label: u64) -> bool {
