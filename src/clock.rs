@@ -24,11 +24,12 @@ const MIN_SUSPEND: u64 = 100_000;
 /// A source of [`Timestamp`]s and of [`WallTime`].
 #[derive(Debug)]
 pub enum Clock {
-    /// The time since the process started, after the wall time of that moment; and the wall clock as it is now.
+    /// The time since the process started, after the moment that it counts from, mostly the wall time; and the wall
+    /// clock as it is now.
     System {
         /// The monotonic reading at start.
         started: Instant,
-        /// The wall time at start.
+        /// The moment at start.
         at_start: Timestamp,
         /// How long the machine was suspended since then, in µs: the monotonic clock stands meanwhile.
         suspended: AtomicU64,
@@ -41,10 +42,15 @@ pub enum Clock {
 
 impl Clock {
     /// The system's clock, from now on.
-    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads a clock")]
     pub fn system() -> Self {
+        Self::system_from(Timestamp(system_time().0))
+    }
+
+    /// The system's clock, with `at_start` as the present moment: that of a process whose counters count on.
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads a clock")]
+    pub fn system_from(at_start: Timestamp) -> Self {
         Self::System {
-            at_start: Timestamp(system_time().0),
+            at_start,
             started: Instant::now(),
             suspended: AtomicU64::new(0),
             up_at_start: uptime(),

@@ -39,6 +39,7 @@ pub mod trial;
 mod upstream;
 
 use std::num::NonZeroU64;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -129,6 +130,17 @@ pub struct StoreSettings {
     pub max_keys: usize,
     /// `backend = "redis"`: the shared store. While it is unavailable, the memory store goes on counting.
     pub shared: Option<Arc<redis::RedisSettings>>,
+    /// `snapshot`: the file that the counters in memory are written to, if any.
+    pub snapshot: Option<SnapshotSettings>,
+}
+
+/// Where and how often the counters in memory are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotSettings {
+    /// `snapshot`.
+    pub file: PathBuf,
+    /// `snapshot_interval`: 1 s to an hour.
+    pub interval: Micros,
 }
 
 /// `[limits.NAME]`.

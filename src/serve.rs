@@ -13,6 +13,7 @@ mod reload;
 mod sampler;
 mod shutdown;
 mod signals;
+mod snapshots;
 mod systemd;
 mod takeover;
 mod upgrade;
@@ -34,14 +35,13 @@ use crate::admin::AdminListener;
 use crate::auth::password_lanes::PasswordLanes;
 use crate::auth::runtime::AuthRuntime;
 use crate::auth::verification_pool::VerificationPool;
-use crate::clock::Clock;
 use crate::config::{self, NamedFile, Report};
+use crate::limit::units::Timestamp;
 use crate::plan::Plan;
 use crate::plan::admin::Admin;
 use crate::plan::log::Log;
 use crate::plan::loop_mark::LoopMark;
 use crate::proxy::{self, Listeners};
-use crate::route::key::KeySecret;
 use crate::shared::control::{ConfigStatus, Control};
 use crate::shared::worker_commands::WorkerCommands;
 use crate::shared::{Life, Shared};
@@ -57,8 +57,9 @@ use announce::announce;
 use reload::{Reloader, RestartOnlySettings, log_report};
 use shutdown::Shutdown;
 use signals::{Rotation, Signals};
+use snapshots::{EarlierCounters, SnapshotWriter};
 use systemd::Systemd;
-use takeover::{Offer, Predecessor};
+use takeover::{Asking, Offer, Predecessor};
 use upgrade::BinaryUpgrade;
 use workers::{ReadySignal, WorkerEnd, Workers};
 
@@ -134,7 +135,7 @@ pub fn run(file: &Path, options: RunOptions) -> Result<Ended, ServeError> {
         .map_err(|error| ServeError::System("start the control thread", error))?;
     let ended = runtime.block_on(async {
         let signals = Signals::take().map_err(|error| ServeError::System("take signals", error))?;
-        let (receiver, control) = ControlReceiver::new(file, loaded.version);
+        let (receiver, mut control) = ControlReceiver::new(file, loaded.version);
         signals::reload_on_hangup(control.reload.clone())
             .map_err(|error| ServeError::System("take signals", error))?;
         let rotation = Rotation::take().map_err(|error| ServeError::System("take signals", error))?;
@@ -143,9 +144,12 @@ pub fn run(file: &Path, options: RunOptions) -> Result<Ended, ServeError> {
             true => take_over(&loaded.plan, &mut inherited)?,
             false => None,
         };
+        let earlier = EarlierCounters::read(&loaded.plan, predecessor.as_ref());
+        receiver.begin(&mut control, earlier.clock.now());
         let triggers = control.reload.clone();
         let signals = (signals, rotation, upgrade);
-        let running = RunningGateway::start(loaded.plan, signals, inherited, predecessor, control).await?;
+        let running =
+            RunningGateway::start(loaded.plan, signals, inherited, predecessor, earlier, control).await?;
         let (named, files) = life::channel(loaded.files);
         if options.watch {
             watch::start(file, files, triggers);
@@ -167,16 +171,20 @@ struct ControlReceiver {
 impl ControlReceiver {
     /// The state with this file active.
     fn new(file: &Path, version: String) -> (Self, Control) {
-        let started = Clock::system().now();
         let (reload, due) = mpsc::channel(1);
         let (drain, drained) = mpsc::channel(1);
-        let config_status =
-            ConfigStatus { file: config::name_of(file), version, loaded: started, ..ConfigStatus::default() };
+        let config_status = ConfigStatus { file: config::name_of(file), version, ..ConfigStatus::default() };
         let (sender, config_status) = life::channel(config_status);
         (
             Self { due, drain: drained, config_status: sender },
-            Control { config_status, reload, drain, started },
+            Control { config_status, reload, drain, started: Timestamp::default() },
         )
+    }
+
+    /// The process has started at this moment.
+    fn begin(&self, control: &mut Control, now: Timestamp) {
+        self.config_status.send_modify(|status| status.loaded = now);
+        control.started = now;
     }
 }
 
@@ -203,6 +211,7 @@ impl RunningGateway {
         (signals, rotation, upgrade): (Signals, Rotation, BinaryUpgrade),
         mut inherited: Vec<TcpListener>,
         predecessor: Option<Predecessor>,
+        earlier: EarlierCounters,
         control: Control,
     ) -> Result<Self, ServeError> {
         let listeners = bind(&plan, &mut inherited)?;
@@ -214,7 +223,11 @@ impl RunningGateway {
             .map_err(|error| ServeError::System("keep the listeners for a takeover", error))?;
         let access_log = start_access_log(&plan.log)?;
         let (life, born) = life::channel(Life::Running);
-        let shared = Arc::new(share(plan, &access_log, born, control)?);
+        let (shared, asking) = share(plan, earlier, &access_log, born, control)?;
+        let shared = Arc::new(shared);
+        if let Some(asking) = asking {
+            asking.answer(&shared).map_err(|error| ServeError::System("answer the process before", error))?;
+        }
         let workers = Arc::clone(&shared);
         let work = move |worker, listeners, up: ReadySignal| {
             proxy::run(worker, listeners, Arc::clone(&workers), || up.call())
@@ -265,10 +278,22 @@ impl RunningGateway {
         tokio::spawn(reloader.run(due));
         tokio::spawn(sampler::run(Arc::clone(&shared)));
         tokio::spawn(clock_steps::run(Arc::clone(&shared)));
+        tokio::task::spawn_local(takeover::give_counters(Arc::clone(&shared)));
         let watchdog = tokio::spawn(supervisor.clone().keep_watchdog());
         let admin = admin.map(|admin| tokio::spawn(admin.run(Arc::clone(&shared))));
-        let end =
-            Shutdown { signals, upgrade, workers, life, shared, admin, supervisor, watchdog, asked: drain };
+        let snapshots = SnapshotWriter::start(Arc::clone(&shared))?;
+        let end = Shutdown {
+            signals,
+            upgrade,
+            workers,
+            life,
+            shared,
+            admin,
+            supervisor,
+            watchdog,
+            snapshots,
+            asked: drain,
+        };
         let ended = end.wait(self.offer).await;
         let at_once = matches!(ended, Ok(Ended::AtOnce));
         let timeout = if at_once { LAST_LINES_AT_ONCE } else { LAST_LINES };
@@ -338,21 +363,23 @@ fn start_access_log(log: &Log) -> Result<AccessLogWriter, ServeError> {
 
 fn share(
     plan: Plan,
+    earlier: EarlierCounters,
     access_log: &AccessLogWriter,
     life: life::Receiver<Life>,
     control: Control,
-) -> Result<Shared, ServeError> {
-    let (secret, credentials, mark) = (random()?, random()?, random()?);
+) -> Result<(Shared, Option<Asking>), ServeError> {
+    let (secret, credentials, mark) = (earlier.secret(random)?, random()?, random()?);
     let store = Store::new(plan.store.max_keys, plan.store.shared.clone()).map_err(|error| {
         let counters = "reserve the counters of `max_keys` in [store]";
         ServeError::System(counters, io::Error::new(io::ErrorKind::OutOfMemory, error))
     })?;
-    let clock = Clock::system();
+    // Before the plan's policies are registered: a changed one converts its counters, as a reload does.
+    let (clock, asking) = earlier.restore(&store, &plan);
     reload::register(&store, &plan, &clock);
-    Ok(Shared {
+    let shared = Shared {
         store,
         clock,
-        secret: KeySecret::Process(secret),
+        secret,
         loop_mark: LoopMark::new(u64::from_le_bytes(mark)),
         auth: AuthRuntime::new(credentials),
         verification: VerificationPool::new(plan.server.workers.div_ceil(2), MAX_UNVERIFIED),
@@ -371,7 +398,8 @@ fn share(
         control,
         life,
         plan: Arc::new(ArcSwap::from_pointee(plan)),
-    })
+    };
+    Ok((shared, asking))
 }
 
 fn random<const N: usize>() -> Result<[u8; N], ServeError> {

@@ -8,6 +8,7 @@
 pub mod bans;
 mod charge_records;
 mod counters;
+pub mod hand_over;
 mod known;
 pub mod memory;
 mod operation;
@@ -33,6 +34,7 @@ use bans::Bans;
 pub use charge_records::{ChargeEffect, ChargeRecords, IdempotentCharge};
 use counters::Location;
 pub use counters::{Counters, InTurn, Places};
+use hand_over::{HandOver, PlacesOfKey, SuccessorCalls};
 pub use known::Known;
 use memory::in_flight::PlaceUsage;
 use memory::{MemoryStore, OutOfMemory};
@@ -258,6 +260,7 @@ pub struct Store {
     shared: ArcSwapOption<SharedStore>,
     bans: Arc<Bans>,
     charge_records: Arc<ChargeRecords>,
+    hand_over: Arc<HandOver>,
 }
 
 impl Store {
@@ -269,7 +272,8 @@ impl Store {
     pub fn new(max_keys: usize, shared: Option<Arc<RedisSettings>>) -> Result<Self, OutOfMemory> {
         let memory = Arc::new(MemoryStore::new(max_keys)?);
         let shared = ArcSwapOption::new(shared.map(SharedStore::new).map(Arc::new));
-        Ok(Self { memory, shared, bans: Arc::default(), charge_records: Arc::default() })
+        let hand_over = Arc::default();
+        Ok(Self { memory, shared, bans: Arc::default(), charge_records: Arc::default(), hand_over })
     }
 
     /// The counters for the worker with this number. With a shared store this needs the worker's runtime around it, and
@@ -281,7 +285,37 @@ impl Store {
             Location::Shared(Box::new(client))
         };
         let location = self.shared().map_or(Location::Memory, open);
-        Counters { location, memory, bans, charge_records: Arc::clone(&self.charge_records) }
+        let (charge_records, hand_over) = (Arc::clone(&self.charge_records), Arc::clone(&self.hand_over));
+        Counters { location, memory, bans, charge_records, hand_over }
+    }
+
+    /// The counters in memory, for calls of a process that had them before.
+    pub fn open_memory(&self) -> Counters {
+        let (memory, bans) = (Arc::clone(&self.memory), Arc::clone(&self.bans));
+        let (charge_records, hand_over) = (Arc::clone(&self.charge_records), Arc::clone(&self.hand_over));
+        Counters { location: Location::Memory, memory, bans, charge_records, hand_over }
+    }
+
+    /// From now on another process decides; see [`hand_over`]. What workers decide at this moment ends here: afterwards the
+    /// state and [`Self::hand_places_over`] are complete once each worker has done something else.
+    pub fn hand_over_to(&self, successor: Arc<SuccessorCalls>) {
+        self.hand_over.begin(successor);
+    }
+
+    /// The places of requests in flight, whose end the successor is told of from now on.
+    pub fn hand_places_over(&self, successor: Arc<SuccessorCalls>) -> Vec<PlacesOfKey> {
+        self.memory.in_flight().hand_over(move |freed| successor.free(freed))
+    }
+
+    /// The successor is gone: this process decides again.
+    pub fn take_back(&self) {
+        self.memory.in_flight().take_back();
+        self.hand_over.end();
+    }
+
+    /// The process that has the counters now, if this one has handed them over.
+    pub fn successor(&self) -> Option<Arc<SuccessorCalls>> {
+        self.hand_over.successor()
     }
 
     /// Registers all policies of a plan before it is used: their parameters, so that states written under them can be
@@ -328,6 +362,11 @@ impl Store {
     /// The places and queues of concurrency limits in this process, by policy.
     pub fn in_flight(&self) -> HashMap<u128, PlaceUsage> {
         self.memory.in_flight().usage()
+    }
+
+    /// The size of the table of counters: a table takes the counters of one of the same size.
+    pub fn sets(&self) -> u64 {
+        self.memory.sets()
     }
 
     /// The maximum number of entries held in this process.

@@ -37,6 +37,20 @@ pub fn calendar(unit: CalendarUnit, time_zone: &str) -> Option<CalendarWindows> 
     }
 }
 
+/// The windows with this [`CalendarWindows::name`], such as `month-15@Europe/Berlin`. `None`: there are no such windows.
+pub fn named(name: &str) -> Option<CalendarWindows> {
+    let (unit, time_zone) = name.split_once('@')?;
+    let unit = match (unit, unit.strip_prefix("month-")) {
+        ("day", _) => CalendarUnit::Day,
+        ("week", _) => CalendarUnit::Week,
+        ("week-sunday", _) => CalendarUnit::WeekFromSunday,
+        ("year", _) => CalendarUnit::Year,
+        (_, Some(day)) => CalendarUnit::Month(day.parse().ok().filter(|day| (1..=31).contains(day))?),
+        _ => return None,
+    };
+    calendar(unit, time_zone)
+}
+
 /// When the windows begin. A day whose midnight a change of the clock skips begins with the first moment after it; of a
 /// midnight that comes twice the first counts. A day that a zone skips has no window.
 fn edges(unit: CalendarUnit, zone: &TimeZone) -> Box<[Micros]> {
@@ -169,6 +183,18 @@ mod tests {
         assert_eq!(name("europe/berlin"), Some("Europe/Berlin"));
         for unknown in ["", "Europe/Berlinn", "../etc/passwd", "/etc/passwd", "+01:00", "Europe/Berlin\0"] {
             assert_eq!(name(unknown), None, "{unknown:?}");
+        }
+    }
+
+    #[test]
+    fn windows_are_found_by_the_name_that_they_give() {
+        let units = [CalendarUnit::Day, CalendarUnit::Week, CalendarUnit::WeekFromSunday, CalendarUnit::Year];
+        for unit in units.into_iter().chain([1, 15, 31].map(CalendarUnit::Month)) {
+            let windows = calendar(unit, "Europe/Berlin").expect("a zone");
+            assert_eq!(named(windows.name()), Some(windows));
+        }
+        for unknown in ["", "day", "day@Nowhere", "hour@UTC", "month@UTC", "month-0@UTC", "month-32@UTC"] {
+            assert_eq!(named(unknown), None, "{unknown:?}");
         }
     }
 

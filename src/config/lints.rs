@@ -22,9 +22,8 @@ use crate::route::pattern::HostPattern;
 /// once.
 const MAX_SHARED_EVENTS: u64 = 10_000;
 
-const MICROS_OF_DAY: u64 = 86_400_000_000;
-/// A process seldom lives for longer than this.
-const LONG_WINDOW: Micros = Micros(7 * MICROS_OF_DAY);
+/// Shorter windows lose little when the process ends.
+const LONG_WINDOW: Micros = Micros(3_600_000_000);
 
 /// Warns of settings without effect, and of limits that limit no client.
 pub(super) fn advise(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
@@ -41,9 +40,9 @@ pub(super) fn advise(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
             crowded_log(limit.span, sound, draft, diagnostics);
             idle_share(limit.span, sound, draft, diagnostics);
             header_as_allow_list(limit, sound, diagnostics);
-            forgotten_window(limit, sound, draft, diagnostics);
         }
     }
+    forgotten_windows(draft, diagnostics);
     for route in draft.routes.iter().filter(|route| diagnostics.is_known(route.route.is_some())) {
         idle_limits(route, diagnostics);
         uncompared_parameters(route, draft, diagnostics);
@@ -183,25 +182,26 @@ fn split_by_cookie(route: &routes::RouteDraft, draft: &FileDraft, diagnostics: &
     }
 }
 
-/// A window of weeks or months in the memory of a process, which ends before.
-fn forgotten_window(
-    limit: &limits::LimitDraft,
-    sound: &Limit,
-    draft: &FileDraft,
-    diagnostics: &Diagnostics<'_>,
-) {
-    // A store with faults is meant as a shared one.
-    let is_shared = draft.store.shared.is_some() || diagnostics.errors() > 0;
-    let longest = sound.all_policies().max_by_key(|policy| policy.algorithm.window());
-    if let Some(policy) = longest.filter(|policy| !is_shared && policy.algorithm.window() >= LONG_WINDOW) {
-        let message = format!(
-            "limit {} counts over {} days in memory: a restart of the gateway begins at 0",
-            quoted(&limit.name),
-            policy.algorithm.window().0 / MICROS_OF_DAY,
-        );
-        let help = "let a store keep the counters: `[store]` with `backend = \"redis\"` and `url`";
-        diagnostics.warn(limit.span, message, help);
+/// Long windows that are counted in memory alone. One warning names all limits, since one line of the file mends all.
+fn forgotten_windows(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
+    // A store with faults may be meant as one that keeps its counters.
+    let is_kept = draft.store.shared.is_some() || draft.store.snapshot.is_some();
+    if is_kept
+        || diagnostics.errors() > 0
+        || diagnostics.is_uncertain(store::TITLE, store::STORE.snapshot.name)
+    {
+        return;
     }
+    let is_long = |limit: &Limit| limit.all_policies().any(|policy| policy.algorithm.window() >= LONG_WINDOW);
+    let long: Vec<_> =
+        draft.limits.iter().filter(|draft| draft.limit.as_ref().is_some_and(is_long)).collect();
+    let Some(first) = long.first() else { return };
+    let names = listed(long.iter().map(|limit| &*limit.name));
+    let (limits, count) = if long.len() == 1 { ("limit", "counts") } else { ("limits", "count") };
+    let message = format!("{limits} {names} {count} over an hour or more in memory: a restart begins at 0");
+    let help = "let a file keep the counters: `[store]` with `snapshot = \"/var/lib/tollgate/counters\"`; or a store: \
+                `backend = \"redis\"` and `url`";
+    diagnostics.warn(first.span, message, help);
 }
 
 /// Parameters of a segment are not compared in lenient matching: `/a;x` is `/a`.

@@ -1,5 +1,6 @@
 //! `[store]`.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +10,9 @@ use super::report::quoted;
 use super::table::ConfigTable;
 use super::tls::{self, TRUST};
 use super::value::ConfigValue;
+use crate::clock;
 use crate::limit::units::Cost;
-use crate::plan::StoreSettings;
+use crate::plan::{SnapshotSettings, StoreSettings};
 use crate::store::OnError;
 use crate::store::redis::settings::{
     ConnectOptions, RedisPassword, RedisServer, RedisServers, RedisSettings,
@@ -24,6 +26,11 @@ keys! {
         backend: StoreBackend = choice(&BACKENDS) => StoreBackend::Memory;
         /// Counters in memory, a hard bound, 1 to 1000000000; when full, the least used leave first.
         max_keys: usize = count(1, Cost::MAX as u64) => 1_000_000;
+        /// The file that the counters in memory are written to, so that they outlive a restart or a crash; made with
+        /// mode 0600. A relative path begins where this file lies. Not with "redis". Default: none.
+        snapshot = Schema::Text;
+        /// How often `snapshot` is written, "1s" to "1h": what a crash loses at most.
+        snapshot_interval: Duration = duration() => Duration::from_secs(30);
         /// Where the counters are shared: "redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]", "rediss://…" for TLS,
         /// "redis+sentinel://HOST[:PORT]/MASTER"; a list of nodes is a cluster. Required with "redis", or url_env.
         url = Schema::Either(&[Schema::Named(&REDIS_URL), Schema::List(SOME, &Schema::Named(&REDIS_URL))]);
@@ -66,6 +73,8 @@ const MAX_PREFIX: usize = 64;
 const MIN_SECRET: usize = 16;
 /// The longest `timeout`: no request should wait longer for a decision.
 const MAX_TIMEOUT: Duration = Duration::from_secs(10);
+/// The range of `snapshot_interval`.
+const SNAPSHOT_INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3600)];
 /// The context for deriving the key of a fleet's fingerprints (BLAKE3): never to be changed.
 const SECRET_CONTEXT: &str = "tollgate 2026-11-21 names of shared counters";
 
@@ -89,9 +98,10 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> (StoreSettings, OnError) {
     let on_error = table.value(&STORE.on_error);
     // The settings of a shared store are checked with `memory`, too, though unused.
     let shared = shared(&mut table, backend);
+    let snapshot = snapshot(&mut table, backend);
     table.finish();
     let shared = shared.filter(|_| backend == StoreBackend::Redis).map(Arc::new);
-    (StoreSettings { max_keys, shared }, on_error)
+    (StoreSettings { max_keys, shared, snapshot }, on_error)
 }
 
 fn shared(table: &mut ConfigTable<'_>, backend: StoreBackend) -> Option<RedisSettings> {
@@ -211,6 +221,59 @@ fn servers(value: &ConfigValue<'_>, urls: Vec<RedisUrl>) -> Option<(RedisServers
         (None, false) => RedisServers::Single(listed.pop()?),
     };
     Some((servers, common))
+}
+
+/// The file of the counters, and how often it is written.
+fn snapshot(table: &mut ConfigTable<'_>, backend: StoreBackend) -> Option<SnapshotSettings> {
+    if backend == StoreBackend::Redis {
+        for key in [STORE.snapshot.name, STORE.snapshot_interval.name] {
+            let message = format!("`{key}` has no effect beside `backend = \"redis\"`");
+            table.misplaced(key, &message, "the shared store keeps the counters: leave it out");
+        }
+        return None;
+    }
+    let snapshot = table.take(&STORE.snapshot);
+    let Some(value) = snapshot else {
+        if let Some(interval) = table.take(&STORE.snapshot_interval) {
+            let message = "`snapshot_interval` has no effect without `snapshot`";
+            interval.fault(message, "name the file, or leave it out");
+        }
+        return None;
+    };
+    let interval = table.or_default(&STORE.snapshot_interval, |value| interval(&value));
+    Some(SnapshotSettings { file: snapshot_file(&value)?, interval: clock::micros(interval) })
+}
+
+/// The file of the counters, which is made when it is first written.
+fn snapshot_file(value: &ConfigValue<'_>) -> Option<PathBuf> {
+    let written = value.text()?;
+    let path = value.diagnostics().path(written.as_str(), value.span());
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let why = match (path.file_name(), folder.unwrap_or(Path::new(".")).is_dir()) {
+        (None, _) => "it names no file",
+        _ if path.is_dir() => "it is a folder",
+        (_, false) if value.diagnostics().is_without_environment() => {
+            let why = format!("the folder of {} is not here", written.quoted());
+            value.diagnostics().skip(value.span(), &why);
+            return None;
+        }
+        (_, false) => "its folder is not there",
+        (Some(_), true) => return Some(path),
+    };
+    let help = "name a file in a folder that the user that tollgate runs as can write to, such as \
+                `/var/lib/tollgate/counters`; a relative path begins where `gateway.toml` lies";
+    value.fault(format!("{} cannot hold the counters: {why}", written.quoted()), help);
+    None
+}
+
+fn interval(value: &ConfigValue<'_>) -> Option<Duration> {
+    let interval = value.duration()?;
+    let [least, most] = SNAPSHOT_INTERVALS;
+    if !(least..=most).contains(&interval) {
+        value.out_of_range(&format!("{interval:?}"), "1s", "1h");
+        return None;
+    }
+    Some(interval)
 }
 
 fn timeout(value: &ConfigValue<'_>) -> Option<Duration> {

@@ -247,7 +247,7 @@ impl<'a> ConfigTable<'a> {
 const LATER: [(&str, &[&str]); 6] = [
     ("the file", &["acme"]),
     ("`[server]`", &["compress", "http3"]),
-    ("`[store]`", &["lease", "on_change", "snapshot", "sync"]),
+    ("`[store]`", &["lease", "on_change", "sync"]),
     ("`[upstreams.", &["mirror"]),
     ("`[limits.", &["lease", "on_change", "sync"]),
     ("`[[routes]]`", &["compress", "mirror"]),

@@ -61,6 +61,11 @@ impl Algorithm {
 }
 
 impl Concurrency {
+    /// The maximum number of places of a key.
+    pub fn max(&self) -> Cost {
+        self.max
+    }
+
     /// The maximum number of requests of a key that wait for a place.
     pub fn queue(&self) -> usize {
         self.queue as usize

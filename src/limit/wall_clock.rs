@@ -70,6 +70,18 @@ struct Counted {
 }
 
 impl WallClock {
+    /// The clock with this [`Self::offset`] and these [`Self::steps`], of which the last 64 are remembered.
+    pub fn resumed(offset: i64, steps: impl IntoIterator<Item = (Timestamp, i64)>) -> Self {
+        let mut steps: Vec<_> = steps.into_iter().map(|(at, before)| Step { at, before }).collect();
+        steps.drain(..steps.len().saturating_sub(MAX_STEPS));
+        Self { offset, steps }
+    }
+
+    /// The last steps: when, and the offset until then.
+    pub fn steps(&self) -> impl Iterator<Item = (Timestamp, i64)> {
+        self.steps.iter().map(|step| (step.at, step.before))
+    }
+
     /// Sets the wall clock `offset` µs before timestamps from `at` on.
     pub fn step(&mut self, at: Timestamp, offset: i64) {
         let is_near = |before: i64| offset.abs_diff(before) <= SMALL;
@@ -184,6 +196,17 @@ pub fn system() -> &'static SystemWallClock {
 }
 
 impl SystemWallClock {
+    /// The clock as it is set now.
+    pub fn copy(&self) -> WallClock {
+        self.stepped(WallClock::clone).unwrap_or_default()
+    }
+
+    /// Goes on as another process's clock: windows lie where they lay there.
+    pub fn resume(&self, clock: WallClock) {
+        *self.clock.write().unwrap_or_else(PoisonError::into_inner) = clock;
+        self.is_stepped.store(true, Ordering::Release);
+    }
+
     /// See [`WallClock::step`].
     pub fn step(&self, at: Timestamp, offset: i64) {
         self.clock.write().unwrap_or_else(PoisonError::into_inner).step(at, offset);
@@ -252,6 +275,21 @@ mod tests {
             assert_eq!(window(&clock, end), (end, end + 24));
             assert_eq!(clock.wall_time(Timestamp(end * HOUR)), WallTime(DAY));
         }
+    }
+
+    /// The windows of a process that goes on as another one are those of the other one, whatever its steps.
+    #[test]
+    fn a_resumed_clock_has_the_same_windows() {
+        let mut clock = WallClock::default();
+        for (hour, offset) in [(10, 70), (100, 0), (130, -2)] {
+            clock.step(Timestamp(hour * HOUR), hours(offset));
+        }
+        let resumed = WallClock::resumed(clock.offset(), clock.steps());
+        for hour in 0..300 {
+            assert_eq!(window(&resumed, hour), window(&clock, hour));
+        }
+        let many = (0..100).map(|number| (Timestamp(number), 5));
+        assert_eq!(WallClock::resumed(0, many).steps().next(), Some((Timestamp(36), 5)));
     }
 
     /// Booted three days behind, and corrected.

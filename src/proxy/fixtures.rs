@@ -42,7 +42,7 @@ pub(super) fn plan(server: Server, route: Option<(Route, Upstream)>) -> Plan {
         server,
         admin: None,
         decisions: None,
-        store: StoreSettings { max_keys: 10, shared: None },
+        store: StoreSettings { max_keys: 10, shared: None, snapshot: None },
         log: Log {
             access: AccessLog::Off,
             file: None,

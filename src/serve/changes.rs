@@ -187,7 +187,9 @@ fn others(last: &Plan, next: &Plan, lines: &mut Vec<String>) {
     log.hidden("file", &last.log.file, &next.log.file);
     log.hidden("secret_headers", &last.log.secrets, &next.log.secrets);
     log.shown("sample", last.log.sample.share(), next.log.sample.share());
-    Subject::new("store".to_owned(), lines).hidden("settings", &last.store.shared, &next.store.shared);
+    let mut store = Subject::new("store".to_owned(), lines);
+    store.hidden("settings", &last.store.shared, &next.store.shared);
+    store.hidden("snapshot", &last.store.snapshot, &next.store.snapshot);
     Subject::new("trace".to_owned(), lines).hidden("settings", &last.trace, &next.trace);
     Subject::new("errors".to_owned(), lines).hidden("pages", &last.errors, &next.errors);
 }

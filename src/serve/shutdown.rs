@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::signals::Signals;
+use super::snapshots::SnapshotWriter;
 use super::systemd::Systemd;
 use super::takeover::{Offer, Successor};
 use super::upgrade::BinaryUpgrade;
@@ -26,6 +27,7 @@ pub(super) struct Shutdown {
     pub(super) admin: Option<JoinHandle<()>>,
     pub(super) supervisor: Systemd,
     pub(super) watchdog: JoinHandle<()>,
+    pub(super) snapshots: SnapshotWriter,
     /// Requests to drain, from the admin listener.
     pub(super) asked: mpsc::Receiver<()>,
 }
@@ -39,8 +41,18 @@ enum ShutdownCause {
 }
 
 impl Shutdown {
-    /// Waits for the first signal or a successor, then for the requests in flight.
+    /// Waits for the first signal or a successor, then for the requests in flight. Then the counters no longer change,
+    /// and are written for the last time.
     pub(super) async fn wait(mut self, offer: Offer) -> Result<Ended, ServeError> {
+        let ended = self.end(offer).await;
+        if let Some(successor) = self.shared.store.successor() {
+            successor.all_sent().await;
+        }
+        self.snapshots.finish().await;
+        ended
+    }
+
+    async fn end(&mut self, offer: Offer) -> Result<Ended, ServeError> {
         let cause = tokio::select! {
             signal = self.signals.stop() => ShutdownCause::Signal(signal),
             Some(()) = self.asked.recv() => ShutdownCause::Signal("POST /api/v1/drain"),
@@ -71,6 +83,7 @@ impl Shutdown {
                 // From now on the service manager hears the successor, and only logs what others send.
                 self.watchdog.abort();
                 self.supervisor.handed_over_to(process);
+                self.snapshots.leave().await;
                 // From now on the successor serves the admin listener.
                 if let Some(admin) = &self.admin {
                     admin.abort();

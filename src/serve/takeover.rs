@@ -11,16 +11,32 @@
 //! 3. running: [`LEAVING`]; it no longer accepts connections, drains and ends.
 //!
 //! Any failure before step 2 leaves the running process as it was.
+//!
+//! Between step 1 and 2 counters in memory change hands, over another Unix socket that names the running process. A
+//! process of a version before that had none, and keeps its counters for itself.
+//!
+//! 1. new: [`COUNTERS`]; running: [`CountersHello`];
+//! 2. new, just before its workers start: [`FREEZE`]; running: it decides nothing from now on, and sends its counters
+//!    and the places of its requests in flight;
+//! 3. running: calls for what it has to decide, until it ends; new: the replies (`store::hand_over`).
+//!
+//! If the new process ends, the running one decides again.
 
 mod ask;
+mod give_counters;
 mod offer;
+mod take_counters;
 
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 pub(super) use ask::{Predecessor, ask};
+pub(super) use give_counters::give_counters;
 pub(super) use offer::{Offer, Successor};
+pub(super) use take_counters::{Asking, OfferedCounters};
 
 /// The environment variable with the addresses of the process that started this one to be taken over. With it, a process
 /// that finds none to take over from ends, since two would run otherwise.
@@ -28,6 +44,10 @@ pub(super) const PREDECESSOR: &str = "TOLLGATE_PREDECESSOR";
 
 /// The running process's first bytes: name and version of the protocol.
 const HELLO: &[u8; 4] = b"TGT1";
+/// The new process's first bytes where it asks for counters: name and version of the protocol, and of all that it sends.
+const COUNTERS: &[u8; 4] = b"TGC1";
+/// The new process's message: it takes the counters now.
+const FREEZE: u8 = b'F';
 /// Sockets in one message; the kernel takes up to 253.
 const BATCH: usize = 64;
 /// The maximum number of sockets, more than any process has.
@@ -46,6 +66,22 @@ const SOCKETS: &str = "/proc/net/unix";
 /// The mark of a listening socket in that list.
 const LISTENS: &str = "00010000";
 
+/// What the running process counts by.
+#[derive(Debug, Serialize, Deserialize)]
+struct CountersHello {
+    /// The clock of its counters, in µs.
+    at: u64,
+    /// The kernel's monotonic clock at the same moment, in µs.
+    monotonic: u64,
+    /// The wall clock beside it, and its last steps.
+    wall_offset: i64,
+    wall_steps: Vec<(u64, i64)>,
+    /// The secret of its keys.
+    secret: [u8; 16],
+    /// The number of sets of its table.
+    sets: u64,
+}
+
 /// The value of [`PREDECESSOR`].
 pub(super) fn listed(addresses: &[SocketAddr]) -> String {
     let addresses: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
@@ -60,6 +96,11 @@ pub(super) fn unlisted(value: &str) -> impl Iterator<Item = SocketAddr> {
 /// The name at which this user's process with the listener `address` waits, unless it is taken.
 fn name(user: impl Display, address: SocketAddr) -> String {
     format!("tollgate/{user}/{address}")
+}
+
+/// The name at which the process with this id waits for one that takes its counters over, unless it is taken.
+fn counters_name(process: i32) -> String {
+    format!("tollgate/counters/{process}")
 }
 
 /// Whether to trust a process: one of the own user or of root, in the same mount namespace. A container that shares the

@@ -32,6 +32,8 @@ pub enum WorkerCommand {
     Ban(Banned, Option<Micros>, oneshot::Sender<Result<(), BanFault>>),
     /// Resets the counters of bans that a reload has ended.
     EndBans(EndedBanKeys),
+    /// Returns once nothing else is being done.
+    Pass(oneshot::Sender<()>),
     /// Returns the top keys of the limit of this name.
     Talkers(Arc<str>, oneshot::Sender<Vec<Sketch>>),
     /// Returns the texts of these keys of the limit of this name, as far as they are known.
@@ -112,6 +114,11 @@ impl WorkerCommands {
     pub async fn execute(&self, command: KeyCommand) -> Result<OperationResult, OperationFault> {
         let result = self.ask_one(|reply| WorkerCommand::Key(command, reply)).await;
         result.unwrap_or(Err(Unreachable.into()))
+    }
+
+    /// Waits until each worker has ended what it was doing at this moment. False: not all have, in time.
+    pub async fn all_pass(&self) -> bool {
+        self.ask_all(WorkerCommand::Pass).await.len() == self.senders.len()
     }
 
     /// Has all workers execute a command. Those that do not answer in time are left out.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::bans::{BanCause, BanFault, Banned, Bans};
+use super::hand_over::{HandOver, PendingCall, SuccessorCalls};
 use super::memory::MemoryStore;
 use super::memory::in_flight::{LocalPlaces, Ticket, Turn};
 use super::redis::{Lease, RedisClient};
@@ -28,6 +29,8 @@ pub struct Counters {
     pub(super) memory: Arc<MemoryStore>,
     pub(super) bans: Arc<Bans>,
     pub(super) charge_records: Arc<ChargeRecords>,
+    /// Of [`Location::Memory`]: whether another process has the counters now.
+    pub(super) hand_over: Arc<HandOver>,
 }
 
 /// Where the counters are.
@@ -42,9 +45,11 @@ pub(super) enum Location {
 /// The places of a request in flight. Dropped, they are free.
 #[derive(Debug)]
 pub struct Places {
-    _places: LocalPlaces,
+    _places: Option<LocalPlaces>,
     /// In a server, too.
     _lease: Option<Lease>,
+    /// In the process that has the counters now, and not here.
+    _elsewhere: Option<PendingCall>,
 }
 
 /// The decision on a request with concurrency limits.
@@ -70,6 +75,11 @@ impl Counters {
         charges: &[Charge<'_>],
         now: Timestamp,
     ) -> Result<OperationResult, OperationFault> {
+        if let Some(successor) = self.successor()
+            && let Some(result) = successor.execute(operation, charges).await
+        {
+            return result;
+        }
         match &self.location {
             Location::Memory => self.memory.execute(operation, charges, &self.charge_records, now),
             Location::Shared(client) => client.execute(operation, charges, now).await,
@@ -91,7 +101,10 @@ impl Counters {
     /// is back. A refund is void if the counter was reset meanwhile. `now` as for [`Self::decide`].
     pub fn settle(&self, correction: &Correction<'_>, now: Timestamp) {
         match &self.location {
-            Location::Memory => self.memory.settle(correction, now),
+            Location::Memory => match self.successor() {
+                Some(successor) => successor.settle(correction),
+                None => self.memory.settle(correction, now),
+            },
             Location::Shared(client) => client.settle(correction, now),
         }
     }
@@ -153,6 +166,9 @@ impl Counters {
     #[inline]
     pub async fn decide(&self, request: StoreRequest<'_>, now: Timestamp) -> Outcome {
         match &self.location {
+            Location::Memory if self.hand_over.is_begun() => {
+                boxed_cold(|| self.decide_elsewhere(request, now)).await
+            }
             Location::Memory if request.bans.is_empty() => self.memory.decide(request.charges, now),
             Location::Memory => request.decide_in(&self.memory, &self.bans, now),
             Location::Shared(client) => match client.recall(request, now) {
@@ -161,6 +177,21 @@ impl Counters {
                 None => boxed_cold(|| client.decide(request, now)).await,
             },
         }
+    }
+
+    /// Has the process decide that has the counters now. If it is gone, this one does.
+    async fn decide_elsewhere(&self, request: StoreRequest<'_>, now: Timestamp) -> Outcome {
+        if let Some(successor) = self.successor()
+            && let Some((outcome, ..)) = successor.decide(request, None).await
+        {
+            return outcome;
+        }
+        request.decide_in(&self.memory, &self.bans, now)
+    }
+
+    /// The process that has the counters of this one's memory now.
+    fn successor(&self) -> Option<Arc<SuccessorCalls>> {
+        if matches!(self.location, Location::Memory) { self.hand_over.successor() } else { None }
     }
 
     /// Charges units that are spent already, if necessary into debt. Where a shared store is unavailable, this process
@@ -202,6 +233,13 @@ impl Counters {
         let mut ticket = self.memory.in_flight().ticket();
         let mut now = since;
         loop {
+            if let Some(successor) = self.successor()
+                && let Some((outcome, places, waited)) = successor.decide(request, Some(since)).await
+            {
+                let elsewhere =
+                    |place| Box::new(Places { _places: None, _lease: None, _elsewhere: Some(place) });
+                return InTurn { outcome, places: places.map(elsewhere), waited };
+            }
             let (turn, lease) = match &self.location {
                 Location::Memory => (self.memory.admit(request.charges, now, &mut ticket), None),
                 Location::Shared(client) => client.admit(request, now, &mut ticket).await,
@@ -209,7 +247,8 @@ impl Counters {
             let waited = now.since(since);
             let (mut outcome, places) = match turn {
                 Turn::Decided(outcome, places) => {
-                    (outcome, places.map(|places| Box::new(Places { _places: places, _lease: lease })))
+                    let held = |places| Places { _places: Some(places), _lease: lease, _elsewhere: None };
+                    (outcome, places.map(|places| Box::new(held(places))))
                 }
                 Turn::Waits(outcome, limit) => {
                     let left = Micros(limit.max_wait().0.saturating_sub(waited.0));

@@ -26,8 +26,8 @@ use super::{ParamsId, Store};
 use crate::limit::Packed;
 use crate::limit::calendar::CalendarWindows;
 use crate::limit::units::Timestamp;
-use crate::limit::wall_clock::WallTime;
-use params::AlgorithmParams;
+use crate::limit::wall_clock::{WallClock, WallTime};
+pub(in crate::store) use params::AlgorithmParams;
 
 const MAGIC: &[u8; 17] = b"tollgate counters";
 /// The version of the format, and of the meaning of states.
@@ -42,20 +42,22 @@ const END: u8 = 0;
 const PACKED: u8 = 1;
 const LOG: u8 = 2;
 
-/// What a process counts by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// When counters are written.
+#[derive(Clone, Debug)]
 pub struct SnapshotTime {
     /// By the clock that counters count by.
     pub at: Timestamp,
-    /// By the wall clock, at the same moment.
-    pub wall: WallTime,
+    /// Where the wall clock stands beside it.
+    pub wall_clock: WallClock,
 }
 
 /// The first part of a file.
 #[derive(Debug, Serialize, Deserialize)]
 struct SnapshotHead {
     at: u64,
-    wall: u64,
+    /// Wall time less `at`, and where it was stepped: the time of each step, and the difference until then.
+    wall_offset: i64,
+    wall_steps: Vec<(u64, i64)>,
     secret: [u8; 16],
     /// The number of sets of the table.
     sets: u64,
@@ -116,7 +118,7 @@ pub struct RestoredCounters {
 /// # Errors
 ///
 /// The file system's.
-pub fn write(path: &Path, store: &Store, secret: [u8; 16], now: SnapshotTime) -> io::Result<u64> {
+pub fn write(path: &Path, store: &Store, secret: [u8; 16], now: &SnapshotTime) -> io::Result<u64> {
     let next = beside(path);
     let written = write_to(&next, store, secret, now).and_then(|counters| {
         fs::rename(&next, path)?;
@@ -128,6 +130,19 @@ pub fn write(path: &Path, store: &Store, secret: [u8; 16], now: SnapshotTime) ->
     written.inspect_err(|_| _ = fs::remove_file(&next))
 }
 
+/// The bytes of such a file, for a process that takes the counters over.
+///
+/// # Errors
+///
+/// There are too many counters for the format.
+pub fn to_bytes(store: &Store, secret: [u8; 16], now: &SnapshotTime) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    encode(&mut bytes, store, secret, now)?;
+    let hash = blake3::hash(&bytes);
+    bytes.extend_from_slice(hash.as_bytes());
+    Ok(bytes)
+}
+
 /// The file that becomes the one at `path` once it is whole.
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -135,7 +150,7 @@ fn beside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-fn write_to(path: &Path, store: &Store, secret: [u8; 16], now: SnapshotTime) -> io::Result<u64> {
+fn write_to(path: &Path, store: &Store, secret: [u8; 16], now: &SnapshotTime) -> io::Result<u64> {
     // One that a crash has left. Nothing of it is kept, its permissions neither.
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -152,15 +167,16 @@ fn write_to(path: &Path, store: &Store, secret: [u8; 16], now: SnapshotTime) -> 
 }
 
 /// Writes all but the hash. Returns the number of counters.
-fn encode(output: &mut impl Write, store: &Store, secret: [u8; 16], now: SnapshotTime) -> io::Result<u64> {
+fn encode(output: &mut impl Write, store: &Store, secret: [u8; 16], now: &SnapshotTime) -> io::Result<u64> {
     let memory = &store.memory;
     let policies =
-        memory.stored_policies().into_iter().filter_map(|StoredPolicy { params, identity, algorithm }| {
-            Some(SavedPolicy { params: params.0, identity, algorithm: AlgorithmParams::of(&algorithm)? })
+        memory.stored_policies().into_iter().map(|StoredPolicy { params, identity, algorithm }| {
+            SavedPolicy { params: params.0, identity, algorithm: AlgorithmParams::of(&algorithm) }
         });
     let head = SnapshotHead {
         at: now.at.0,
-        wall: now.wall.0,
+        wall_offset: now.wall_clock.offset(),
+        wall_steps: now.wall_clock.steps().map(|(at, before)| (at.0, before)).collect(),
         secret,
         sets: memory.sets(),
         policies: policies.collect(),
@@ -235,8 +251,12 @@ impl Snapshot {
         Self::decode(bytes).map(Some)
     }
 
-    /// The snapshot in these bytes.
-    fn decode(mut bytes: Vec<u8>) -> Result<Self, SnapshotFault> {
+    /// The snapshot in these bytes: see [`to_bytes`].
+    ///
+    /// # Errors
+    ///
+    /// See [`SnapshotFault`].
+    pub fn decode(mut bytes: Vec<u8>) -> Result<Self, SnapshotFault> {
         let damaged = SnapshotFault::Damaged;
         let Some(end) = bytes.len().checked_sub(HASH) else { return Err(damaged) };
         let hash = bytes.split_off(end);
@@ -263,17 +283,24 @@ impl Snapshot {
         self.head.secret
     }
 
-    /// The moment that counters count on from, if the wall clock stands at `wall` now.
+    /// The moment that counters count on from, if the wall clock stands at `wall` now: as much later than the file as the
+    /// wall clock is.
     ///
     /// # Errors
     ///
     /// [`SnapshotFault::Future`].
     pub fn resumed_at(&self, wall: WallTime) -> Result<Timestamp, SnapshotFault> {
-        let passed = wall.0.saturating_sub(self.head.wall);
-        match self.head.wall.saturating_sub(wall.0) {
-            0..=MAX_AHEAD => Ok(Timestamp(self.head.at.saturating_add(passed))),
+        let now = wall.0.saturating_add_signed(self.head.wall_offset.saturating_neg());
+        match self.head.at.saturating_sub(now) {
+            0..=MAX_AHEAD => Ok(Timestamp(self.head.at.max(now))),
             _ => Err(SnapshotFault::Future),
         }
+    }
+
+    /// Where the wall clock stood beside the clock of the counters.
+    pub fn wall_clock(&self) -> WallClock {
+        let steps = self.head.wall_steps.iter().map(|(at, before)| (Timestamp(*at), *before));
+        WallClock::resumed(self.head.wall_offset, steps)
     }
 
     /// Puts all into an empty store. `calendar` knows the calendars of the file. Policies that `calendar` lacks, and

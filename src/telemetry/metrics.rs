@@ -66,6 +66,8 @@ pub struct Metrics {
     /// The last reload failed.
     last_reload_failed: AtomicBool,
     clock_steps: AtomicU64,
+    snapshots_written: AtomicU64,
+    snapshots_failed: AtomicU64,
 }
 
 /// A worker's own counters for one plan. Recording touches only this worker's cache lines.
@@ -105,6 +107,12 @@ impl Metrics {
         let counter = if good { &self.reloads_succeeded } else { &self.reloads_failed };
         counter.fetch_add(1, Ordering::Relaxed);
         self.last_reload_failed.store(!good, Ordering::Relaxed);
+    }
+
+    /// Counts a write of the counters to their file.
+    pub fn wrote_snapshot(&self, good: bool) {
+        let counter = if good { &self.snapshots_written } else { &self.snapshots_failed };
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a step of the wall clock.

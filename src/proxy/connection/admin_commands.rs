@@ -33,6 +33,7 @@ pub(crate) async fn serve(mut inbox: CommandReceiver, worker: Rc<Worker>) {
             // A dropped receiver needs no result.
             WorkerCommand::Key(command, reply) => drop(reply.send(key(&command, &worker).await)),
             WorkerCommand::Ban(banned, span, reply) => drop(reply.send(ban(banned, span, &worker).await)),
+            WorkerCommand::Pass(reply) => drop(reply.send(())),
             // Apart from the others, since there may be many.
             WorkerCommand::EndBans(ended) => drop(spawn_local(end_bans(ended, Rc::clone(&worker)))),
             WorkerCommand::Talkers(limit, reply) => drop(reply.send(top_keys(&limit, &worker))),

@@ -46,6 +46,7 @@ fn each_change_has_its_line() {
         ("=one", "=two", &["limit per-client: exempt changed"]),
         ("[upstreams]", "[errors]\n404 = { body = \"gone\" }\n[upstreams]", &["errors: pages changed"]),
         ("path = \"/y\"", "path = \"/z\"", &["route /y removed", "route /z added"]),
+        ("[upstreams]", "[store]\nsnapshot = \"/tmp/counters\"\n[upstreams]", &["store: snapshot changed"]),
         ("limits = [\"per-client\"]", "", &["route /api/*: limits per-client → none"]),
     ] {
         let next = FILE.replacen(from, to, 1);

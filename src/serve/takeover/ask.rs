@@ -89,7 +89,7 @@ impl Predecessor {
 }
 
 /// Connects at once, and bounds each later step by 5 s.
-fn connect(name: &str) -> io::Result<UnixStream> {
+pub(super) fn connect(name: &str) -> io::Result<UnixStream> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_write_timeout(Some(TIMEOUT))?;
     socket.set_read_timeout(Some(TIMEOUT))?;

@@ -19,12 +19,12 @@ use tokio::time::timeout;
 use super::{BATCH, HELLO, LEAVING, SERVING, STARTING, TIMEOUT, is_trusted, name};
 
 /// How long accepting pauses when the process is out of descriptors.
-const REST: Duration = Duration::from_millis(200);
+pub(super) const REST: Duration = Duration::from_millis(200);
 /// After this many connections of processes that are not trusted, accepting pauses, so that they cost the control thread
 /// little, however fast they come.
-const STRANGERS: u32 = 32;
+pub(super) const STRANGERS: u32 = 32;
 /// How long it pauses then.
-const PAUSE: Duration = Duration::from_millis(20);
+pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
 /// The listening sockets, offered to a successor. Dropped, they are no longer held open by this.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Offer {
         addresses: impl Iterator<Item = SocketAddr>,
         sockets: Vec<TcpListener>,
     ) -> Self {
-        let wait = |address| match listen(address) {
+        let wait = |address| match listen(&name(geteuid(), address)) {
             Ok(listener) => Some(listener),
             Err(error) => {
                 tracing::warn!(%error, "{address} cannot be taken over from this process");
@@ -135,13 +135,10 @@ impl Successor {
 
 /// Listens under the plain name if it is free, so that older versions find it too; else with random digits appended,
 /// which no process takes beforehand.
-fn listen(address: SocketAddr) -> io::Result<UnixListener> {
-    let plain = name(geteuid(), address);
-    let listener = match bind(&plain) {
+pub(super) fn listen(plain: &str) -> io::Result<UnixListener> {
+    let listener = match bind(plain) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            tracing::warn!(
-                "another process has taken the name for takeovers of {address}: using one beside it"
-            );
+            tracing::warn!("another process has taken the name {plain} for takeovers: using one beside it");
             bind(&format!("{plain}/{:016x}", fastrand::u64(..)))?
         }
         bound => bound?,

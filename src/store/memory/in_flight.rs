@@ -5,10 +5,13 @@
 //! all workers: a request is refused as long as one with an earlier ticket waits for the same key. A freed place is
 //! passed to no request: the first one is woken and decides again, and meanwhile no other can take the place.
 
+mod hand_over;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arc_swap::ArcSwapOption;
 use foldhash::fast::FixedState;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
@@ -19,6 +22,8 @@ use crate::limit::concurrency::{self, Concurrency};
 use crate::limit::units::{Fingerprint, Micros, Timestamp};
 use crate::limit::{Decision, State, Verdict, Wait};
 use crate::store::{Charge, Decisions, Group, Outcome};
+use hand_over::FreedPlaces;
+pub use hand_over::PlacesOfKey;
 
 /// All keys with places held or requests waiting.
 #[derive(Debug)]
@@ -26,6 +31,8 @@ pub struct RequestsInFlight {
     shards: [Mutex<Shard>; SHARDS],
     /// The ticket issued last.
     last_ticket: AtomicU64,
+    /// What is told of places that become free, since they were handed over. It changes while all shards are locked.
+    freed: ArcSwapOption<FreedPlaces>,
 }
 
 const SHARDS: usize = 64;
@@ -97,7 +104,11 @@ struct LockedShards<'a>(SmallVec<[(usize, MutexGuard<'a, Shard>); 2]>);
 
 impl Default for RequestsInFlight {
     fn default() -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::default()), last_ticket: AtomicU64::new(0) }
+        Self {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            last_ticket: AtomicU64::new(0),
+            freed: ArcSwapOption::empty(),
+        }
     }
 }
 
@@ -246,9 +257,12 @@ impl RequestsInFlight {
     }
 
     /// Gives places of a key back.
-    fn release(&self, key: Fingerprint, units: u32) {
+    pub(in crate::store) fn release(&self, key: Fingerprint, units: u32) {
         let mut shard = self.shard(key).lock();
         let Some(entry) = shard.get_mut(&key) else { return };
+        if let Some(freed) = &*self.freed.load() {
+            freed.tell(PlacesOfKey { key: key.0, policy: entry.policy, places: units });
+        }
         entry.held = entry.held.saturating_sub(units);
         entry.wake_first();
         remove_if_unused(&mut shard, key);

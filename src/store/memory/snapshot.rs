@@ -60,6 +60,11 @@ impl MemoryStore {
         self.table.sets() as u64
     }
 
+    /// Whether a policy with these parameters is registered.
+    pub fn knows(&self, params: ParamsId) -> bool {
+        self.registry.read().get(params).is_some()
+    }
+
     /// The policies whose counters the store may hold. The number of those that were registered lately is bounded.
     pub fn stored_policies(&self) -> Vec<StoredPolicy> {
         let registry = self.registry.read();

@@ -10,9 +10,9 @@ use crate::limit::{Algorithm, Align};
 /// A rate: a count of units, and a period in microseconds.
 type RateParams = (u32, u64);
 
-/// The parameters of an algorithm with stored states.
+/// The parameters of an algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum AlgorithmParams {
+pub(in crate::store) enum AlgorithmParams {
     /// A token bucket: its rate, and its burst.
     TokenBucket(RateParams, u32),
     /// GCRA: its rate, and its burst.
@@ -29,15 +29,17 @@ pub(super) enum AlgorithmParams {
     SlidingWindow(RateParams),
     /// A sliding log: its rate, its spacing in microseconds, and whether it counts refused attempts.
     SlidingLog(RateParams, Option<u64>, bool),
+    /// A concurrency limit: its maximum, its queue, and the longest wait in microseconds. It has no stored states.
+    Concurrency(u32, u32, u64),
     /// A ban: the refusals, the microseconds within which they count, and the microseconds of successive bans.
     Ban(u32, u64, Vec<u64>),
 }
 
 impl AlgorithmParams {
-    /// The parameters of an algorithm. `None`: it has no stored states.
-    pub(super) fn of(algorithm: &Algorithm) -> Option<Self> {
+    /// The parameters of an algorithm.
+    pub(in crate::store) fn of(algorithm: &Algorithm) -> Self {
         let rate = |rate: Rate| (rate.count(), rate.period().0);
-        Some(match algorithm {
+        match algorithm {
             Algorithm::TokenBucket(own) => Self::TokenBucket(rate(own.rate), own.burst.units()),
             Algorithm::Gcra(own) => Self::Gcra(rate(own.rate), own.burst.units()),
             Algorithm::LeakyBucket(own) => {
@@ -57,12 +59,16 @@ impl AlgorithmParams {
             Algorithm::Ban(own) => {
                 Self::Ban(own.after, own.within.0, own.spans().iter().map(|span| span.0).collect())
             }
-            Algorithm::Concurrency(_) => return None,
-        })
+            Algorithm::Concurrency(own) => Self::Concurrency(
+                own.max().units(),
+                u32::try_from(own.queue()).unwrap_or(u32::MAX),
+                own.max_wait().0,
+            ),
+        }
     }
 
     /// The algorithm with these parameters. `None`: it has none of its own ranges, or `calendar` knows no such windows.
-    pub(super) fn algorithm(
+    pub(in crate::store) fn algorithm(
         &self,
         calendar: impl FnOnce(&str) -> Option<CalendarWindows>,
     ) -> Option<Algorithm> {
@@ -81,6 +87,9 @@ impl AlgorithmParams {
             Self::SlidingWindow(own) => Algorithm::sliding_window(rate(own)?),
             Self::SlidingLog(own, spacing, count_denied) => {
                 Algorithm::sliding_log(rate(own)?, spacing.map(Micros), *count_denied)
+            }
+            Self::Concurrency(max, queue, max_wait) => {
+                Algorithm::concurrency(Cost::new(*max)?, *queue, Micros(*max_wait))
             }
             Self::Ban(after, within, spans) => {
                 let spans: Vec<Micros> = spans.iter().copied().map(Micros).collect();
@@ -107,15 +116,15 @@ mod tests {
             Algorithm::sliding_window(rate),
             Algorithm::sliding_log(rate, None, true),
             Algorithm::sliding_log(rate, Some(span), false),
+            Algorithm::concurrency(burst, 3, span),
             Algorithm::ban(3, span, &[span, Micros(9_000_000)]).unwrap(),
         ];
         for algorithm in all {
-            let params = AlgorithmParams::of(&algorithm).unwrap();
+            let params = AlgorithmParams::of(&algorithm);
             let text = serde_json::to_string(&params).unwrap();
             let read: AlgorithmParams = serde_json::from_str(&text).unwrap();
             assert_eq!(read.algorithm(|_| None), Some(algorithm), "{text}");
         }
-        assert_eq!(AlgorithmParams::of(&Algorithm::concurrency(burst, 0, span)), None);
     }
 
     #[test]

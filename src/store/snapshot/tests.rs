@@ -6,10 +6,20 @@ use crate::limit::{Algorithm, Align, Decision};
 use crate::store::bans::Banned;
 use crate::store::{Charge, ChargeEffect, Group, IdempotentCharge, SharedKeyInfo};
 
-const NOW: SnapshotTime =
-    SnapshotTime { at: Timestamp(2_000_000_000), wall: WallTime(1_700_000_000_000_000) };
+/// The wall clock less the clock of the counters.
+const OFFSET: i64 = 1_700_000_000_000_000;
+const NOW: Timestamp = Timestamp(2_000_000_000);
 const SECRET: [u8; 16] = *b"a secret of keys";
 const MAX_KEYS: usize = 500;
+
+fn at(at: Timestamp) -> SnapshotTime {
+    let wall_clock = WallClock::resumed(OFFSET, [(Timestamp(1_000), 0), (Timestamp(9_000), -7)]);
+    SnapshotTime { at, wall_clock }
+}
+
+fn wall(at: Timestamp) -> WallTime {
+    WallTime(at.0 + OFFSET.unsigned_abs())
+}
 
 fn algorithms() -> Vec<Algorithm> {
     let rate = |count, seconds: u64| Rate::new(count, Micros(seconds * 1_000_000)).unwrap();
@@ -58,18 +68,18 @@ fn file() -> (tempfile::TempDir, PathBuf) {
 /// The bytes of a file with some counters of each kind, and bans.
 fn bytes() -> Vec<u8> {
     let (_folder, path) = file();
-    write(&path, &used(), SECRET, NOW).unwrap();
+    write(&path, &used(), SECRET, &at(NOW)).unwrap();
     fs::read(path).unwrap()
 }
 
 fn used() -> Store {
     let store = store();
     for (turn, algorithm) in (0..60).zip((0..9).cycle()) {
-        decide(&store, (algorithm, turn / 9, 1), Timestamp(NOW.at.0 - 60 + turn));
+        decide(&store, (algorithm, turn / 9, 1), Timestamp(NOW.0 - 60 + turn));
     }
     let banned = |client| Banned { limit: 5, key_hash: Fingerprint(client) };
-    store.bans.insert(banned(1), Timestamp(NOW.at.0 + 10), NOW.at).unwrap();
-    store.bans.begin(banned(2), Micros(20), NOW.at);
+    store.bans.insert(banned(1), Timestamp(NOW.0 + 10), NOW).unwrap();
+    store.bans.begin(banned(2), Micros(20), NOW);
     store.bans.set_label(banned(2), "192.0.2.2");
     store
 }
@@ -89,10 +99,10 @@ proptest! {
             decide(&one, (algorithm, client, units), now);
         }
         let (_folder, path) = file();
-        let written = write(&path, &one, SECRET, SnapshotTime { at: now, ..NOW }).unwrap();
+        let written = write(&path, &one, SECRET, &at(now)).unwrap();
         let snapshot = Snapshot::read(&path).unwrap().unwrap();
         prop_assert_eq!(snapshot.secret(), SECRET);
-        prop_assert_eq!(snapshot.resumed_at(NOW.wall).unwrap(), now);
+        prop_assert_eq!(snapshot.resumed_at(wall(now)).unwrap(), now);
         let other = Store::new(MAX_KEYS, None).unwrap();
         let restored = snapshot.restore(&other, now, |_| None).unwrap();
         prop_assert_eq!(restored, RestoredCounters { counters: written, dropped: 0, bans: 0 });
@@ -110,14 +120,14 @@ fn bans_and_charges_by_hand_go_on() {
     let (_folder, path) = file();
     let store = used();
     let once = IdempotentCharge { id: 7, request: 9 };
-    store.charge_records.once(Some(&once), NOW.at, || {}).unwrap();
-    write(&path, &store, SECRET, NOW).unwrap();
+    store.charge_records.once(Some(&once), NOW, || {}).unwrap();
+    write(&path, &store, SECRET, &at(NOW)).unwrap();
     let other = Store::new(MAX_KEYS, None).unwrap();
-    let later = NOW.at.plus(Micros(9));
+    let later = NOW.plus(Micros(9));
     let restored = Snapshot::read(&path).unwrap().unwrap().restore(&other, later, |_| None).unwrap();
     assert_eq!((restored.bans, restored.dropped), (2, 0));
     let banned = |client| Banned { limit: 5, key_hash: Fingerprint(client) };
-    assert_eq!(other.bans.until(banned(1), later), Some(Timestamp(NOW.at.0 + 10)));
+    assert_eq!(other.bans.until(banned(1), later), Some(Timestamp(NOW.0 + 10)));
     assert_eq!(other.bans.find(banned(2), later), store.bans.find(banned(2), later));
     assert_eq!(other.bans.label(banned(2)).as_deref(), Some("192.0.2.2"));
     let again = other.charge_records.once(Some(&once), later, || {});
@@ -147,7 +157,7 @@ fn bytes_of_another_program_are_not_used() {
     let hashed = |bytes: &[u8]| [bytes, blake3::hash(bytes).as_bytes()].concat();
     let restored = |bytes: Vec<u8>| {
         let store = Store::new(MAX_KEYS, None).unwrap();
-        Snapshot::decode(bytes)?.restore(&store, NOW.at, |_| None)
+        Snapshot::decode(bytes)?.restore(&store, NOW, |_| None)
     };
     assert!(restored(hashed(whole)).is_ok());
     let mut other = whole.to_vec();
@@ -167,12 +177,14 @@ fn bytes_of_another_program_are_not_used() {
 #[test]
 fn a_file_from_the_future_or_of_another_capacity_is_not_used() {
     let read = || Snapshot::decode(bytes()).unwrap();
-    let at = |wall: u64| read().resumed_at(WallTime(wall)).ok();
-    assert_eq!(at(NOW.wall.0 + 5), Some(Timestamp(NOW.at.0 + 5)));
-    assert_eq!(at(NOW.wall.0 - MAX_AHEAD), Some(NOW.at));
-    assert_eq!(at(NOW.wall.0 - MAX_AHEAD - 1), None);
+    let resumed = |moment: u64| read().resumed_at(wall(Timestamp(moment))).ok();
+    assert_eq!(resumed(NOW.0 + 5), Some(Timestamp(NOW.0 + 5)));
+    assert_eq!(resumed(NOW.0 - MAX_AHEAD), Some(NOW));
+    assert_eq!(resumed(NOW.0 - MAX_AHEAD - 1), None);
+    assert_eq!(read().wall_clock().offset(), OFFSET);
+    assert!(read().wall_clock().steps().eq(at(NOW).wall_clock.steps()));
     let small = Store::new(MAX_KEYS / 2, None).unwrap();
-    let restored = read().restore(&small, NOW.at, |_| None);
+    let restored = read().restore(&small, NOW, |_| None);
     assert!(matches!(restored, Err(SnapshotFault::Capacity)));
     assert_eq!(small.keys(), 0);
 }
@@ -183,17 +195,17 @@ fn an_earlier_file_stays_until_the_next_one_is_whole() {
 
     let (folder, path) = file();
     assert!(Snapshot::read(&path).unwrap().is_none());
-    write(&path, &used(), SECRET, NOW).unwrap();
+    write(&path, &used(), SECRET, &at(NOW)).unwrap();
     let earlier = fs::read(&path).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     // The next file has no place to be made.
     fs::create_dir(folder.path().join("counters.new")).unwrap();
-    assert!(write(&path, &store(), SECRET, NOW).is_err());
+    assert!(write(&path, &store(), SECRET, &at(NOW)).is_err());
     assert_eq!(fs::read(&path).unwrap(), earlier);
     fs::remove_dir(folder.path().join("counters.new")).unwrap();
     // A crash has left one.
     fs::write(folder.path().join("counters.new"), "half").unwrap();
-    write(&path, &store(), SECRET, NOW).unwrap();
+    write(&path, &store(), SECRET, &at(NOW)).unwrap();
     assert_ne!(fs::read(&path).unwrap(), earlier);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 }
@@ -217,8 +229,8 @@ impl Write for FullAfter {
 fn a_full_disk_is_an_error_wherever_it_is_full() {
     let (store, length) = (used(), bytes().len() - HASH);
     for room in 0..length {
-        let written = encode(&mut FullAfter(room), &store, SECRET, NOW);
+        let written = encode(&mut FullAfter(room), &store, SECRET, &at(NOW));
         assert_eq!(written.map_err(|error| error.kind()), Err(io::ErrorKind::StorageFull), "{room}");
     }
-    assert!(encode(&mut FullAfter(length), &store, SECRET, NOW).is_ok());
+    assert!(encode(&mut FullAfter(length), &store, SECRET, &at(NOW)).is_ok());
 }

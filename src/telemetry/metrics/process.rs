@@ -26,6 +26,11 @@ families! {
         ]);
     Gauge tollgate_config_last_reload_successful{} "Whether the last reload succeeded."
         = value(Some(u8::from(!metrics.last_reload_failed.load(Ordering::Relaxed))));
+    Counter tollgate_snapshots_total{result} "Writes of the counters to the file of `snapshot`."
+        = values([
+            (["success"], metrics.snapshots_written.load(Ordering::Relaxed)),
+            (["failure"], metrics.snapshots_failed.load(Ordering::Relaxed)),
+        ]);
     Gauge tollgate_certificate_expiry_timestamp_seconds{}
         "When the first of the certificates that clients are shown expires, in seconds since 1970."
         = value(plan.server.tls.as_ref().map(|tls| tls.first_expiry.seconds()));

@@ -81,10 +81,6 @@ const LACKS: &[(&str, &[(&str, &str)])] = &[
         "A web application firewall",
         &[("waf = true", "unknown key `waf`"), ("[waf]\nrules = \"a\"", "unknown key `waf`")],
     ),
-    (
-        "Counters in memory that survive an upgrade",
-        &[("[store]\nsnapshot = \"counters\"", "`snapshot` is not available")],
-    ),
     ("`acme`", &[("[acme]\nemail = \"a@example.com\"", "`acme` is not available")]),
     ("`http3` of `[server]`", &[("[server]\nhttp3 = true", "`http3` is not available")]),
     (
@@ -95,7 +91,6 @@ const LACKS: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     ("`mirror` of a route", &[("mirror = \"demo\"", "`mirror` is not available")]),
-    ("`snapshot` of `[store]`", &[("[store]\nsnapshot = \"counters\"", "`snapshot` is not available")]),
     (
         "`sync` and `lease` of a limit",
         &[

@@ -3,7 +3,9 @@
 mod activation;
 mod deploy;
 mod drain;
+mod hand_over;
 mod reload;
+mod snapshots;
 mod supervisor;
 mod takeover;
 mod upgrade;

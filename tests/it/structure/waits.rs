@@ -100,12 +100,18 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
     ("serve/takeover/ask.rs", "relieve", "TIMEOUT", "serve/takeover/ask.rs"),
     ("serve/takeover/offer.rs", "hand_over", "STARTING", "serve/takeover/offer.rs"),
     ("serve/takeover/offer.rs", "acknowledge", "STARTING", "serve/takeover/offer.rs"),
+    ("serve/takeover/give_counters.rs", "give", "TIMEOUT", "serve/takeover/give_counters.rs"),
+    ("serve/takeover/give_counters.rs", "write_with_length", "STARTING", "serve/takeover/give_counters.rs"),
+    ("serve/takeover/take_counters.rs", "counters_at", "TIMEOUT", "serve/takeover/ask.rs"),
+    ("serve/takeover/take_counters.rs", "take", "COUNTERS_TIMEOUT", "serve/takeover/take_counters.rs"),
+    ("serve/takeover/take_counters.rs", "read_bytes", "COUNTERS_TIMEOUT", "serve/takeover/take_counters.rs"),
 ];
 
 /// Waits on no peer: a listener waits for connections for as long as it lives, and a file is there.
-const NO_PEERS: [(&str, &str); 3] = [
+const NO_PEERS: [(&str, &str); 4] = [
     ("admin.rs", "run"),
     ("serve/takeover/offer.rs", "next"),
+    ("serve/takeover/give_counters.rs", "next"),
     ("telemetry/access_log/output.rs", "ends_inside_a_line"),
 ];
 

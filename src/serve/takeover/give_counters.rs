@@ -1,0 +1,105 @@
+//! The running process's side of the hand-over of its counters.
+
+use std::io;
+use std::sync::Arc;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::time::{sleep, timeout};
+
+use super::offer::{PAUSE, REST, STRANGERS, listen};
+use super::{COUNTERS, CountersHello, FREEZE, STARTING, TIMEOUT, counters_name, is_trusted, own_process};
+use crate::clock;
+use crate::limit::wall_clock;
+use crate::route::key::KeySecret;
+use crate::shared::Shared;
+use crate::store::hand_over::SuccessorCalls;
+use crate::store::snapshot::{self, SnapshotTime};
+
+/// Waits for a process that takes the counters over, and asks it from then on, until this process ends. Needs a local
+/// runtime around it.
+pub(in crate::serve) async fn give_counters(shared: Arc<Shared>) {
+    let listener = match listen(&counters_name(own_process())) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::warn!(%error, "the counters of this process cannot be handed over");
+            return;
+        }
+    };
+    let mut strangers = 0;
+    loop {
+        match next(&listener).await {
+            Ok(stream) => {
+                let given = give(&shared, stream).await;
+                shared.store.take_back();
+                // Before the hand-over it has changed nothing; afterwards the takeover tells of the end.
+                if let Err(error) = given {
+                    tracing::debug!(%error, "the counters were not handed over, or only until now");
+                }
+            }
+            // Any user of this machine can cause it at any rate.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                strangers += 1;
+                if strangers % STRANGERS == 0 {
+                    sleep(PAUSE).await;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept processes that take the counters over; trying again");
+                sleep(REST).await;
+            }
+        }
+    }
+}
+
+/// The next process of this user.
+async fn next(listener: &UnixListener) -> io::Result<UnixStream> {
+    let (stream, _) = listener.accept().await?;
+    let peer = stream.peer_cred()?;
+    match is_trusted(peer.uid(), peer.pid().unwrap_or_default()) {
+        true => Ok(stream),
+        false => Err(io::ErrorKind::PermissionDenied.into()),
+    }
+}
+
+/// Hands the counters to a process, and asks it until it ends.
+async fn give(shared: &Shared, mut stream: UnixStream) -> io::Result<()> {
+    let mut hello = [0; 4];
+    timeout(TIMEOUT, stream.read_exact(&mut hello)).await??;
+    let KeySecret::Process(secret) = shared.secret else { return Err(io::ErrorKind::Unsupported.into()) };
+    if hello != *COUNTERS || shared.plan.load().store.shared.is_some() {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let (at, monotonic) = (shared.clock.now(), clock::monotonic());
+    let wall_clock = wall_clock::system().copy();
+    let hello = CountersHello {
+        at: at.0,
+        monotonic: monotonic.0,
+        wall_offset: wall_clock.offset(),
+        wall_steps: wall_clock.steps().map(|(at, before)| (at.0, before)).collect(),
+        secret,
+        sets: shared.store.sets(),
+    };
+    write_with_length(&mut stream, &serde_json::to_vec(&hello)?).await?;
+    if timeout(STARTING, stream.read_u8()).await?? != FREEZE {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let (calls, receiver) = SuccessorCalls::new();
+    let calls = Arc::new(calls);
+    shared.store.hand_over_to(Arc::clone(&calls));
+    // What a worker was deciding when the successor became known is decided.
+    if !shared.worker_commands.all_pass().await {
+        return Err(io::Error::new(io::ErrorKind::TimedOut, "a worker does not answer"));
+    }
+    let places = serde_json::to_vec(&shared.store.hand_places_over(calls))?;
+    let now = SnapshotTime { at: shared.clock.now(), wall_clock };
+    let state = snapshot::to_bytes(&shared.store, secret, &now)?;
+    write_with_length(&mut stream, &state).await?;
+    write_with_length(&mut stream, &places).await?;
+    receiver.run(stream).await
+}
+
+async fn write_with_length(stream: &mut UnixStream, bytes: &[u8]) -> io::Result<()> {
+    stream.write_u64_le(bytes.len() as u64).await?;
+    timeout(STARTING, stream.write_all(bytes)).await?
+}
