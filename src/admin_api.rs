@@ -15,6 +15,7 @@ pub mod explain;
 pub mod keys;
 pub mod limits;
 pub mod operations;
+pub mod overrides;
 pub mod refusals;
 pub mod routes;
 pub mod samples;

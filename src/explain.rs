@@ -39,6 +39,7 @@ use crate::route::mask::ShortIds;
 use crate::route::{self, Conditions, Match, RouteIndex};
 use crate::store::Known;
 use crate::store::bans::Bans;
+use crate::store::overrides::Overrides;
 
 use descriptors::explain_call;
 use resolution::{End, ExplainSources, Resolution, Resolved, resolved};
@@ -150,7 +151,8 @@ pub fn explain(plan: &Plan, request: &ExplainRequest) -> Explanation {
     let mut spans = Vec::new();
     match request.head(&mut spans) {
         Ok(head) => {
-            let known = Known { bans: Bans::none(), memory: None, now: Timestamp(0) };
+            let known =
+                Known { bans: Bans::none(), overrides: Overrides::none(), memory: None, now: Timestamp(0) };
             let sources = ExplainSources { secret: &secret, loop_mark: None, known, decisions: None };
             let mut seen = None;
             let resolution = resolved(plan, request, &head, sources, None, &mut seen);

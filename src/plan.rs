@@ -22,6 +22,7 @@ pub mod early_response;
 mod limit;
 pub mod log;
 pub mod loop_mark;
+mod overridden;
 pub mod policy;
 mod ratelimit;
 pub mod reject_reason;
@@ -64,6 +65,7 @@ use cost::CostRule;
 use decisions::DecisionService;
 use descriptors::DescriptorRules;
 use log::Log;
+use overridden::OverriddenPolicies;
 use target::TargetTemplate;
 use template::{BodyTemplate, HeaderTemplate};
 use trial::Trial;
@@ -109,6 +111,7 @@ pub struct Plan {
     /// `[errors]`.
     pub errors: ErrorPages,
     derived: Derived,
+    overridden: OverriddenPolicies,
 }
 
 /// A limit's index in [`Plan::limits`].

@@ -59,7 +59,7 @@ use shutdown::Shutdown;
 use signals::{Rotation, Signals};
 use snapshots::{EarlierCounters, SnapshotWriter};
 use systemd::Systemd;
-use takeover::{Asking, Offer, Predecessor};
+use takeover::{Asking, CounterOffer, Offer, Predecessor};
 use upgrade::BinaryUpgrade;
 use workers::{ReadySignal, WorkerEnd, Workers};
 
@@ -200,6 +200,7 @@ struct RunningGateway {
     admin: Option<AdminListener>,
     access_log: AccessLogWriter,
     offer: Offer,
+    counter_offer: CounterOffer,
     supervisor: Systemd,
 }
 
@@ -241,6 +242,7 @@ impl RunningGateway {
         let plan = shared.plan.load();
         let addresses = plan.server.listen.iter().map(|listener| listener.address);
         let offer = Offer::new(addresses.chain(admin.as_ref().map(AdminListener::address)), sockets);
+        let counter_offer = CounterOffer::new();
         // A script that waits for the announced listeners may start a takeover at once.
         announce(&plan, &shared.control.config_status.borrow().file, admin.as_ref());
         let supervisor = Systemd::from_environment();
@@ -256,6 +258,7 @@ impl RunningGateway {
             admin,
             access_log,
             offer,
+            counter_offer,
             supervisor,
         })
     }
@@ -278,7 +281,7 @@ impl RunningGateway {
         tokio::spawn(reloader.run(due));
         tokio::spawn(sampler::run(Arc::clone(&shared)));
         tokio::spawn(clock_steps::run(Arc::clone(&shared)));
-        tokio::task::spawn_local(takeover::give_counters(Arc::clone(&shared)));
+        tokio::task::spawn_local(self.counter_offer.run(Arc::clone(&shared)));
         let watchdog = tokio::spawn(supervisor.clone().keep_watchdog());
         let admin = admin.map(|admin| tokio::spawn(admin.run(Arc::clone(&shared))));
         let snapshots = SnapshotWriter::start(Arc::clone(&shared))?;

@@ -12,6 +12,7 @@ pub mod hand_over;
 mod known;
 pub mod memory;
 mod operation;
+pub mod overrides;
 pub mod redis;
 mod request;
 pub mod snapshot;
@@ -39,6 +40,7 @@ pub use known::Known;
 use memory::in_flight::PlaceUsage;
 use memory::{MemoryStore, OutOfMemory};
 pub use operation::{KeyOperation, OperationFault, OperationResult};
+use overrides::Overrides;
 use redis::SharedStore;
 use redis::settings::RedisSettings;
 pub use request::{BanCharge, StoreRequest};
@@ -261,6 +263,7 @@ pub struct Store {
     bans: Arc<Bans>,
     charge_records: Arc<ChargeRecords>,
     hand_over: Arc<HandOver>,
+    overrides: Arc<Overrides>,
 }
 
 impl Store {
@@ -272,8 +275,14 @@ impl Store {
     pub fn new(max_keys: usize, shared: Option<Arc<RedisSettings>>) -> Result<Self, OutOfMemory> {
         let memory = Arc::new(MemoryStore::new(max_keys)?);
         let shared = ArcSwapOption::new(shared.map(SharedStore::new).map(Arc::new));
-        let hand_over = Arc::default();
-        Ok(Self { memory, shared, bans: Arc::default(), charge_records: Arc::default(), hand_over })
+        Ok(Self {
+            memory,
+            shared,
+            bans: Arc::default(),
+            charge_records: Arc::default(),
+            hand_over: Arc::default(),
+            overrides: Arc::default(),
+        })
     }
 
     /// The counters for the worker with this number. With a shared store this needs the worker's runtime around it, and
@@ -285,15 +294,15 @@ impl Store {
             Location::Shared(Box::new(client))
         };
         let location = self.shared().map_or(Location::Memory, open);
-        let (charge_records, hand_over) = (Arc::clone(&self.charge_records), Arc::clone(&self.hand_over));
-        Counters { location, memory, bans, charge_records, hand_over }
+        Counters { location, ..self.open_memory() }
     }
 
     /// The counters in memory, for calls of a process that had them before.
     pub fn open_memory(&self) -> Counters {
         let (memory, bans) = (Arc::clone(&self.memory), Arc::clone(&self.bans));
         let (charge_records, hand_over) = (Arc::clone(&self.charge_records), Arc::clone(&self.hand_over));
-        Counters { location: Location::Memory, memory, bans, charge_records, hand_over }
+        let overrides = Arc::clone(&self.overrides);
+        Counters { location: Location::Memory, memory, bans, charge_records, hand_over, overrides }
     }
 
     /// From now on another process decides; see [`hand_over`]. What workers decide at this moment ends here: afterwards the
@@ -332,6 +341,7 @@ impl Store {
             if last.is_some() != settings.is_some() {
                 // Another store's keys are named by another secret.
                 self.bans.clear();
+                self.overrides.clear();
             }
             let next = settings.map(|settings| SharedStore::after(last.as_deref(), Arc::clone(settings)));
             self.shared.store(next.map(Arc::new));
@@ -349,9 +359,14 @@ impl Store {
         &self.bans
     }
 
+    /// The overrides of keys.
+    pub fn overrides(&self) -> &Overrides {
+        &self.overrides
+    }
+
     /// What this process knows at `now`.
     pub fn known(&self, now: Timestamp) -> Known<'_> {
-        Known { bans: &self.bans, memory: Some(&self.memory), now }
+        Known { bans: &self.bans, overrides: &self.overrides, memory: Some(&self.memory), now }
     }
 
     /// Entries held in this process now (each event of a sliding log counts as one).

@@ -7,6 +7,8 @@ mod explain;
 mod history;
 mod key;
 mod limits;
+mod override_report;
+mod overrides;
 mod policies;
 mod problems;
 mod refusals;
@@ -69,7 +71,7 @@ struct ApiRequest<'a> {
     headers: &'a HeaderMap,
     /// The query string.
     query: Query<'a>,
-    /// The body of a POST; `{}` if it had none.
+    /// The body of a POST or a PUT; `{}` if it had none.
     body: Value,
 }
 
@@ -155,6 +157,8 @@ async fn answer_one(
         ApiOperation::ResetKey => key()?.reset(asked).await,
         ApiOperation::Ban => bans::begin(&key()?, asked).await,
         ApiOperation::LiftBan => bans::end(&key()?, asked).await,
+        ApiOperation::Override => overrides::set(&key()?, asked).await,
+        ApiOperation::EndOverride => overrides::remove(&key()?, asked).await,
         ApiOperation::Grant => key()?.grant(asked).await,
         ApiOperation::Charge => charge::charge(&key()?, asked).await,
         ApiOperation::DrainServer => servers::drain(asked, first, second, true),
@@ -188,6 +192,13 @@ impl From<Unreachable> for ApiError {
 /// The id of a key in paths and responses: never shortened, and without information about the key.
 fn key_id(key_hash: Fingerprint) -> String {
     format!("id:{:032x}", key_hash.0)
+}
+
+/// The owner with this id, without the id's prefix.
+fn key_hash(digits: &str) -> Result<Fingerprint, ApiError> {
+    let is_id = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let number = u128::from_str_radix(digits, 16).ok().filter(|_| is_id);
+    number.map(Fingerprint).ok_or_else(|| ApiError::bad("an id is `id:` and 32 hexadecimal digits"))
 }
 
 impl ApiError {
@@ -229,7 +240,7 @@ fn server_named<'p>(plan: &'p Plan, upstream: &str, server: &str) -> Result<(&'p
     Ok((upstream, index))
 }
 
-/// The body of a POST: a JSON object, or empty. No form of a web page can send this content type without permission.
+/// The body of a POST or a PUT: a JSON object, or empty. No form of a web page can send this content type without permission.
 async fn read(headers: &HeaderMap, body: Incoming) -> Result<Value, ApiError> {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();

@@ -152,6 +152,9 @@ pub struct ExplainedLimit {
     pub settled_by: Option<String>,
     /// The tier whose numbers apply.
     pub tier: Option<String>,
+    /// `true`: the numbers are those of an override of the key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overridden: Option<bool>,
     /// `id:` and 32 hexadecimal digits.
     pub id: Option<String>,
     /// The values of the key's parts.

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::overrides::OverrideReport;
+
 /// The number by which the keys with most are chosen: `by`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyOrder {
@@ -79,6 +81,9 @@ pub struct KeyReport {
     pub ban_in_shadow: Option<bool>,
     /// The tier of its consumer.
     pub tier: Option<String>,
+    /// Its numbers in place of the limit's, and those of its tier.
+    #[serde(rename = "override", default, skip_serializing_if = "Option::is_none")]
+    pub overridden: Option<OverrideReport>,
 }
 
 /// One key: `GET`, and the response to every change.
@@ -97,6 +102,9 @@ pub struct KeyState {
     pub key: Option<Vec<String>>,
     /// The tier of its consumer.
     pub tier: Option<String>,
+    /// Its numbers in place of the limit's, and those of its tier.
+    #[serde(rename = "override", default, skip_serializing_if = "Option::is_none")]
+    pub overridden: Option<OverrideReport>,
     /// What a request of one unit would get: `admitted`, `delayed`, `refused` or `banned`.
     pub verdict: String,
     /// One for each policy.

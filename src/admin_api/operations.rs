@@ -9,6 +9,7 @@ use super::changes::{ChargeReport, ReloadFailure, ReloadSuccess, ShutdownReport}
 use super::explain::{ExplainQuestion, ExplainReport};
 use super::keys::{KeyList, KeyState, UnitsRequest};
 use super::limits::LimitList;
+use super::overrides::OverrideRequest;
 use super::refusals::RefusalList;
 use super::routes::RouteList;
 use super::samples::SampleList;
@@ -120,7 +121,7 @@ impl OperationEntry {
 
     /// Whether its requests have a body: a JSON object.
     pub fn has_body(&self) -> bool {
-        self.method == Method::POST
+        self.method == Method::POST || self.method == Method::PUT
     }
 }
 
@@ -192,6 +193,11 @@ operations! {
     Ban: POST "limits/{limit}/keys/{key}/ban", Operate, [] takes BanRequest => 200 KeyState; [404, 409, 503]
     /// Lifts the ban of a key.
     LiftBan: DELETE "limits/{limit}/keys/{key}/ban", Operate, [] => 200 KeyState; [400, 404, 503]
+    /// Sets other numbers for a key, over those of its tier.
+    Override: PUT "limits/{limit}/keys/{key}/override", Operate, [] takes OverrideRequest
+        => 200 KeyState; [404, 409, 503]
+    /// Takes the override of a key back.
+    EndOverride: DELETE "limits/{limit}/keys/{key}/override", Operate, [] => 200 KeyState; [400, 404, 409, 503]
     /// Gives units back to a key.
     Grant: POST "limits/{limit}/keys/{key}/grant", Operate, [] takes UnitsRequest
         => 200 KeyState; [404, 409, 503]

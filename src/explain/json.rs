@@ -8,8 +8,9 @@ use super::{
 use crate::admin_api::explain::{
     ExplainReport, ExplainedDescriptor, ExplainedLimit, ExplainedPolicy, ExplainedResponse, ExplainedRoute,
 };
+use crate::limit::Algorithm;
 use crate::limit::display::ShortDisplay;
-use crate::plan::{Limit, Mode, Plan, TierIndex};
+use crate::plan::{Mode, Plan};
 use crate::route::key::{LACKS, REPEATED};
 
 /// The explanation without a running gateway.
@@ -104,21 +105,21 @@ pub(crate) fn limit(plan: &Plan, applied: &LimitExplanation) -> ExplainedLimit {
         parts: applied.key.clone(),
         missing: applied.missing.map(|missing| missing.to_string()),
         ban: applied.ban.clone(),
-        policies: policies(limit, applied.tier),
+        policies: policies(applied),
+        overridden: applied.is_overridden.then_some(true),
         allows: applied.policies.clone(),
         ..ExplainedLimit::default()
     }
 }
 
 /// The policies of a limit without any charge.
-fn policies(limit: &Limit, tier: Option<TierIndex>) -> Vec<ExplainedPolicy> {
-    let policies = limit.policies_of(tier).iter().map(|policy| &policy.algorithm);
-    let one = |algorithm| ExplainedPolicy {
+fn policies(applied: &LimitExplanation) -> Vec<ExplainedPolicy> {
+    let one = |algorithm: &Algorithm| ExplainedPolicy {
         policy: ShortDisplay(algorithm).to_string(),
         quota: algorithm.quota(),
         ..ExplainedPolicy::default()
     };
-    policies.map(one).collect()
+    applied.algorithms.iter().map(one).collect()
 }
 
 fn status(applied: &LimitExplanation) -> (&'static str, Option<String>) {

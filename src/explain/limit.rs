@@ -1,6 +1,7 @@
 //! A limit on a request, or on a descriptor of a call, and its effect.
 
 use super::description;
+use crate::limit::Algorithm;
 use crate::limit::units::{Cost, Fingerprint};
 use crate::plan::admission::{self, LimitCheck};
 use crate::plan::trial::Trial;
@@ -42,8 +43,12 @@ pub struct LimitExplanation {
     pub key: Vec<(String, Option<String>)>,
     /// The rule for requests without the key, if there can be some.
     pub missing: Option<Missing>,
+    /// The algorithm of each policy.
+    pub algorithms: Vec<Algorithm>,
     /// Each policy as text.
     pub policies: Vec<String>,
+    /// Its numbers are those of an override of the key.
+    pub is_overridden: bool,
     /// Whether automatic bans neither begin for the key nor refuse it.
     pub by_hand_only: bool,
     /// Its ban as text.
@@ -98,6 +103,8 @@ impl LimitExplanation {
             settled_by: used.cost.settled().map(|settled| settled.settled_by()),
             key: limit.key.describe(matched, masking),
             missing: limit.key.may_be_missing().then_some(limit.key.missing),
+            algorithms: check.policies().iter().map(|policy| policy.algorithm).collect(),
+            is_overridden: check.overriding.is_some(),
             policies: check
                 .policies()
                 .iter()

@@ -139,7 +139,8 @@ fn decide_call(
     with_call(plan, asked, |request| {
         let DescriptorCharges { asked, charged, .. } =
             DescriptorCharges::of(plan, &called, request, sources.secret);
-        for part in [asked.charges, charged.charges] {
+        for mut part in [asked.charges, charged.charges] {
+            part.override_numbers(plan, sources.known);
             let ruling = match part.rule_unasked(sources.known) {
                 Some(ruling) => ruling,
                 None => part.rule(&sources.looked(&part)?, sources.known),

@@ -144,6 +144,7 @@ fn drive<'p, 'r>(
     if is_of_limits {
         // A ban, or a limit with `before_auth`, may have ended the decision early.
         let _ = request.explain(plan, sources.secret);
+        request.charges.override_numbers(plan, sources.known);
     }
     Resolved { request, end }
 }

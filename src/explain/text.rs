@@ -135,6 +135,9 @@ impl Display for LimitExplanation {
         if let Some(tier) = &self.tier_name {
             detail(f, "tier", format_args!("`{tier}`"))?;
         }
+        if self.is_overridden {
+            detail(f, "numbers", "those of an override of this key")?;
+        }
         self.policies.iter().try_for_each(|policy| detail(f, "allows", policy))?;
         self.ban.iter().try_for_each(|ban| detail(f, "ban", ban))
     }

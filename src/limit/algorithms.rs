@@ -248,6 +248,23 @@ impl Algorithm {
         }
     }
 
+    /// The same algorithm with another count in the same period, and another burst if it has one. Without `burst` a bucket
+    /// keeps its own. `None`: it has no rate, or no burst; or the numbers are out of range.
+    pub fn with_numbers(&self, count: u32, burst: Option<u32>) -> Option<Self> {
+        let rate = Rate::new(count, self.rate()?.period())?;
+        let other = burst.map(Cost::new);
+        match (self, other) {
+            (_, Some(None)) => None,
+            (Self::TokenBucket(own), other) => {
+                Some(Self::token_bucket(rate, other.flatten().unwrap_or(own.burst)))
+            }
+            (Self::Gcra(own), other) => Some(Self::gcra(rate, other.flatten().unwrap_or(own.burst))),
+            (Self::LeakyBucket(own), None) => Some(Self::leaky_bucket(rate, own.queue, own.max_wait)),
+            (_, None) => self.with_rate(rate),
+            (_, Some(_)) => None,
+        }
+    }
+
     /// Units in use at `now`, rounded up: more than the quota in debt.
     pub fn in_use(&self, state: &State, now: Timestamp) -> u64 {
         each!(self, limit => limit.ask(state, |own| limit.in_use(own, now)))

@@ -5,6 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use super::Algorithm;
 use super::algorithms::each;
 use super::limiter::Limiter as _;
+use super::rate_params::WrittenRate;
 
 impl Display for Algorithm {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -15,6 +16,17 @@ impl Display for Algorithm {
 /// A limit in the short form of the config file: `10/s, burst 50`.
 #[derive(Clone, Copy, Debug)]
 pub struct ShortDisplay<'a>(pub &'a Algorithm);
+
+impl Algorithm {
+    /// Its rate as in the file: `10/s`, `20/30s`, `10000/month`. `None`: it has none.
+    pub fn written_rate(&self) -> Option<String> {
+        let rate = self.rate()?;
+        Some(match self.calendar() {
+            Some(calendar) => format!("{}/{}", rate.count(), calendar.unit().word()),
+            None => WrittenRate(rate).to_string(),
+        })
+    }
+}
 
 impl Display for ShortDisplay<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {

@@ -14,7 +14,7 @@ use crate::route::content::UnreadableBody;
 use crate::route::key::{KeyResult, KeySecret};
 use crate::route::{MatchedRequest, RouteRequest};
 use crate::store::bans::{ActiveBan, BanCause, Bans};
-use crate::store::{BanCharge, Charge, Group, OnError, Outcome};
+use crate::store::{BanCharge, Charge, Group, Known, OnError, Outcome};
 pub use decision::{Admission, AdmissionDecision, BanRefusal, BindingLimit, Refusal, RefusalCause};
 
 /// The charges of a request: one entry per limit of the route, and the charges for the store.
@@ -39,8 +39,8 @@ pub struct LimitCheck<'a> {
     pub limit: &'a Limit,
     /// The tier of the request's consumer, if the limit has one of this name.
     pub tier: Option<TierIndex>,
-    /// Other numbers of the only policy, which a call brings.
-    pub overriding: Option<&'a Policy>,
+    /// Other policies than those of the limit or the tier: of the numbers that a call brings, or of an override of the key.
+    pub overriding: Option<&'a [Policy]>,
     /// Whether the limit is enforced for this request: in a trial for some keys only.
     pub mode: Mode,
     /// Whether and how the limit applies.
@@ -188,6 +188,35 @@ impl<'a> RequestCharges<'a> {
         self.takes_places |= check.limit.is_concurrency();
         self.charges.extend(charges(check.policies(), key_hash, cost, group));
         self.checks.push(LimitCheck { applicability: Applicability::Charged(cost, first), ..check });
+    }
+
+    /// Replaces the numbers of keys that have an override. Numbers that a call brings stay.
+    #[inline]
+    pub fn override_numbers(&mut self, plan: &'a Plan, known: Known<'_>) {
+        if !known.overrides.is_empty() {
+            self.find_overrides(plan, known);
+        }
+    }
+
+    #[cold]
+    fn find_overrides(&mut self, plan: &'a Plan, known: Known<'_>) {
+        for index in 0..self.checks.len() {
+            let Some(check) = self.checks.get(index).copied() else { continue };
+            let Applicability::Charged(cost, first) = check.applicability else { continue };
+            let Some(key_hash) = self.key_hash(&check).filter(|_| check.overriding.is_none()) else {
+                continue;
+            };
+            let Some(policies) = plan.overridden(check.limit, key_hash, known) else { continue };
+            let own = self.charges.get_mut(first..first + policies.len()).unwrap_or_default();
+            for (charge, other) in
+                own.iter_mut().zip(charges(policies, key_hash, cost, group_of(check.mode, index)))
+            {
+                *charge = other;
+            }
+            if let Some(check) = self.checks.get_mut(index) {
+                check.overriding = Some(policies);
+            }
+        }
     }
 
     /// Whether some charged limit is a concurrency limit.
@@ -417,7 +446,7 @@ impl<'a> LimitCheck<'a> {
     #[inline]
     pub fn policies(&self) -> &'a [Policy] {
         match self.overriding {
-            Some(policy) => std::slice::from_ref(policy),
+            Some(policies) => policies,
             None => self.limit.policies_of(self.tier),
         }
     }

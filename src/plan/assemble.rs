@@ -9,6 +9,7 @@ use super::cost::CostRule;
 use super::decisions::{DecisionService, NAMED_LIMITS};
 use super::descriptors::{DescriptorRule, DescriptorRules};
 use super::log::Log;
+use super::overridden::OverriddenPolicies;
 use super::template::{BodyTemplate, HeaderTemplate};
 use super::{Limit, LimitIndex, LimitUse, Mode, Plan, Reject, Route, Server, StoreSettings, Trace, Upstream};
 use crate::limit::units::Cost;
@@ -99,6 +100,7 @@ impl Plan {
             table,
             errors,
             derived,
+            overridden: OverriddenPolicies::default(),
         }
     }
 

@@ -229,6 +229,7 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
             return None;
         }
         self.charge(|limit| limit.key.is_known_before_auth());
+        self.request.charges.override_numbers(self.plan, known);
         self.request.charges.ban(known)
     }
 
@@ -350,6 +351,7 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         let Some(charges) = self.failure_charges(failure) else { return BeforeCheck::Check };
         self.phase = LimitPhase::Failures(failure, FailureKind::Unchecked);
         self.request.charges = charges;
+        self.request.charges.override_numbers(self.plan, known);
         match self.request.charges.rule_unasked(known) {
             Some(ruling) => BeforeCheck::Refuse(self.ruled_unasked(ruling, known, observer)),
             None => BeforeCheck::Look,
@@ -399,6 +401,7 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
     /// Asks the store, unless what is known decides.
     #[inline]
     fn ask(&mut self, known: Known<'_>, observer: &mut impl DecisionObserver<'p>) -> Need {
+        self.request.charges.override_numbers(self.plan, known);
         match self.request.charges.rule_unasked(known) {
             Some(ruling) => self.ruled_unasked(ruling, known, observer),
             None if self.request.charges.charges.is_empty() => {

@@ -25,6 +25,7 @@ use crate::route::mask::ShortIds;
 use crate::store::bans::Bans;
 use crate::store::memory::in_flight::{LocalPlaces, Turn};
 use crate::store::memory::{MemoryStore, OutOfMemory};
+use crate::store::overrides::Overrides;
 use crate::store::{Charge, Correction, Known, Outcome, StoreRequest};
 
 /// A gateway that decides the requests of a log at the times of the log.
@@ -220,7 +221,7 @@ impl<'p> VirtualGateway<'p> {
     }
 
     pub(super) fn known(&self, now: Timestamp) -> Known<'_> {
-        Known { bans: &self.bans, memory: Some(&self.memory), now }
+        Known { bans: &self.bans, overrides: Overrides::none(), memory: Some(&self.memory), now }
     }
 
     pub(super) fn decide(&self, charges: &RequestCharges<'_>, now: Timestamp) -> Outcome {

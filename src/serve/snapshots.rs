@@ -1,14 +1,12 @@
 //! Snapshots: the counters in memory are read from their file at the start, and written to it from then on.
 //!
-//! A thread of its own writes them, with a lower priority than the workers have.
+//! A thread of its own writes them. It rests again and again, so that workers wait for no processor.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Builder;
 use std::time::Duration;
 
-use rustix::process::setpriority_process;
-use rustix::thread::gettid;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -26,8 +24,8 @@ use crate::time_zones;
 
 /// How often the thread looks whether a snapshot is due.
 const TICK: Duration = Duration::from_secs(1);
-/// How much less of a processor than a worker the thread gets where there are too few: see nice(2).
-const NICE: i32 = 19;
+/// How long it rests in between.
+const REST: Duration = Duration::from_micros(500);
 /// How long the end of the process, or a takeover, waits for a snapshot that is being written.
 const LAST_WRITE: Duration = Duration::from_secs(4);
 
@@ -202,8 +200,6 @@ struct SnapshotThread {
 
 impl SnapshotThread {
     fn run(mut self, asked: &Receiver<bool>) {
-        // Without the right to a lower priority it has that of the others.
-        let _ = setpriority_process(Some(gettid()), NICE);
         loop {
             match asked.recv_timeout(TICK) {
                 Err(RecvTimeoutError::Timeout) => self.write(true),
@@ -223,7 +219,13 @@ impl SnapshotThread {
         }
         self.written = now.at;
         let KeySecret::Process(secret) = self.shared.secret else { return };
-        let written = snapshot::write(file, &self.shared.store, secret, &now);
+        let rest = || {
+            // The last one is waited for.
+            if waits {
+                std::thread::sleep(REST);
+            }
+        };
+        let written = snapshot::write(file, &self.shared.store, secret, &now, rest);
         let (failed, file) = (written.is_err(), file.display());
         self.shared.metrics.wrote_snapshot(!failed);
         match written {

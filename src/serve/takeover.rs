@@ -34,7 +34,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub(super) use ask::{Predecessor, ask};
-pub(super) use give_counters::give_counters;
+pub(super) use give_counters::CounterOffer;
 pub(super) use offer::{Offer, Successor};
 pub(super) use take_counters::{Asking, OfferedCounters};
 

@@ -14,12 +14,15 @@ use tokio::time::timeout;
 use crate::limit::units::{Cost, Fingerprint, Micros};
 use crate::plan::{LimitIndex, Plan, TierIndex};
 use crate::store::bans::{BanFault, Banned};
+use crate::store::overrides::{KeyOfLimit, KeyOverride, OverrideFault};
 use crate::store::{KeyOperation, OperationFault, OperationResult, Unreachable};
 use crate::telemetry::hyperloglog::HyperLogLogUnion;
 use crate::telemetry::top_keys::Sketch;
 
 /// The maximum number of commands in one queue; more are not accepted.
 const MAX_WAITING: usize = 64;
+/// How long all workers may take to end what they are doing: longer than for a result, since much depends on it.
+const PASS_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a result is waited for.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -30,6 +33,8 @@ pub enum WorkerCommand {
     Key(KeyCommand, oneshot::Sender<Result<OperationResult, OperationFault>>),
     /// A ban for this time, or the end of one.
     Ban(Banned, Option<Micros>, oneshot::Sender<Result<(), BanFault>>),
+    /// An override of a key, or the end of one. The result is whether it changes something.
+    Override(KeyOfLimit, Option<KeyOverride>, oneshot::Sender<Result<bool, OverrideFault>>),
     /// Resets the counters of bans that a reload has ended.
     EndBans(EndedBanKeys),
     /// Returns once nothing else is being done.
@@ -118,7 +123,17 @@ impl WorkerCommands {
 
     /// Waits until each worker has ended what it was doing at this moment. False: not all have, in time.
     pub async fn all_pass(&self) -> bool {
-        self.ask_all(WorkerCommand::Pass).await.len() == self.senders.len()
+        let all = async {
+            for sender in &self.senders {
+                let (reply, replied) = oneshot::channel();
+                // A worker that has ended decides nothing more.
+                if sender.send(WorkerCommand::Pass(reply)).await.is_ok() && replied.await.is_err() {
+                    return false;
+                }
+            }
+            true
+        };
+        timeout(PASS_TIMEOUT, all).await.unwrap_or(false)
     }
 
     /// Has all workers execute a command. Those that do not answer in time are left out.

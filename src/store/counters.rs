@@ -9,6 +9,7 @@ use super::bans::{BanCause, BanFault, Banned, Bans};
 use super::hand_over::{HandOver, PendingCall, SuccessorCalls};
 use super::memory::MemoryStore;
 use super::memory::in_flight::{LocalPlaces, Ticket, Turn};
+use super::overrides::{KeyOfLimit, KeyOverride, OverrideFault, Overrides};
 use super::redis::{Lease, RedisClient};
 use super::{
     Charge, ChargeRecords, Correction, Group, KeyOperation, Known, OnError, OperationFault, OperationResult,
@@ -16,6 +17,7 @@ use super::{
 };
 use crate::boxed_cold::boxed_cold;
 use crate::limit::units::{Cost, Micros, Timestamp};
+use crate::limit::wall_clock::{self, WallTime};
 
 /// How often a request that waits for a place asks a shared store again: other gateways free places, too.
 const PLACE_CHECK: Micros = Micros(50_000);
@@ -31,6 +33,7 @@ pub struct Counters {
     pub(super) charge_records: Arc<ChargeRecords>,
     /// Of [`Location::Memory`]: whether another process has the counters now.
     pub(super) hand_over: Arc<HandOver>,
+    pub(super) overrides: Arc<Overrides>,
 }
 
 /// Where the counters are.
@@ -94,7 +97,7 @@ impl Counters {
     /// What this process knows at `now`.
     #[inline]
     pub fn known(&self, now: Timestamp) -> Known<'_> {
-        Known { bans: &self.bans, memory: Some(&self.memory), now }
+        Known { bans: &self.bans, overrides: &self.overrides, memory: Some(&self.memory), now }
     }
 
     /// Corrects a cost that was charged before. In this process it counts at once; in a shared store soon after, or when it
@@ -137,6 +140,28 @@ impl Counters {
         }
     }
 
+    /// Sets the override of a key, or takes it back (`None`): afterwards this process knows the change. Returns whether it
+    /// changes something. `now` is this machine's time.
+    ///
+    /// # Errors
+    ///
+    /// See [`OverrideFault`].
+    pub async fn set_override(
+        &self,
+        key: KeyOfLimit,
+        set: Option<KeyOverride>,
+        now: WallTime,
+    ) -> Result<bool, OverrideFault> {
+        match (&self.location, set) {
+            (Location::Memory, Some(set)) => {
+                let changes = self.overrides.find(key, now).as_ref() != Some(&set);
+                self.overrides.set(key, set, now).map(|()| changes)
+            }
+            (Location::Memory, None) => Ok(self.overrides.remove(key, now)),
+            (Location::Shared(client), set) => client.set_override(&self.overrides, key, set, now).await,
+        }
+    }
+
     /// Tells the shared store that an automatic ban has ended, as this process knows. Its counter stays as it is.
     ///
     /// # Errors
@@ -149,7 +174,7 @@ impl Counters {
         }
     }
 
-    /// Reads the bans of the shared store: to be called about once a second by one worker. `now` is this machine's
+    /// Reads the bans and the overrides of the shared store: to be called about once a second by one worker. `now` is this machine's
     /// time.
     pub async fn keep_bans(&self, now: Timestamp) {
         if let Location::Shared(client) = &self.location {
@@ -157,6 +182,7 @@ impl Counters {
                 // If they cannot be read, the known ones stay.
                 let _ = client.read_bans(&self.bans, cause, now).await;
             }
+            let _ = client.read_overrides(&self.overrides, wall_clock::system().wall_time(now)).await;
         }
         self.bans.sweep(now);
     }

@@ -3,6 +3,7 @@
 use super::Charge;
 use super::bans::Bans;
 use super::memory::MemoryStore;
+use super::overrides::Overrides;
 use crate::limit::units::{Micros, Timestamp};
 use crate::limit::{Verdict, Wait};
 
@@ -11,6 +12,8 @@ use crate::limit::{Verdict, Wait};
 pub struct Known<'k> {
     /// The bans.
     pub bans: &'k Bans,
+    /// The overrides of keys.
+    pub overrides: &'k Overrides,
     /// The counters of this process, if there are any.
     pub memory: Option<&'k MemoryStore>,
     /// When the request is decided, after a wait for a place.

@@ -56,6 +56,7 @@ mod handshake;
 pub mod health;
 pub mod key;
 pub mod nodes;
+mod override_list;
 mod pipeline;
 pub mod reply;
 mod reporter;

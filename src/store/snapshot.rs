@@ -22,11 +22,12 @@ use serde::{Deserialize, Serialize};
 use super::bans::SavedBan;
 use super::charge_records::SavedCharge;
 use super::memory::{MemoryStore, StoredCounter, StoredPolicy, StoredState};
+use super::overrides::{KeyOfLimit, KeyOverride};
 use super::{ParamsId, Store};
 use crate::limit::Packed;
 use crate::limit::calendar::CalendarWindows;
 use crate::limit::units::Timestamp;
-use crate::limit::wall_clock::{WallClock, WallTime};
+use crate::limit::wall_clock::{self, WallClock, WallTime};
 pub(in crate::store) use params::AlgorithmParams;
 
 const MAGIC: &[u8; 17] = b"tollgate counters";
@@ -36,6 +37,9 @@ const VERSION: u16 = 1;
 const HASH: usize = blake3::OUT_LEN;
 /// How much later than now a file may be from: as if no time had passed since.
 const MAX_AHEAD: u64 = 60 * 1_000_000;
+
+/// How many counters are written without a rest: some 100 µs.
+pub const AT_ONCE: u64 = 1024;
 
 /// The kinds of records behind the head.
 const END: u8 = 0;
@@ -64,6 +68,7 @@ struct SnapshotHead {
     policies: Vec<SavedPolicy>,
     bans: Vec<SavedBan>,
     charges: Vec<SavedCharge>,
+    overrides: Vec<(KeyOfLimit, KeyOverride)>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -113,14 +118,20 @@ pub struct RestoredCounters {
 }
 
 /// Writes the counters of a store to this file, in place of an earlier one. Until the new file is whole and on the disk,
-/// the earlier one stays.
+/// the earlier one stays. `rest` is called after every [`AT_ONCE`] counters, so that the processor is left to others.
 ///
 /// # Errors
 ///
 /// The file system's.
-pub fn write(path: &Path, store: &Store, secret: [u8; 16], now: &SnapshotTime) -> io::Result<u64> {
+pub fn write(
+    path: &Path,
+    store: &Store,
+    secret: [u8; 16],
+    now: &SnapshotTime,
+    rest: impl FnMut(),
+) -> io::Result<u64> {
     let next = beside(path);
-    let written = write_to(&next, store, secret, now).and_then(|counters| {
+    let written = write_to(&next, store, secret, now, rest).and_then(|counters| {
         fs::rename(&next, path)?;
         // The name is on the disk only after its folder is.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -137,7 +148,7 @@ pub fn write(path: &Path, store: &Store, secret: [u8; 16], now: &SnapshotTime) -
 /// There are too many counters for the format.
 pub fn to_bytes(store: &Store, secret: [u8; 16], now: &SnapshotTime) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    encode(&mut bytes, store, secret, now)?;
+    encode(&mut bytes, store, secret, now, || {})?;
     let hash = blake3::hash(&bytes);
     bytes.extend_from_slice(hash.as_bytes());
     Ok(bytes)
@@ -150,7 +161,13 @@ fn beside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-fn write_to(path: &Path, store: &Store, secret: [u8; 16], now: &SnapshotTime) -> io::Result<u64> {
+fn write_to(
+    path: &Path,
+    store: &Store,
+    secret: [u8; 16],
+    now: &SnapshotTime,
+    rest: impl FnMut(),
+) -> io::Result<u64> {
     // One that a crash has left. Nothing of it is kept, its permissions neither.
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -159,7 +176,7 @@ fn write_to(path: &Path, store: &Store, secret: [u8; 16], now: &SnapshotTime) ->
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     let mut output =
         HashedWriter { output: BufWriter::with_capacity(1 << 18, file), hasher: blake3::Hasher::new() };
-    let counters = encode(&mut output, store, secret, now)?;
+    let counters = encode(&mut output, store, secret, now, rest)?;
     let HashedWriter { mut output, hasher } = output;
     output.write_all(hasher.finalize().as_bytes())?;
     output.into_inner()?.sync_all()?;
@@ -167,7 +184,13 @@ fn write_to(path: &Path, store: &Store, secret: [u8; 16], now: &SnapshotTime) ->
 }
 
 /// Writes all but the hash. Returns the number of counters.
-fn encode(output: &mut impl Write, store: &Store, secret: [u8; 16], now: &SnapshotTime) -> io::Result<u64> {
+fn encode(
+    output: &mut impl Write,
+    store: &Store,
+    secret: [u8; 16],
+    now: &SnapshotTime,
+    mut rest: impl FnMut(),
+) -> io::Result<u64> {
     let memory = &store.memory;
     let policies =
         memory.stored_policies().into_iter().map(|StoredPolicy { params, identity, algorithm }| {
@@ -182,6 +205,7 @@ fn encode(output: &mut impl Write, store: &Store, secret: [u8; 16], now: &Snapsh
         policies: policies.collect(),
         bans: store.bans.saved(now.at),
         charges: store.charge_records.saved(now.at),
+        overrides: store.overrides.all(now.wall_clock.wall_time(now.at)),
     };
     let head = serde_json::to_vec(&head)?;
     output.write_all(MAGIC)?;
@@ -191,6 +215,9 @@ fn encode(output: &mut impl Write, store: &Store, secret: [u8; 16], now: &Snapsh
     let mut counters = 0;
     memory.each_counter(|StoredCounter { set, tag, params, state }| {
         counters += 1;
+        if counters % AT_ONCE == 0 {
+            rest();
+        }
         let kind = if matches!(state, StoredState::Log(_)) { LOG } else { PACKED };
         let mut record = Vec::with_capacity(37);
         record.push(kind);
@@ -340,6 +367,7 @@ impl Snapshot {
         }
         restored.bans = store.bans.restore(head.bans, now);
         store.charge_records.restore(head.charges);
+        store.overrides.restore(head.overrides, wall_clock::system().wall_time(now));
         Ok(restored)
     }
 }

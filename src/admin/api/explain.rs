@@ -131,7 +131,7 @@ impl<'e> LimitOutcome<'e> {
         report.verdict = self.as_str().map(str::to_owned);
         report.banned_until = banned.map(|(until, _)| moment(until));
         if let Some(state) = state {
-            let allowances = state.allowances(plan.limit(applied.index));
+            let allowances = state.allowances(applied.algorithms.iter());
             report.policies = allowances.into_iter().map(Into::into).collect();
         }
         report

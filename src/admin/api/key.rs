@@ -8,15 +8,18 @@ use http::StatusCode;
 use super::limits::algorithm;
 use super::policies::{PolicyState, verdict};
 use super::values::moment;
-use super::{ApiError, ApiRequest, ApiResult, decoded, good, key_id, limit_named, top_keys};
+use super::{
+    ApiError, ApiRequest, ApiResult, decoded, good, key_hash, key_id, limit_named, override_report, top_keys,
+};
 use crate::admin_api::keys::{KeyState, UnitsRequest};
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
-use crate::plan::{Limit, LimitIndex, Plan, Route, TierIndex};
+use crate::plan::{Limit, LimitIndex, Plan, Policy, Route, TierIndex};
 use crate::route::key::PathForm;
 use crate::route::mask::Masking;
 use crate::shared::Shared;
 use crate::shared::worker_commands::KeyCommand;
 use crate::store::bans::Banned;
+use crate::store::overrides::KeyOfLimit;
 use crate::store::{KeyOperation, OperationFault, OperationResult};
 
 /// The key named in a request.
@@ -74,7 +77,8 @@ impl KeyRef {
             key,
             tier: limit.tier_name(tier).map(str::to_owned),
             verdict: if is_refused { "banned" } else { verdict(state.verdict()) }.to_owned(),
-            policies: state.allowances(limit),
+            policies: state.allowances(self.policies(shared, tier).iter().map(|policy| &policy.algorithm)),
+            overridden: override_report::of(limit, KeyOfLimit::new(limit.identity(), self.key_hash), shared),
             banned_until: until.map(moment),
             ban_cause: ban.map(|one| limit.ban_cause(one.ban.cause).to_string()),
             ban_in_shadow: ban.map(|one| one.in_shadow),
@@ -146,6 +150,13 @@ impl KeyRef {
         limit.tier(self.plan.tiers_of(&HashSet::from([name.clone()])).get(name).copied())
     }
 
+    /// Its policies: those of its override, or of its tier.
+    fn policies(&self, shared: &Shared, tier: Option<TierIndex>) -> &[Policy] {
+        let known = shared.store.known(shared.clock.now());
+        let overridden = self.plan.overridden(self.limit(), self.key_hash, known);
+        overridden.unwrap_or_else(|| self.limit().policies_of(tier))
+    }
+
     /// The end of its ban, if it is banned, or would be.
     pub(super) fn ban_ends(&self, shared: &Shared) -> Option<Timestamp> {
         let ban = self.limit().ban_of(shared.store.bans(), self.key_hash, shared.clock.now());
@@ -176,13 +187,6 @@ pub(super) fn units(asked: &ApiRequest<'_>, are: &str) -> Result<Cost, ApiError>
     let help = format!("`units` is how many are {are}: a whole number, 1 to {}", Cost::MAX);
     let UnitsRequest { units } = asked.body(&help)?;
     Cost::new(units).ok_or_else(|| ApiError::bad(help))
-}
-
-/// The owner with this id, without the id's prefix.
-fn key_hash(digits: &str) -> Result<Fingerprint, ApiError> {
-    let is_id = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let number = u128::from_str_radix(digits, 16).ok().filter(|_| is_id);
-    number.map(Fingerprint).ok_or_else(|| ApiError::bad("an id is `id:` and 32 hexadecimal digits"))
 }
 
 /// The path form of the limit's keys. If `//` equals `/` for some of its routes and not for others, it does not here.

@@ -6,8 +6,8 @@ use super::values::span;
 use crate::admin_api::keys::PolicyAllowance;
 use crate::limit::display::ShortDisplay;
 use crate::limit::units::{Cost, Fingerprint, Micros};
-use crate::limit::{Verdict, Wait};
-use crate::plan::{Limit, LimitIndex, Plan, TierIndex};
+use crate::limit::{Algorithm, Verdict, Wait};
+use crate::plan::{LimitIndex, Plan, TierIndex};
 use crate::shared::Shared;
 use crate::shared::worker_commands::KeyCommand;
 use crate::store::{Decisions, KeyOperation, OperationFault};
@@ -20,8 +20,6 @@ pub(super) struct PolicyState {
     whole: Decisions,
     /// The units in use.
     used: Vec<u64>,
-    /// The tier whose policies decided.
-    tier: Option<TierIndex>,
 }
 
 impl PolicyState {
@@ -40,7 +38,7 @@ impl PolicyState {
         let decisions = execute(Some(cost), KeyOperation::Look).await?.decisions;
         let whole = execute(None, KeyOperation::Look).await?.decisions;
         let used = execute(Some(cost), KeyOperation::Used).await?.units;
-        Ok(Self { decisions, whole, used, tier })
+        Ok(Self { decisions, whole, used })
     }
 
     /// The longest wait among the policies, and whether that is a refusal.
@@ -53,21 +51,23 @@ impl PolicyState {
         self.decisions.iter().map(|decision| decision.verdict).max_by_key(rank).unwrap_or(Verdict::Allow)
     }
 
-    /// The allowance under each policy.
-    pub(super) fn allowances(&self, limit: &Limit) -> Vec<PolicyAllowance> {
+    /// The allowance under each of the policies that decided.
+    pub(super) fn allowances<'p>(
+        &self,
+        algorithms: impl Iterator<Item = &'p Algorithm>,
+    ) -> Vec<PolicyAllowance> {
         let states = self.decisions.iter().zip(self.whole.iter()).zip(&self.used);
-        let listed =
-            limit.policies_of(self.tier).iter().zip(states).map(|(policy, ((decision, whole), used))| {
-                PolicyAllowance {
-                    policy: ShortDisplay(&policy.algorithm).to_string(),
-                    quota: policy.algorithm.quota(),
-                    used: *used,
-                    remaining: decision.remaining,
-                    next_ms: wait(decision.verdict),
-                    // The wait may be a millisecond shorter, since it was read a moment later.
-                    full_ms: wait(later(whole.verdict, decision.verdict)),
-                }
-            });
+        let listed = algorithms.zip(states).map(|(algorithm, ((decision, whole), used))| {
+            PolicyAllowance {
+                policy: ShortDisplay(algorithm).to_string(),
+                quota: algorithm.quota(),
+                used: *used,
+                remaining: decision.remaining,
+                next_ms: wait(decision.verdict),
+                // The wait may be a millisecond shorter, since it was read a moment later.
+                full_ms: wait(later(whole.verdict, decision.verdict)),
+            }
+        });
         listed.collect()
     }
 }

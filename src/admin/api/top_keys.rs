@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::values::moment;
-use super::{ApiError, Query, key_id, limit_named};
+use super::{ApiError, Query, key_id, limit_named, override_report};
 use crate::admin_api::keys::{KeyList, KeyOrder, KeyReport};
 use crate::admin_api::operations::TOP_KEYS;
 use crate::limit::units::Fingerprint;
@@ -12,6 +12,7 @@ use crate::plan::{KeyBan, Limit, Plan};
 use crate::route::key::LABEL_END;
 use crate::shared::Shared;
 use crate::shared::worker_commands::WorkerCommand;
+use crate::store::overrides::KeyOfLimit;
 use crate::telemetry::history::seconds;
 use crate::telemetry::key_stats::generations_begin;
 use crate::telemetry::top_keys::{FOLLOWED, Ranking, Sketch, TopKey};
@@ -41,6 +42,7 @@ pub(super) async fn get(shared: &Shared, segment: &str, query: Query<'_>) -> Res
         }
     }
     put_tiers(&plan, limit, &mut keys);
+    put_overrides(shared, limit, &mut keys);
     let total = ranking.total;
     Ok(KeyList {
         limit: limit.name.to_string(),
@@ -117,6 +119,18 @@ fn put_tiers(plan: &Plan, limit: &Limit, keys: &mut [KeyReport]) {
     for key in keys {
         let tier = name(key).and_then(|name| limit.tier(tiers.get(&name).copied()));
         key.tier = limit.tier_name(tier).map(str::to_owned);
+    }
+}
+
+/// Adds the overrides of keys.
+fn put_overrides(shared: &Shared, limit: &Limit, keys: &mut [KeyReport]) {
+    if shared.store.overrides().is_empty() {
+        return;
+    }
+    for key in keys {
+        let key_hash = super::key_hash(key.id.trim_start_matches("id:"));
+        let of = |key_hash| override_report::of(limit, KeyOfLimit::new(limit.identity(), key_hash), shared);
+        key.overridden = key_hash.ok().and_then(of);
     }
 }
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use super::ApiError;
 use crate::admin_api::operations::ListLength;
 use crate::limit::units::{Micros, Timestamp};
-use crate::limit::wall_clock;
+use crate::limit::wall_clock::{self, WallTime};
 
 /// Of repeated parameters the first holds; unknown ones are ignored.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,12 @@ impl<'a> Query<'a> {
 
 /// Seconds since 1970 UTC by the wall clock as it is set now, with three decimals.
 pub(super) fn moment(at: Timestamp) -> f64 {
-    thousandths(wall_clock::system().wall_time(at).0 / 1_000)
+    wall_moment(wall_clock::system().wall_time(at))
+}
+
+/// The same of a moment by the wall clock.
+pub(super) fn wall_moment(at: WallTime) -> f64 {
+    thousandths(at.0 / 1_000)
 }
 
 /// Milliseconds, rounded up: a client that waits as long as this is not too early.

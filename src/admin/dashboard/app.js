@@ -471,7 +471,7 @@ function drawKeys() {
       make("td.doing", button("Look", () => look(limit, one.id), `Look at ${text}`), ...resettable(limit) ? [button("Reset…", () => reset(limit, text, changeKey(limit, one.id)), `Reset ${text}`)] : [], button("Ban…", () => look(limit, one.id, "ban"), `Ban ${text}`)));
   }, (row, one) => {
     row.className = keys.mode + (one.refused ? " hot" : "");
-    write(row.querySelector(".sub"), [one.tier && `tier ${one.tier}`, typeof one.units === "number" && plural(one.units, "unit")].filter(Boolean).join(" · "));
+    write(row.querySelector(".sub"), [one.tier && `tier ${one.tier}`, one.override && `override ${one.override.rate.join(", ")}`, typeof one.units === "number" && plural(one.units, "unit")].filter(Boolean).join(" · "));
     const tag = row.querySelector(".tag");
     tag.className = one.ban_in_shadow ? "tag shadow" : "tag bad";
     write(tag, one.banned_until ? (one.ban_in_shadow ? "shadow: would be banned until " : "banned until ") + when(one.banned_until) : "");
@@ -747,7 +747,9 @@ function showLook(seen) {
   looked = seen;
   const { limit, one } = seen;
   write($("look-title"), `${keyText(one)} under ${limit}` + (one.tier ? ` (tier ${one.tier})` : ""));
-  write($("look-verdict"), `Next request: ${one.verdict}` + (one.mode === "shadow" ? " (shadow: not enforced)" : "") + (one.banned_until ? `${one.ban_in_shadow ? "; in shadow, it would be banned" : ","} until ${when(one.banned_until)} (${one.ban_cause}).` : "."));
+  const override = one.override;
+  write($("look-verdict"), `Next request: ${one.verdict}` + (one.mode === "shadow" ? " (shadow: not enforced)" : "") + (one.banned_until ? `${one.ban_in_shadow ? "; in shadow, it would be banned" : ","} until ${when(one.banned_until)} (${one.ban_cause}).` : ".") +
+    (override ? ` Override: ${override.rate.join(", ")}${override.burst ? `, burst ${override.burst}` : ""}${override.until ? ` until ${when(override.until)}` : ""}.` : ""));
   $("look-policies").tBodies[0].replaceChildren(...one.policies.map((policy) => label(make("tr", make("th", policy.policy),
     ...[left(policy), count(policy.quota), milliseconds(policy.next_ms), milliseconds(policy.full_ms)].map((text) => make("td.n", text))), "look-policies")));
   write($("look-counts"), one.requests === null ? "No counts: other keys of this limit send more requests." : `${plural(one.requests, "request")} lately: ${count(one.admitted)} passed, ${count(one.refused)} refused${typeof one.units === "number" ? `; ${plural(one.units, "unit")} settled` : ""}.`);
@@ -789,7 +791,7 @@ submit("explain-form", async (fields) => {
 function showExplanation(explanation) {
   const wait = explanation.limit ? ` ${explanation.limit} decides` + (explanation.until ? `, until ${when(explanation.until)} (${milliseconds(explanation.wait_ms)}).` : ".") : "";
   const points = (items) => make("ul", ...items.map((item) => make("li", ...prose(item))));
-  const limits = explanation.limits.map((limit) => `${limit.name} (${limit.mode}${limit.tier ? `, tier ${limit.tier}` : ""}): ${limit.standing}` + (limit.detail ? ` (${limit.detail})` : "") + (limit.verdict ? `, ${limit.verdict}; cost ${count(limit.cost)}` : "") + (limit.settled_by ? ` now, settled by ${limit.settled_by}` : limit.measured ? ` (${limit.measured})` : "") +
+  const limits = explanation.limits.map((limit) => `${limit.name} (${limit.mode}${limit.tier ? `, tier ${limit.tier}` : ""}${limit.overridden ? ", override" : ""}): ${limit.standing}` + (limit.detail ? ` (${limit.detail})` : "") + (limit.verdict ? `, ${limit.verdict}; cost ${count(limit.cost)}` : "") + (limit.settled_by ? ` now, settled by ${limit.settled_by}` : limit.measured ? ` (${limit.measured})` : "") +
     limit.policies.map((policy) => `; ${policy.policy}: ${left(policy)} of ${count(policy.quota)} left`).join(""));
   $("explanation").replaceChildren(
     make("p", strong(explanation.verdict.replace("_", " ")), (explanation.status ? `, answer ${explanation.status}.` : ".") + wait),

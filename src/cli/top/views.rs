@@ -145,7 +145,8 @@ fn key_row(one: &KeyReport, list: &KeyList, now: f64) -> TableRow {
     let verb = if is_idle { "shadow: would be banned" } else { "banned" };
     let banned = one.banned_until.map(|until| format!("{verb} until {}", moment(until, now)));
     let tier = one.tier.as_ref().map(|tier| format!("tier {}", plain(tier)));
-    let state: Vec<_> = banned.iter().cloned().chain(tier).collect();
+    let overridden = one.overridden.as_ref().map(|set| format!("override {}", plain(&set.rate.join(", "))));
+    let state: Vec<_> = banned.iter().cloned().chain(tier).chain(overridden).collect();
     TableRow {
         id: format!("{}/{}", list.limit, one.id),
         key: Some(KeyTarget { limit: list.limit.clone(), path: one.id.clone(), text: text.clone() }),

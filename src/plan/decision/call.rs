@@ -45,7 +45,7 @@ pub struct CallItem<'p> {
     /// The units of the call for each of them.
     pub cost: Cost,
     /// Other numbers of their only policy.
-    pub overriding: Option<&'p Policy>,
+    pub overriding: Option<&'p [Policy]>,
 }
 
 /// The key that an application names.

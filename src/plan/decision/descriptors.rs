@@ -117,7 +117,7 @@ impl<'p> DescriptorCharges<'p> {
             let passes = overriding.is_none_or(|overriding| overriding.passes)
                 || matches!(descriptor.usage, DescriptorUse::Reported(_));
             let cost = units(rule.cost, if passes { hits } else { u64::MAX });
-            let overriding = overriding.map(|overriding| &*overriding.policy);
+            let overriding = overriding.map(|overriding| std::slice::from_ref(&*overriding.policy));
             let request = RouteRequest { content: &descriptor.content, ..call };
             let matched = plan.route(rule.route).matched(&request);
             charges.add(CallItem { plan, item, route: rule.route, cost, overriding }, matched, secret);

@@ -10,13 +10,16 @@ use std::time::Duration;
 use tokio::task::spawn_local;
 
 use crate::limit::units::{Cost, Fingerprint, Micros};
+use crate::limit::wall_clock;
 use crate::plan::{Limit, Mode, Plan, admission};
 use crate::proxy::record::refusal_sample::time_of_day;
 use crate::proxy::worker::Worker;
 use crate::route::key::LABEL_END;
 use crate::shared::worker_commands::{CommandReceiver, EndedBanKeys, KeyCommand, WorkerCommand};
 use crate::store::bans::{BanCause, BanFault, Banned, Bans, BegunBan};
-use crate::store::{Charge, Counters, Group, KeyOperation, OperationFault, OperationResult, Unreachable};
+use crate::store::{
+    Charge, Counters, Group, KeyOperation, Known, OperationFault, OperationResult, Unreachable,
+};
 use crate::telemetry::hyperloglog::HyperLogLogUnion;
 use crate::telemetry::top_keys::Sketch;
 
@@ -33,6 +36,11 @@ pub(crate) async fn serve(mut inbox: CommandReceiver, worker: Rc<Worker>) {
             // A dropped receiver needs no result.
             WorkerCommand::Key(command, reply) => drop(reply.send(key(&command, &worker).await)),
             WorkerCommand::Ban(banned, span, reply) => drop(reply.send(ban(banned, span, &worker).await)),
+            WorkerCommand::Override(key, set, reply) => {
+                let now = wall_clock::system().wall_time(worker.shared.clock.now());
+                let counters = Rc::clone(&worker.plan().counters);
+                reply.send(counters.set_override(key, set, now).await).ok();
+            }
             WorkerCommand::Pass(reply) => drop(reply.send(())),
             // Apart from the others, since there may be many.
             WorkerCommand::EndBans(ended) => drop(spawn_local(end_bans(ended, Rc::clone(&worker)))),
@@ -84,7 +92,8 @@ fn refused_keys(worker: &Worker) -> Vec<(Arc<str>, [HyperLogLogUnion; 2])> {
 
 async fn key(command: &KeyCommand, worker: &Worker) -> Result<OperationResult, OperationFault> {
     let (counters, now) = (Rc::clone(&worker.plan().counters), worker.shared.clock.now());
-    counters.execute(&command.operation, &charges(command), now).await
+    let charges = charges(command, counters.known(now));
+    counters.execute(&command.operation, &charges, now).await
 }
 
 async fn ban(banned: Banned, span: Option<Micros>, worker: &Worker) -> Result<(), BanFault> {
@@ -139,13 +148,14 @@ async fn end_ban(
     counters.end_automatic_ban(banned).await
 }
 
-fn charges(command: &KeyCommand) -> Vec<Charge<'_>> {
+fn charges<'c>(command: &'c KeyCommand, known: Known<'_>) -> Vec<Charge<'c>> {
     let limit = command.plan.limit(command.limit);
     let group = match limit.mode {
         Mode::Enforce => Group::Enforced,
         Mode::Shadow => Group::Shadow(0),
     };
-    let policies = limit.policies_of(command.tier);
+    let overridden = command.plan.overridden(limit, command.key_hash, known);
+    let policies = overridden.unwrap_or_else(|| limit.policies_of(command.tier));
     let charges = admission::charges(policies, command.key_hash, command.cost.unwrap_or(Cost::ONE), group);
     let whole = |charge: Charge<'_>| charge.algorithm.whole();
     charges.map(|charge| Charge { cost: command.cost.unwrap_or(whole(charge)), ..charge }).collect()

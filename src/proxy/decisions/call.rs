@@ -47,10 +47,11 @@ impl<'p> RuledCall<'p> {
     /// Asks the store, unless what is known decides. `peeks`: nothing is charged.
     pub(super) async fn rule(
         plan: &'p WorkerPlan,
-        charges: CallCharges<'p>,
+        mut charges: CallCharges<'p>,
         now: Timestamp,
         peeks: bool,
     ) -> Self {
+        charges.charges.override_numbers(plan, plan.counters.known(now));
         let asked = &charges.charges;
         if let Some(ruling) = asked.rule_unasked(plan.counters.known(now)) {
             return Self { ruling, outcome: Outcome::default(), charges };

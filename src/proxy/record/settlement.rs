@@ -366,7 +366,9 @@ impl Drop for Settlement {
 
 impl ReservedLimit {
     fn correct(&self, plan: &WorkerPlan, difference: i64, now: Timestamp) {
-        let policies = plan.limit(self.limit).policies_of(self.tier);
+        let (limit, known) = (plan.limit(self.limit), plan.counters.known(now));
+        let overridden = self.key_hash.and_then(|key_hash| plan.overridden(limit, key_hash, known));
+        let policies = overridden.unwrap_or_else(|| limit.policies_of(self.tier));
         for &ReservedPolicy { policy, key, group, counted_at, shared } in &self.charges {
             let Some(policy) = policies.get(policy) else { continue };
             let charge = Charge {

@@ -16,37 +16,45 @@ use crate::shared::Shared;
 use crate::store::hand_over::SuccessorCalls;
 use crate::store::snapshot::{self, SnapshotTime};
 
-/// Waits for a process that takes the counters over, and asks it from then on, until this process ends. Needs a local
-/// runtime around it.
-pub(in crate::serve) async fn give_counters(shared: Arc<Shared>) {
-    let listener = match listen(&counters_name(own_process())) {
-        Ok(listener) => listener,
-        Err(error) => {
-            tracing::warn!(%error, "the counters of this process cannot be handed over");
-            return;
-        }
-    };
-    let mut strangers = 0;
-    loop {
-        match next(&listener).await {
-            Ok(stream) => {
-                let given = give(&shared, stream).await;
-                shared.store.take_back();
-                // Before the hand-over it has changed nothing; afterwards the takeover tells of the end.
-                if let Err(error) = given {
-                    tracing::debug!(%error, "the counters were not handed over, or only until now");
+/// The counters, offered to a process that takes over.
+#[derive(Debug)]
+pub(in crate::serve) struct CounterOffer(Option<UnixListener>);
+
+impl CounterOffer {
+    /// Waits for another process under the name of this one. A name that cannot be used is only logged. Needs a tokio
+    /// runtime around it.
+    pub(in crate::serve) fn new() -> Self {
+        let listener = listen(&counters_name(own_process())).inspect_err(
+            |error| tracing::warn!(%error, "the counters of this process cannot be handed over"),
+        );
+        Self(listener.ok())
+    }
+
+    /// Hands the counters to a process that asks for them, and asks it from then on, until this process ends.
+    pub(in crate::serve) async fn run(self, shared: Arc<Shared>) {
+        let Self(Some(listener)) = self else { return };
+        let mut strangers = 0;
+        loop {
+            match next(&listener).await {
+                Ok(stream) => {
+                    let given = give(&shared, stream).await;
+                    shared.store.take_back();
+                    // Before the hand-over it has changed nothing; afterwards the takeover tells of the end.
+                    if let Err(error) = given {
+                        tracing::debug!(%error, "the counters were not handed over, or only until now");
+                    }
                 }
-            }
-            // Any user of this machine can cause it at any rate.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                strangers += 1;
-                if strangers % STRANGERS == 0 {
-                    sleep(PAUSE).await;
+                // Any user of this machine can cause it at any rate.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    strangers += 1;
+                    if strangers % STRANGERS == 0 {
+                        sleep(PAUSE).await;
+                    }
                 }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept processes that take the counters over; trying again");
-                sleep(REST).await;
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept processes that take the counters over; trying again");
+                    sleep(REST).await;
+                }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! One worker's client of the shared counters: the denial cache, the servers, and the fallback without them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -35,6 +35,8 @@ pub struct RedisClient {
     pub(super) script: Rc<ScriptClient>,
     /// The versions of the lists of bans that were read last.
     pub(super) known_bans: KnownBans,
+    /// The version of the overrides that were read last.
+    pub(super) known_overrides: Cell<Option<i64>>,
     pub(super) reporter: Reporter,
     bans: Arc<Bans>,
     refusals: RefCell<DenialCache>,
@@ -58,7 +60,8 @@ impl RedisClient {
             Rc::new(ScriptClient::new(settings, script, nodes, Arc::clone(&memory), Arc::clone(&counts)));
         let reporter = Reporter::start(Rc::clone(&script), Arc::clone(&bans));
         let (known_bans, refusals) = (KnownBans::default(), RefCell::default());
-        Self { script, known_bans, reporter, bans, refusals, memory, counts }
+        let known_overrides = Cell::default();
+        Self { script, known_bans, known_overrides, reporter, bans, refusals, memory, counts }
     }
 
     /// The cached denial of a request, if there is one. It is reported to the bans later.

@@ -5,13 +5,14 @@ use std::fmt::Write as _;
 use crate::limit::lua;
 
 /// The modules that use Redis, in the form of [`lua::modules`].
-const MODULES: [(&str, &str); 6] = [
+const MODULES: [(&str, &str); 7] = [
     ("log", include_str!("log.lua")),
     ("places", include_str!("places.lua")),
     ("refusals", include_str!("refusals.lua")),
     ("transaction", include_str!("transaction.lua")),
     ("several", include_str!("several.lua")),
     ("bans", include_str!("bans.lua")),
+    ("overrides", include_str!("overrides.lua")),
 ];
 
 /// The part before the modules.

@@ -12,6 +12,7 @@ end
 
 local operation = ARGV[1]
 if operation == 'ban' or operation == 'bans' or operation == 'begin' or operation == 'begun' then return use 'bans' end
+if operation == 'override' or operation == 'overrides' then return use 'overrides' end
 if operation == 'reset' then
   for _, key in ipairs(KEYS) do redis.call('SET', key .. RESET, now, 'PX', RESET_KEPT) end
   return { now, redis.call('DEL', unpack(KEYS)) }

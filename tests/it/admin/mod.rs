@@ -6,6 +6,7 @@ mod endpoints;
 mod keys;
 mod limits;
 mod masking;
+mod overrides;
 mod refusals;
 mod samples;
 mod steer;

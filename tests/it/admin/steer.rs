@@ -9,6 +9,8 @@ use crate::harness::{Gateway, Response, eventually, send};
 const FILE: &str = r#"
 [admin]
 listen = "127.0.0.1:0"
+[store]
+snapshot = "counters"
 [upstreams]
 demo = "builtin:echo"
 [limits.few]

@@ -47,6 +47,8 @@ const MATRIX: &[(&str, Right)] = &[
     ("DELETE limits/one/keys/a", Right::Operate),
     ("POST limits/one/keys/a/ban", Right::Operate),
     ("DELETE limits/one/keys/a/ban", Right::Operate),
+    ("PUT limits/one/keys/a/override", Right::Operate),
+    ("DELETE limits/one/keys/a/override", Right::Operate),
     ("POST limits/one/keys/a/grant", Right::Operate),
     ("POST limits/one/keys/a/charge", Right::ChargeOne),
     ("POST limits/other/keys/a/charge", Right::ChargeOther),
@@ -71,6 +73,7 @@ fn start(backend: &Backend, more: &str) -> Gateway {
 fn body(line: &str) -> &'static str {
     match line.rsplit('/').next() {
         Some("ban") => r#"{"for": "1s"}"#,
+        Some("override") => r#"{"rate": "5/s"}"#,
         Some("grant" | "charge") => r#"{"units": 1}"#,
         _ if line == "POST explain" => r#"{"url": "/"}"#,
         _ => "",
@@ -79,7 +82,7 @@ fn body(line: &str) -> &'static str {
 
 /// Sends a request to the admin listener: `GET /metrics`. Status and body.
 fn ask(gateway: &Gateway, line: &str, secret: Option<&str>) -> (u16, String) {
-    let body = if line.starts_with("POST") { body(line) } else { "" };
+    let body = if line.starts_with('P') { body(line) } else { "" };
     let token = secret.map(|secret| format!("authorization: Bearer {secret}\r\n")).unwrap_or_default();
     let request = format!(
         "{line} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{token}content-type: application/json\r\n\

@@ -88,6 +88,29 @@ fn monthly_quotas() {
     });
 }
 
+/// Played with Redis, and with Valkey where the machine has it.
+#[test]
+fn quotas_that_survive() {
+    let valkey = "valkey-server";
+    for program in [None, Some(valkey)] {
+        if program.is_some() && tools::is_left_out(valkey) {
+            continue;
+        }
+        follow_page("docs/recipes/quotas-that-survive.md", |page| {
+            // A busy machine may need more than the default, and then this process would decide by what it knows.
+            page.edit("gateway.toml", "[store]", "[store]\ntimeout = \"5s\"");
+            let port = page.address(6379).port();
+            let _redis = match program {
+                None => Redis::start_at(port),
+                Some(program) => Redis::start_on(program, port, &[]),
+            };
+            page.serve("server.py", 9001, &[]);
+            page.gateway();
+            page.sessions()
+        });
+    }
+}
+
 #[test]
 fn ipv6_networks() {
     follow_recipe("ipv6-networks.md", |_| ());
@@ -227,7 +250,7 @@ fn each_recipe_is_followed_and_listed() {
     let files = std::fs::read_dir(directory).expect("the recipes").flatten();
     let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
     let names: Vec<_> = names.filter(|name| name != "README.md").collect();
-    assert_eq!(names.len(), 19, "{names:?}");
+    assert_eq!(names.len(), 20, "{names:?}");
     for name in names {
         assert!(list.contains(&format!("]({name})")), "README.md does not list {name}");
         assert!(tests.iter().any(|tests| tests.contains(&name)), "no test follows {name}");

@@ -12,6 +12,7 @@ use tollgate::plan::resolve::{Peer, locate};
 use tollgate::route::key::KeySecret;
 use tollgate::store::Known;
 use tollgate::store::bans::Bans;
+use tollgate::store::overrides::Overrides;
 
 const FILE: &str = r#"
 [server]
@@ -81,7 +82,7 @@ fn resolved(plan: &Plan, head: &RequestHead<'_>, peer: Peer<'_>, draw: u64) -> S
     let Ok(located) = location.outcome else { return found };
     let secret = KeySecret::Process([7; 16]);
     let mut decision = RequestDecision::new(plan, &secret, located, draw);
-    let known = Known { bans: Bans::none(), memory: None, now: Timestamp(1) };
+    let known = Known { bans: Bans::none(), overrides: Overrides::none(), memory: None, now: Timestamp(1) };
     let need = decision.begin(known, &mut Unobserved);
     format!("{found}\n{need:?}\n{:?}", decision.request())
 }

@@ -10,6 +10,7 @@ use tollgate::plan::decision::{DecisionObserver, Need, RequestDecision, RequestV
 use tollgate::plan::resolve::{Peer, locate};
 use tollgate::route::key::KeySecret;
 use tollgate::store::bans::Bans;
+use tollgate::store::overrides::Overrides;
 use tollgate::store::{Known, Outcome};
 
 const FILE: &str = r#"
@@ -48,7 +49,7 @@ fn a_request_that_the_store_has_refused_for_a_ban_is_not_admitted_though_the_ban
     let mut seen = None;
     let Ok(located) = locate(&plan, None, &head, peer, &mut seen).outcome else { panic!("a route") };
     let mut decision = RequestDecision::new(&plan, &KeySecret::Process([7; 16]), located, 0);
-    let known = Known { bans: Bans::none(), memory: None, now: Timestamp(1) };
+    let known = Known { bans: Bans::none(), overrides: Overrides::none(), memory: None, now: Timestamp(1) };
     assert_eq!(decision.begin(known, &mut Unobserved), Need::Store);
     let outcome = Outcome { banned: true, ..Outcome::default() };
     assert_eq!(decision.decided(&outcome, known, &mut Unobserved), Need::Done);

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::page_session::{commands, lines_match, run};
 use super::pages::{Block, pages, root};
 use crate::harness::{binary, eventually, free_address, tools};
@@ -19,6 +21,8 @@ const SESSION: &str = "text session of this page";
 const DEFAULT_PORT: u16 = 8080;
 /// The longest time until a log has a line, on a busy machine.
 const LOG_DELAY: Duration = Duration::from_secs(5);
+/// Holds the id of the gateway's process.
+const PID: &str = "gateway.pid";
 /// Attempts: a window may end between two commands, and the machine may be busy.
 const ATTEMPTS: usize = 3;
 
@@ -161,17 +165,21 @@ impl PageRun {
             assert!(ended.is_none(), "tollgate ended with {ended:?}:\n{}", self.read(log));
             self.read(log).contains(words).then_some(())
         });
-        // As with systemd, it returns when the gateway has reloaded.
-        let pid = gateway.id();
-        self.put_program(
-            "systemctl",
-            &format!(
-                "before=$(grep -c reloaded {log})\nkill -HUP {pid}\n\
-                 until [ \"$(grep -c reloaded {log})\" -gt \"$before\" ]; do kill -0 {pid} || exit 1; done"
-            ),
-        );
+        fs::write(self.path(PID), gateway.id().to_string()).expect("it can be written");
+        self.put_program("systemctl", &systemctl(log, words));
         self.last_gateway = self.children.len();
         self.children.push(gateway);
+    }
+
+    /// The gateway that runs now is killed when this is dropped.
+    fn kill_successor(&self) {
+        let running = fs::read_to_string(self.path(PID)).ok().and_then(|pid| pid.trim().parse().ok());
+        let started = self.children.get(self.last_gateway).map(Child::id);
+        if let Some(pid) = running.filter(|pid| Some(*pid) != started)
+            && let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw)
+        {
+            kill_process(pid, Signal::KILL).ok();
+        }
     }
 
     /// Kills the gateway that was started last.
@@ -243,8 +251,38 @@ impl PageRun {
     }
 }
 
+/// A stand-in for systemd's: `systemctl reload tollgate` returns when the gateway has reloaded. `systemctl kill -s KILL` is
+/// a crash, after which the unit is started again; `systemctl kill --kill-whom=main -s USR2` returns once another process has
+/// taken over. The logs go on in the same files.
+fn systemctl(log: &str, words: &str) -> String {
+    format!(
+        r#"pid=$(cat {PID})
+lines() {{ grep -c "$1" {log}; }}
+until_more() {{ until [ "$(lines "$1")" -gt "$2" ]; do sleep 0.02; done; }}
+case "$*" in
+reload*)
+    before=$(lines reloaded)
+    kill -HUP $pid
+    until [ "$(lines reloaded)" -gt "$before" ]; do kill -0 $pid || exit 1; done ;;
+*KILL*)
+    before=$(lines '{words}')
+    kill -KILL $pid
+    while kill -0 $pid 2>/dev/null && ! grep -q '^State:.Z' /proc/$pid/status; do sleep 0.02; done
+    tollgate run >>access.log 2>>{log} </dev/null &
+    echo $! >{PID}
+    until_more '{words}' "$before" ;;
+*USR2*)
+    before=$(lines 'has taken over')
+    kill -USR2 $pid
+    until_more 'has taken over' "$before"
+    grep 'has taken over' {log} | tail -1 | sed 's/.*process \([0-9]*\) has taken over.*/\1/' >{PID} ;;
+esac"#
+    )
+}
+
 impl Drop for PageRun {
     fn drop(&mut self) {
+        self.kill_successor();
         for child in &mut self.children {
             child.kill().ok();
             child.wait().ok();

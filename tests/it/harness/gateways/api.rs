@@ -12,7 +12,7 @@ pub(crate) fn ask(gateway: &Gateway, line: &str, body: &str) -> (u16, Value) {
 /// The same with further fields (`"idempotency-key: a\r\n"`).
 pub(crate) fn ask_with(gateway: &Gateway, line: &str, more: &str, body: &str) -> (u16, Value) {
     let (method, place) = line.split_once(' ').expect("a method and a place");
-    let kind = if method == "POST" { "content-type: application/json\r\n" } else { "" };
+    let kind = if ["POST", "PUT"].contains(&method) { "content-type: application/json\r\n" } else { "" };
     let fields = format!("{kind}{more}");
     let request = format!(
         "{method} /api/v1/{place} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{fields}content-length: {}\r\n\r\n{body}",
