@@ -33,12 +33,17 @@ impl Upgraded {
 
     /// Sends SIGUSR2 and waits until another process has taken over.
     pub(crate) fn hand_over(&mut self) {
+        let confirmed = self.lines("took over from process").len();
         self.signal(Signal::USR2);
         let words = "has taken over: draining";
         self.process = eventually("another process to take over", || {
             let processes = self.lines(words);
             let latest = processes.last().and_then(|line| process_in(line))?;
             (latest != self.process).then_some(latest)
+        });
+        // From then on the admin listener is served by that process alone.
+        eventually("the takeover to be confirmed", || {
+            (self.lines("took over from process").len() > confirmed).then_some(())
         });
     }
 
