@@ -12,6 +12,7 @@
 pub mod bans;
 pub mod changes;
 pub mod explain;
+pub mod fleet;
 pub mod keys;
 pub mod limits;
 pub mod operations;

@@ -135,7 +135,7 @@ pub fn run(file: &Path, options: RunOptions) -> Result<Ended, ServeError> {
         .map_err(|error| ServeError::System("start the control thread", error))?;
     let ended = runtime.block_on(async {
         let signals = Signals::take().map_err(|error| ServeError::System("take signals", error))?;
-        let (receiver, mut control) = ControlReceiver::new(file, loaded.version);
+        let (receiver, mut control) = ControlReceiver::new(file, loaded.version, random()?);
         signals::reload_on_hangup(control.reload.clone())
             .map_err(|error| ServeError::System("take signals", error))?;
         let rotation = Rotation::take().map_err(|error| ServeError::System("take signals", error))?;
@@ -170,14 +170,16 @@ struct ControlReceiver {
 
 impl ControlReceiver {
     /// The state with this file active.
-    fn new(file: &Path, version: String) -> (Self, Control) {
+    fn new(file: &Path, version: String, gateway_id: [u8; 8]) -> (Self, Control) {
+        let gateway_id = u64::from_le_bytes(gateway_id);
+        let machine = rustix::system::uname().nodename().to_string_lossy().into();
         let (reload, due) = mpsc::channel(1);
         let (drain, drained) = mpsc::channel(1);
         let config_status = ConfigStatus { file: config::name_of(file), version, ..ConfigStatus::default() };
         let (sender, config_status) = life::channel(config_status);
         (
             Self { due, drain: drained, config_status: sender },
-            Control { config_status, reload, drain, started: Timestamp::default() },
+            Control { config_status, reload, drain, started: Timestamp::default(), gateway_id, machine },
         )
     }
 

@@ -19,11 +19,13 @@ use crate::auth::password_lanes::PasswordLanes;
 use crate::auth::runtime::{AuthRuntime, AuthState};
 use crate::auth::verification_pool::VerificationPool;
 use crate::clock::Clock;
+use crate::limit::wall_clock;
 use crate::plan::Plan;
 use crate::plan::loop_mark::LoopMark;
 use crate::route::key::KeySecret;
 use crate::route::mask::ShortIds;
 use crate::store::Store;
+use crate::store::fleet::GatewayIdentity;
 use crate::telemetry::access_log::AccessLogger;
 use crate::telemetry::history::History;
 use crate::telemetry::metrics::Metrics;
@@ -86,6 +88,26 @@ impl Shared {
     /// Keys the fingerprints of clients' keys under this plan.
     pub fn secret(&self, plan: &Plan) -> KeySecret {
         plan.store.shared.as_ref().map_or(self.secret, |shared| KeySecret::Fleet(shared.secret.0))
+    }
+
+    /// What this process tells other gateways of itself.
+    pub fn identity(&self) -> GatewayIdentity {
+        let Control { config_status, started, gateway_id, machine, .. } = &self.control;
+        let listener = self.plan.load().server.listen.first().map(|listener| listener.address);
+        let address = match listener {
+            Some(address) if address.ip().is_unspecified() || address.ip().is_loopback() => {
+                format!("{machine}:{}", address.port())
+            }
+            Some(address) => address.to_string(),
+            None => machine.to_string(),
+        };
+        GatewayIdentity {
+            id: *gateway_id,
+            address,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            file_hash: u32::from_str_radix(&config_status.borrow().version, 16).unwrap_or_default(),
+            since: wall_clock::system().wall_time(*started),
+        }
     }
 
     /// What the auths of this plan have learned, in their order.

@@ -8,6 +8,7 @@
 pub mod bans;
 mod charge_records;
 mod counters;
+pub mod fleet;
 pub mod hand_over;
 mod known;
 pub mod memory;

@@ -4,6 +4,7 @@ mod bans;
 mod charge;
 mod control;
 mod explain;
+mod fleet;
 mod history;
 mod key;
 mod limits;
@@ -144,6 +145,7 @@ async fn answer_one(
     let key = || KeyRef::find(shared, first, second);
     match operation {
         ApiOperation::Status => good(status::get(shared)),
+        ApiOperation::Fleet => good(fleet::get(shared).await?),
         ApiOperation::Samples => good(history::get(shared, query)?),
         ApiOperation::Bans => good(bans::get(shared, query).await?),
         ApiOperation::Routes => good(routes::get(&shared.plan.load())),

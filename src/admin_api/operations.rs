@@ -7,6 +7,7 @@ use http::Method;
 use super::bans::{BanList, BanRequest};
 use super::changes::{ChargeReport, ReloadFailure, ReloadSuccess, ShutdownReport};
 use super::explain::{ExplainQuestion, ExplainReport};
+use super::fleet::FleetReport;
 use super::keys::{KeyList, KeyState, UnitsRequest};
 use super::limits::LimitList;
 use super::overrides::OverrideRequest;
@@ -174,6 +175,8 @@ macro_rules! operations {
 operations! {
     /// The state of the process: version, configuration, last reload, store, problems.
     Status: GET "status", Read, [] => 200 StatusReport; []
+    /// The gateways that share the store.
+    Fleet: GET "fleet", Read, [] => 200 FleetReport; [503]
     /// The last 5 minutes, second by second.
     Samples: GET "samples", Read, [ApiParameter::Since] => 200 SampleList; [400]
     /// The bans in force, also those in shadow.

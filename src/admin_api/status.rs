@@ -26,7 +26,7 @@ pub struct StatusReport {
     pub bans: u64,
     /// Keys that would be banned, of limits in shadow.
     pub shadow_bans: u64,
-    /// What is wrong with upstreams, the worst first.
+    /// What is wrong with upstreams and the fleet, the worst first.
     pub problems: Vec<ProblemReport>,
 }
 
@@ -66,7 +66,7 @@ pub struct StoreReport {
     pub max_keys: Option<u64>,
 }
 
-/// A problem of an upstream.
+/// A problem of an upstream, or of the fleet.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProblemReport {
@@ -74,7 +74,7 @@ pub struct ProblemReport {
     pub severity: String,
     /// Its kind, as one word.
     pub kind: String,
-    /// The upstream's name.
+    /// The upstream's name; empty: of the fleet.
     pub upstream: String,
     /// A sentence.
     pub text: String,

@@ -62,6 +62,9 @@ pub(super) struct TopArguments {
     /// Print one snapshot as text and exit
     #[arg(long)]
     once: bool,
+    /// Show the gateways that share the store: with `--once`, only them
+    #[arg(long)]
+    fleet: bool,
 }
 
 /// What happens while the terminal is open.
@@ -93,6 +96,7 @@ pub(super) fn run(file: &Path, arguments: &TopArguments) -> ExitCode {
     };
     if arguments.once {
         return match reader.round(&RoundOptions::default()) {
+            Ok(snapshot) if arguments.fleet => show(&TopView::Fleet.table(&snapshot).to_text()),
             Ok(snapshot) => show(&snapshot_text(&address, &snapshot)),
             Err(error) => unreachable(&address, &error),
         };
@@ -101,7 +105,8 @@ pub(super) fn run(file: &Path, arguments: &TopArguments) -> ExitCode {
         let help = "run it in a terminal, or print one snapshot with `--once`";
         return fault(MISTAKE, format_args!("standard output is not a terminal\n  = help: {help}"));
     }
-    let ended = interact(reader, &address);
+    let view = if arguments.fleet { TopView::Fleet } else { TopView::Overview };
+    let ended = interact(reader, &address, view);
     match ended {
         Ok(None) => ExitCode::SUCCESS,
         Ok(Some(error)) => unreachable(&address, &error),
@@ -129,7 +134,7 @@ fn unreachable(address: &str, error: &ReadError) -> ExitCode {
 }
 
 /// Runs until the operator quits, or until the gateway refuses the very first round: the error of that.
-fn interact(reader: GatewayReader, address: &str) -> io::Result<Option<ReadError>> {
+fn interact(reader: GatewayReader, address: &str, view: TopView) -> io::Result<Option<ReadError>> {
     let coloured = colour_on(&stdout());
     force_color_output(coloured);
     let palette = if coloured { Palette::Coloured } else { Palette::Plain };
@@ -142,7 +147,7 @@ fn interact(reader: GatewayReader, address: &str) -> io::Result<Option<ReadError
         move || read_keys(&events)
     })?;
     spawn("reader", move || read_gateway(reader, &to_read, &events))?;
-    let (clock, mut state) = (Clock::system(), TopState::new(address.to_owned()));
+    let (clock, mut state) = (Clock::system(), TopState::new(address.to_owned(), view));
     let mut sent = RoundOptions::default();
     loop {
         state.now = clock.wall_now().0 as f64 / 1e6;

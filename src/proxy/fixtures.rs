@@ -88,6 +88,8 @@ pub(super) fn worker(plan: Plan) -> Rc<Worker> {
         drain: mpsc::channel(1).0,
         config_status: watch::channel(ConfigStatus::default()).1,
         started: Timestamp(0),
+        gateway_id: 0,
+        machine: "".into(),
     };
     let shared = Shared {
         store: Store::new(plan.store.max_keys, None).expect("a small one"),

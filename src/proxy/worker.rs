@@ -236,6 +236,7 @@ impl Worker {
         let _ = life.wait_for(|life| *life == Life::Draining).await;
         self.draining.set(true);
         self.drain.notify_waiters();
+        self.plan().counters.leave_fleet().await;
         if tokio::time::timeout(FIRST_BYTE, self.all_closed()).await.is_err() {
             self.late.set(true);
             while self.make_room() {}

@@ -18,6 +18,10 @@ pub struct Control {
     pub drain: mpsc::Sender<()>,
     /// When the process started.
     pub started: Timestamp,
+    /// Random: tells this process from the other gateways of a fleet.
+    pub gateway_id: u64,
+    /// The name of this machine.
+    pub machine: Box<str>,
 }
 
 /// The active configuration, and the last reload.

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use crate::limit::units::{Cost, Fingerprint, Micros};
 use crate::plan::{LimitIndex, Plan, TierIndex};
 use crate::store::bans::{BanFault, Banned};
+use crate::store::fleet::FleetView;
 use crate::store::overrides::{KeyOfLimit, KeyOverride, OverrideFault};
 use crate::store::{KeyOperation, OperationFault, OperationResult, Unreachable};
 use crate::telemetry::hyperloglog::HyperLogLogUnion;
@@ -35,6 +36,8 @@ pub enum WorkerCommand {
     Ban(Banned, Option<Micros>, oneshot::Sender<Result<(), BanFault>>),
     /// An override of a key, or the end of one. The result is whether it changes something.
     Override(KeyOfLimit, Option<KeyOverride>, oneshot::Sender<Result<bool, OverrideFault>>),
+    /// Reads the gateways that share the store; `None` if it is not shared.
+    Fleet(oneshot::Sender<Result<Option<FleetView>, Unreachable>>),
     /// Resets the counters of bans that a reload has ended.
     EndBans(EndedBanKeys),
     /// Returns once nothing else is being done.

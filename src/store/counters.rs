@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::bans::{BanCause, BanFault, Banned, Bans};
+use super::fleet::{FleetView, GatewayIdentity};
 use super::hand_over::{HandOver, PendingCall, SuccessorCalls};
 use super::memory::MemoryStore;
 use super::memory::in_flight::{LocalPlaces, Ticket, Turn};
@@ -185,6 +186,34 @@ impl Counters {
             let _ = client.read_overrides(&self.overrides, wall_clock::system().wall_time(now)).await;
         }
         self.bans.sweep(now);
+    }
+
+    /// Tells the shared store of this gateway when it is time, and reads the other gateways if they have changed: to be called
+    /// about once a second by one worker. `now` is this machine's time.
+    pub async fn keep_fleet(&self, own: &GatewayIdentity, now: Timestamp) {
+        if let Location::Shared(client) = &self.location {
+            // If they cannot be read, the known ones stay.
+            let _ = client.keep_fleet(own, now).await;
+        }
+    }
+
+    /// The worker of [`Self::keep_fleet`] ends, or uses another store: the other gateways are told so.
+    pub async fn leave_fleet(&self) {
+        if let Location::Shared(client) = &self.location {
+            client.leave_fleet().await;
+        }
+    }
+
+    /// The gateways that share the store, read now. `None`: it is not shared.
+    ///
+    /// # Errors
+    ///
+    /// The shared store is unavailable.
+    pub async fn fleet(&self, own: &GatewayIdentity) -> Result<Option<FleetView>, Unreachable> {
+        match &self.location {
+            Location::Memory => Ok(None),
+            Location::Shared(client) => client.read_fleet(own).await.map(Some),
+        }
     }
 
     /// Decides a request at once. A refusal counts for the bans, and may begin one. `now` is this machine's time; a shared

@@ -1,9 +1,10 @@
-//! The present problems of the backends, as sentences: part of the status, and the headline of the dashboard.
+//! The present problems of the backends and the fleet, as sentences: part of the status, and the headline of the dashboard.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::fleet;
 use crate::admin_api::status::ProblemReport;
 use crate::clock;
 use crate::plan::Upstream;
@@ -33,7 +34,7 @@ enum ProblemSeverity {
     Bad,
 }
 
-/// A problem of an upstream.
+/// A problem of an upstream, or of the fleet.
 #[derive(Debug)]
 struct Problem<'p> {
     severity: ProblemSeverity,
@@ -45,7 +46,7 @@ struct Problem<'p> {
 /// The counts of one server in the last [`RECENT`] seconds, with its `host:port`.
 type RecentServer = (Arc<str>, ServerCounts);
 
-/// The problems of all upstreams, the worst first.
+/// The problems of all upstreams and of the fleet, the worst first.
 pub(super) fn get(shared: &Shared) -> Vec<ProblemReport> {
     let plan = shared.plan.load();
     let (recent, mut servers) = {
@@ -72,6 +73,12 @@ pub(super) fn get(shared: &Shared) -> Vec<ProblemReport> {
         problems.extend(over_budget(name, &recent));
         problems.extend(rejections(name, &recent));
     }
+    problems.extend(fleet::problems(shared).into_iter().map(|(kind, text)| Problem {
+        severity: ProblemSeverity::Warn,
+        kind,
+        upstream: "",
+        text,
+    }));
     problems.sort_by_key(|problem| Reverse(problem.severity));
     problems.iter().take(MAX_PROBLEMS).map(Problem::report).collect()
 }

@@ -597,6 +597,17 @@ function drawServers() {
     : `${store.backend} ${store.up ? "responds" : "is unreachable"}; decisions take p50 ${newest("p50_ms")} ms, p99 ${newest("p99_ms")} ms; ${newest("errors")}/s are made without it.`);
 }
 
+/** The gateways that share the store. Without a shared store, the section is hidden. */
+function drawFleet() {
+  const { time, shared, gateways } = now.fleet;
+  $("fleet-section").hidden = !shared || !gateways.length;
+  list("fleet", gateways, ({ id }) => id, ({ id }) => make("tr", make("th", { title: id }), make("td"), make("td"), make("td"), ...Array.from({ length: 4 }, number)), (row, one) => {
+    row.className = one.gone ? "hot" : "";
+    row.cells[0].title = one.id;
+    cells(row, [one.address, one.gone ? "gone" : one.this ? "live, this one" : "live", one.file_hash, one.version, span(time - one.since), span(time - one.last_seen) + " ago", count(one.clock_ahead_ms), count(one.leased_units)]);
+  });
+}
+
 function drawChoices() {
   const select = $("route");
   const names = ["", ...Object.keys(past.routes).sort()];
@@ -620,10 +631,10 @@ async function round() {
     remember(samples);
     keepRefusals(news);
     now = { ...now, status, limits: limits.limits };
-    await Promise.all([askKeys(), askBans(), askRoutes()]);
+    await Promise.all([askKeys(), askBans(), askRoutes(), askFleet()]);
     answeredAt = Date.now() / 1000;
     showContact(null);
-    for (const draw of [drawFacts, drawVerdict, drawConcerns, drawLimits, drawKeys, drawRefusals, drawBans, drawServers, drawRoutes, drawChoices, drawCharts]) draw();
+    for (const draw of [drawFacts, drawVerdict, drawConcerns, drawLimits, drawKeys, drawRefusals, drawBans, drawServers, drawFleet, drawRoutes, drawChoices, drawCharts]) draw();
   } catch (fault) {
     showContact(fault);
   }
@@ -642,6 +653,16 @@ async function askKeys() {
 
 async function askBans() {
   now.bans = now.status.bans + now.status.shadow_bans ? await ask("bans?top=100") : { total: 0, bans: [] };
+}
+
+const NO_FLEET = { shared: false, gateways: [] };
+
+/** The status tells of a store that is unreachable: without it, no gateway is listed. */
+async function askFleet() {
+  now.fleet = now.status.store.backend === "memory" ? NO_FLEET : await ask("fleet").catch((fault) => {
+    if (fault.status !== 503) throw fault;
+    return NO_FLEET;
+  });
 }
 
 /** Routes change with the configuration only. */

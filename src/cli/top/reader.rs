@@ -12,6 +12,7 @@ use super::table::KeyTarget;
 use super::target::AdminTarget;
 use crate::admin_api::bans::{BanList, BanRequest};
 use crate::admin_api::changes::ProblemDetails;
+use crate::admin_api::fleet::FleetReport;
 use crate::admin_api::keys::{KeyList, KeyOrder, KeyState};
 use crate::admin_api::limits::LimitList;
 use crate::admin_api::refusals::RefusalList;
@@ -123,7 +124,7 @@ async fn read(
     let listed = snapshot.listed_limit(options.limit.as_deref()).map(ToOwned::to_owned);
     let config = (status.config.version.clone(), status.config.loaded.to_bits());
     let routes_changed = routes_of.as_ref() != Some(&config);
-    let (keys, bans, routes, look) = tokio::try_join!(
+    let (keys, bans, routes, fleet, look) = tokio::try_join!(
         async {
             let Some(limit) = &listed else { return Ok(None) };
             get::<KeyList>(target, &keys_path(limit, options.order)).await.map(Some)
@@ -134,6 +135,13 @@ async fn read(
         },
         async { if routes_changed { get::<RouteList>(target, "routes").await.map(Some) } else { Ok(None) } },
         async {
+            match get::<FleetReport>(target, "fleet").await {
+                // The shared store is unreachable, as the status tells.
+                Err(ReadError::Refused(503, _)) => Ok(FleetReport::default()),
+                fleet => fleet,
+            }
+        },
+        async {
             let Some(key) = &options.look else { return Ok(None) };
             match get::<KeyState>(target, &key_path(key)).await {
                 // The key's limit may be gone after a reload: there is nothing to show.
@@ -143,7 +151,7 @@ async fn read(
         },
     )?;
     snapshot.status = status;
-    (snapshot.keys, snapshot.bans, snapshot.look) = (keys, bans, look);
+    (snapshot.keys, snapshot.bans, snapshot.fleet, snapshot.look) = (keys, bans, fleet, look);
     if let Some(routes) = routes {
         snapshot.routes = routes.routes;
         *routes_of = Some(config);

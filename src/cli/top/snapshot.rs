@@ -3,6 +3,7 @@
 use super::display::{key, plain, share, whole};
 use super::samples::{FRESH, SampleHistory, SampleNumbers as _};
 use crate::admin_api::bans::BanList;
+use crate::admin_api::fleet::FleetReport;
 use crate::admin_api::keys::{KeyList, KeyState};
 use crate::admin_api::limits::LimitReport;
 use crate::admin_api::refusals::{RefusalList, RefusalReport};
@@ -48,6 +49,7 @@ pub(super) struct GatewaySnapshot {
     pub(super) keys: Option<KeyList>,
     pub(super) bans: BanList,
     pub(super) routes: Vec<RouteReport>,
+    pub(super) fleet: FleetReport,
     pub(super) refusals: RefusalLog,
     /// The key that the operator looks at.
     pub(super) look: Option<KeyState>,

@@ -81,10 +81,10 @@ pub(super) struct TopState {
 
 impl TopState {
     /// Before the first answer.
-    pub(super) fn new(address: String) -> Self {
+    pub(super) fn new(address: String, view: TopView) -> Self {
         Self {
             address,
-            view: TopView::Overview,
+            view,
             snapshot: None,
             lost: None,
             dialog: None,

@@ -21,7 +21,7 @@ use fixture::{key_state, snapshot};
 const SIZES: [(u16, u16); 7] = [(0, 0), (1, 1), (20, 5), (5, 20), (3, 60), (40, 12), (120, 3)];
 
 fn ready() -> TopState {
-    let mut state = TopState::new("127.0.0.1:9900".to_owned());
+    let mut state = TopState::new("127.0.0.1:9900".to_owned(), TopView::Overview);
     state.now = 1_763_737_201.0;
     state.take_round(Ok(snapshot()));
     state
@@ -121,6 +121,7 @@ fn every_view_shows_its_numbers() {
             &["203.0.113.9", "per-client", "in force", "1 h", "16:00:00", "by hand", "shadow: not refused"],
         ),
         ('7', &["GET /search/*", "no route matches", "per-client"]),
+        ('8', &["edge-1:8080", "live, this one", "edge-2:8080", "gone", "3f9c2a10", "-12"]),
     ] {
         press(&mut state, &view.to_string());
         shows(&state, words);
@@ -280,15 +281,15 @@ fn keys_are_found_by_limit_and_by_value() {
     shows(&state, &["This row has no key"]);
     press(&mut state, "b");
     shows(&state, &["No key is selected"]);
-    press(&mut state, "→→→");
+    press(&mut state, "→→→→");
     assert_eq!(state.view, TopView::Overview);
-    press(&mut state, "←←");
+    press(&mut state, "←←←");
     assert_eq!(state.view, TopView::Bans);
 }
 
 #[test]
 fn an_outage_names_its_start_and_the_age_of_the_numbers() {
-    let mut state = TopState::new("127.0.0.1:9900".to_owned());
+    let mut state = TopState::new("127.0.0.1:9900".to_owned(), TopView::Overview);
     shows(&state, &["Waiting for the first answer"]);
     state = ready();
     state.take_round(Err(ReadError::Away("connection refused\u{1b}".to_owned())));
@@ -326,7 +327,7 @@ fn q_and_ctrl_c_quit_but_not_while_text_is_typed() {
 
 #[test]
 fn no_size_is_too_small_for_any_view_or_dialog() {
-    for view in '1'..='7' {
+    for view in '1'..='8' {
         let mut state = ready();
         press(&mut state, &view.to_string());
         for size in SIZES {

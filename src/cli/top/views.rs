@@ -7,6 +7,7 @@ use super::samples::{SampleNumbers as _, class_lately, outcomes};
 use super::snapshot::{GatewaySnapshot, REJECTIONS};
 use super::table::{DataTable, KeyTarget, TableCell, TableRow, Tone};
 use crate::admin_api::bans::BanReport;
+use crate::admin_api::fleet::{FleetReport, GatewayReport};
 use crate::admin_api::keys::{KeyList, KeyReport};
 use crate::admin_api::limits::LimitReport;
 use crate::admin_api::refusals::RefusalReport;
@@ -32,6 +33,8 @@ labels! {
         Bans = "Bans",
         /// The routes of the configuration.
         Routes = "Routes",
+        /// The gateways that share the store.
+        Fleet = "Fleet",
     }
 }
 
@@ -50,6 +53,7 @@ impl TopView {
             Self::Backends => backends(snapshot),
             Self::Bans => bans(snapshot),
             Self::Routes => routes(snapshot),
+            Self::Fleet => fleet(&snapshot.fleet),
         }
     }
 }
@@ -388,6 +392,43 @@ fn route_row(route: &RouteReport, lists: Option<&RequestSamples>) -> TableRow {
             TableCell::text(plain(&conditions.join(" "))),
             TableCell::text(to),
             TableCell::text(plain(&limits.join(", "))).toned(Tone::Quiet),
+        ],
+    }
+}
+
+fn fleet(fleet: &FleetReport) -> DataTable {
+    let row = |gateway: &GatewayReport| gateway_row(gateway, fleet.time);
+    DataTable {
+        title: "Fleet".to_owned(),
+        columns: &["Gateway", "State", "Last seen", "Up", "File", "Version", "Clock ms", "Leased", "Id"],
+        numeric: (6, 8),
+        rows: fleet.gateways.iter().map(row).collect(),
+        note: if fleet.shared { "" } else { "Counters are in memory: no other gateway shares them." }
+            .to_owned(),
+    }
+}
+
+fn gateway_row(gateway: &GatewayReport, now: f64) -> TableRow {
+    let (state, tone) = match (gateway.gone, gateway.this) {
+        (true, _) => ("gone", Tone::Refused),
+        (false, true) => ("live, this one", Tone::Passed),
+        (false, false) => ("live", Tone::Passed),
+    };
+    let (silent, up) = ((now - gateway.last_seen).max(0.0), (now - gateway.since).max(0.0));
+    let time = |seconds: f64| TableCell { text: span(seconds), number: Some(seconds), tone: Tone::Plain };
+    TableRow {
+        id: gateway.id.clone(),
+        key: None,
+        cells: vec![
+            TableCell::text(plain(&gateway.address)),
+            TableCell::text(state).toned(tone),
+            time(silent),
+            time(up),
+            TableCell::text(plain(&gateway.file_hash)),
+            TableCell::text(plain(&gateway.version)),
+            TableCell::number(gateway.clock_ahead_ms as f64, gateway.clock_ahead_ms.to_string()),
+            TableCell::count(gateway.leased_units, Tone::Plain),
+            TableCell::text(plain(&gateway.id)).toned(Tone::Quiet),
         ],
     }
 }

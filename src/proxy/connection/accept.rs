@@ -56,7 +56,7 @@ pub fn run(worker: usize, listeners: Listeners, shared: Arc<Shared>, up: impl Fn
             tokio::task::spawn_local(admin_commands::serve(inbox, Rc::clone(&worker)));
         }
         if worker.index() == 0 {
-            tokio::task::spawn_local(admin_commands::keep_bans(Rc::clone(&worker)));
+            tokio::task::spawn_local(admin_commands::keep_lists(Rc::clone(&worker)));
         }
         up();
         worker.drained().await;

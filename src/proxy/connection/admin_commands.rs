@@ -24,7 +24,7 @@ use crate::telemetry::hyperloglog::HyperLogLogUnion;
 use crate::telemetry::top_keys::Sketch;
 
 /// How often the shared store is asked for bans set by other gateways.
-const BANS_EVERY: Duration = Duration::from_secs(1);
+const LISTS_EVERY: Duration = Duration::from_secs(1);
 
 /// The refusals of a key are counted for each of these.
 const BAN_GROUPS: [Group; 2] = [Group::Enforced, Group::Shadow(0)];
@@ -41,6 +41,10 @@ pub(crate) async fn serve(mut inbox: CommandReceiver, worker: Rc<Worker>) {
                 let counters = Rc::clone(&worker.plan().counters);
                 reply.send(counters.set_override(key, set, now).await).ok();
             }
+            WorkerCommand::Fleet(reply) => {
+                let counters = Rc::clone(&worker.plan().counters);
+                reply.send(counters.fleet(&worker.shared.identity()).await).ok();
+            }
             WorkerCommand::Pass(reply) => drop(reply.send(())),
             // Apart from the others, since there may be many.
             WorkerCommand::EndBans(ended) => drop(spawn_local(end_bans(ended, Rc::clone(&worker)))),
@@ -53,15 +57,20 @@ pub(crate) async fn serve(mut inbox: CommandReceiver, worker: Rc<Worker>) {
     }
 }
 
-/// Keeps the bans of the process up to date. One worker runs it.
-pub(crate) async fn keep_bans(worker: Rc<Worker>) -> Infallible {
+/// Keeps what the gateways of a fleet share beside counters up to date: bans, overrides, and which gateways there are. One
+/// worker runs it.
+pub(crate) async fn keep_lists(worker: Rc<Worker>) -> Infallible {
+    let mut last: Option<Rc<Counters>> = None;
     loop {
         let counters = Rc::clone(&worker.plan().counters);
+        // A reload may have replaced them.
+        if let Some(last) = last.replace(Rc::clone(&counters)).filter(|last| !Rc::ptr_eq(last, &counters)) {
+            last.leave_fleet().await;
+        }
         counters.keep_bans(worker.shared.clock.now()).await;
         log_begun(worker.shared.store.bans(), &worker.plan());
-        // Not held during the wait: a reload may have replaced the counters.
-        drop(counters);
-        tokio::time::sleep(BANS_EVERY).await;
+        counters.keep_fleet(&worker.shared.identity(), worker.shared.clock.now()).await;
+        tokio::time::sleep(LISTS_EVERY).await;
     }
 }
 

@@ -11,6 +11,8 @@ use crate::store::bans::{BanCause, Banned, Bans};
 /// The names of the two lists.
 const BY_HAND: &[u8] = b"bans";
 const BEGUN: &[u8] = b"begun-bans";
+/// What needs them.
+const WHAT: &str = "bans";
 /// The hash tag of the bans in a cluster.
 const TAG: &[u8] = b"bans";
 
@@ -49,7 +51,7 @@ impl ScriptClient {
             BanCause::Hand => (BY_HAND, &b"ban"[..]),
             BanCause::Refusals => (BEGUN, &b"begin"[..]),
         };
-        self.ask_key(name, TAG, |command| {
+        self.ask_list(WHAT, name, TAG, |command| {
             command.word(operation);
             command.word(&record_key);
             command.number(span.0);
@@ -70,7 +72,7 @@ impl ScriptClient {
             BanCause::Hand => (BY_HAND, &b"bans"[..]),
             BanCause::Refusals => (BEGUN, &b"begun"[..]),
         };
-        self.ask_key(name, TAG, |command| {
+        self.ask_list(WHAT, name, TAG, |command| {
             command.word(operation);
             match known {
                 Some(known) => command.number(known),

@@ -8,13 +8,13 @@ use tokio::time::Instant;
 
 use super::ban_list::KnownBans;
 use super::call::{self, PlaceId};
+use super::client_context::ClientContext;
 use super::denial_cache::DenialCache;
 use super::errors::CallError;
-use super::health::ServerHealths;
+use super::fleet_member::FleetMember;
 use super::nodes::Nodes;
 use super::reporter::Reporter;
 use super::resp::{Command, Integers};
-use super::script::Script;
 use super::script_client::{RedisCounts, ScriptClient, ScriptOp};
 use super::settings::RedisSettings;
 use super::{cross_slot, reply};
@@ -23,6 +23,7 @@ use crate::limit::units::{Cost, Timestamp};
 use crate::limit::wall_clock::WallTime;
 use crate::limit::{Decision, Verdict, Wait};
 use crate::store::bans::Bans;
+use crate::store::fleet::Fleet;
 use crate::store::memory::MemoryStore;
 use crate::store::{
     Charge, ChargeEffect, Correction, Decisions, IdempotentCharge, KeyOperation, OnError, OperationFault,
@@ -38,6 +39,9 @@ pub struct RedisClient {
     /// The version of the overrides that were read last.
     pub(super) known_overrides: Cell<Option<i64>>,
     pub(super) reporter: Reporter,
+    /// What this gateway has told the others of itself.
+    pub(super) member: FleetMember,
+    pub(super) fleet: Arc<Fleet>,
     bans: Arc<Bans>,
     refusals: RefCell<DenialCache>,
     pub(super) memory: Arc<MemoryStore>,
@@ -48,20 +52,21 @@ impl RedisClient {
     /// Begins to connect. Needs the worker's runtime around it.
     pub(super) fn open(
         settings: &Arc<RedisSettings>,
-        script: &Arc<Script>,
-        health: &Arc<ServerHealths>,
+        context: &ClientContext,
         memory: Arc<MemoryStore>,
         bans: Arc<Bans>,
         counts: Arc<RedisCounts>,
     ) -> Self {
+        let ClientContext { script, health, rights, fleet } = context;
         let nodes = Nodes::open(settings, script, health);
-        let (settings, script) = (Arc::clone(settings), Arc::clone(script));
-        let script =
-            Rc::new(ScriptClient::new(settings, script, nodes, Arc::clone(&memory), Arc::clone(&counts)));
+        let (settings, script, rights) = (Arc::clone(settings), Arc::clone(script), Arc::clone(rights));
+        let (places, calls) = (Arc::clone(&memory), Arc::clone(&counts));
+        let script = Rc::new(ScriptClient::new(settings, script, nodes, places, calls, rights));
         let reporter = Reporter::start(Rc::clone(&script), Arc::clone(&bans));
         let (known_bans, refusals) = (KnownBans::default(), RefCell::default());
         let known_overrides = Cell::default();
-        Self { script, known_bans, known_overrides, reporter, bans, refusals, memory, counts }
+        let (member, fleet) = (FleetMember::default(), Arc::clone(fleet));
+        Self { script, known_bans, known_overrides, reporter, member, fleet, bans, refusals, memory, counts }
     }
 
     /// The cached denial of a request, if there is one. It is reported to the bans later.

@@ -7,6 +7,8 @@ use crate::store::overrides::{KeyOfLimit, KeyOverride, OverrideFault, OverrideNu
 
 /// Name and hash tag of the list.
 const NAME: &[u8] = b"overrides";
+/// What needs it.
+const WHAT: &str = "overrides";
 /// Integers of a record before its counts: limit and key in four of 32 bits each, its end, the burst, and the number of
 /// counts.
 const HEAD: usize = 11;
@@ -28,7 +30,7 @@ impl RedisClient {
     ) -> Result<bool, OverrideFault> {
         let subject = [key.limit.to_le_bytes(), key.key_hash.to_le_bytes()].concat();
         let record = set.as_ref().map(record).unwrap_or_default();
-        let answer = self.script.ask_key(NAME, NAME, |command| {
+        let answer = self.script.ask_list(WHAT, NAME, NAME, |command| {
             command.word(b"override");
             command.word(&subject);
             command.word(&record);
@@ -65,7 +67,7 @@ impl RedisClient {
         let known = self.known_overrides.get();
         let (mut list, mut version, mut first) = (Vec::new(), None, 0);
         loop {
-            let page = self.script.ask_key(NAME, NAME, |command| {
+            let page = self.script.ask_list(WHAT, NAME, NAME, |command| {
                 command.word(b"overrides");
                 match known.and_then(|known| u64::try_from(known).ok()) {
                     Some(known) => command.number(known),

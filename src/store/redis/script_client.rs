@@ -10,7 +10,9 @@ use super::errors::CallError;
 use super::nodes::{Nodes, NodesReply};
 use super::reply::{self, Reply};
 use super::resp::{Command, Integers};
+use super::rights::MissingRights;
 use super::script::Script;
+use super::server_error::ErrorKind;
 use super::settings::RedisSettings;
 use super::slot::HashSlot;
 use super::{fallback, key};
@@ -31,6 +33,7 @@ pub(super) struct ScriptClient {
     /// Counts locally where the servers are unavailable.
     memory: Arc<MemoryStore>,
     counts: Arc<RedisCounts>,
+    rights: Arc<MissingRights>,
     /// By how many µs the servers' clock is ahead of the wall clock, as far as calendars had to know it.
     ahead: Cell<i64>,
 }
@@ -53,8 +56,9 @@ impl ScriptClient {
         nodes: Nodes,
         memory: Arc<MemoryStore>,
         counts: Arc<RedisCounts>,
+        rights: Arc<MissingRights>,
     ) -> Self {
-        Self { settings, script, nodes, memory, counts, ahead: Cell::new(0) }
+        Self { settings, script, nodes, memory, counts, rights, ahead: Cell::new(0) }
     }
 
     /// The timeout of a call.
@@ -134,7 +138,7 @@ impl ScriptClient {
     }
 
     /// Sends a call on the one key `name` with this hash tag. `write` writes the arguments after the key.
-    pub(super) async fn ask_key(
+    async fn ask_key(
         &self,
         name: &[u8],
         tag: &[u8],
@@ -146,6 +150,23 @@ impl ScriptClient {
             write(command);
         });
         Ok(answer.await?.integers)
+    }
+
+    /// Sends a call on a list that gateways share beside counters, for `what`. The list is the one key `name` with this hash
+    /// tag.
+    pub(super) async fn ask_list(
+        &self,
+        what: &'static str,
+        name: &[u8],
+        tag: &[u8],
+        write: impl Fn(&mut Command<'_>),
+    ) -> Result<Integers, CallError> {
+        let answer = self.ask_key(name, tag, write).await?;
+        if let [_] = answer.as_slice() {
+            self.rights.refused(what);
+            return Err(CallError::Refused(ErrorKind::NOPERM));
+        }
+        Ok(answer)
     }
 
     /// Charges the counters by hand, which are all in this slot.

@@ -76,6 +76,8 @@ impl ErrorKind {
     pub(super) const MOVED: Self = Self(*b"MOVED\0\0\0\0\0\0\0\0\0\0");
     /// No node has the slot.
     pub(super) const CLUSTERDOWN: Self = Self(*b"CLUSTERDOWN\0\0\0\0");
+    /// The user may not do this.
+    pub(super) const NOPERM: Self = Self(*b"NOPERM\0\0\0\0\0\0\0\0\0");
     /// The script is lost.
     pub(super) const NOSCRIPT: Self = Self(*b"NOSCRIPT\0\0\0\0\0\0\0");
     /// Any error without a code of its own.
@@ -166,6 +168,7 @@ mod tests {
             ErrorKind::MOVED,
             ErrorKind::CLUSTERDOWN,
             ErrorKind::NOSCRIPT,
+            ErrorKind::NOPERM,
             ErrorKind::ERR,
         ];
         assert!(codes.iter().all(|code| ErrorKind::read(code.as_str()) == *code));

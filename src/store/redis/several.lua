@@ -10,9 +10,19 @@ local function was_reset_since(key, moment)
   return at and tonumber(at) >= moment
 end
 
+-- What gateways share beside counters. Where the user may not run one of its commands, the reply has only the time, and
+-- decisions go on.
+local BESIDE = {
+  ban = 'bans', bans = 'bans', begin = 'bans', begun = 'bans',
+  override = 'overrides', overrides = 'overrides',
+  gateway = 'fleet', gateways = 'fleet',
+}
+
 local operation = ARGV[1]
-if operation == 'ban' or operation == 'bans' or operation == 'begin' or operation == 'begun' then return use 'bans' end
-if operation == 'override' or operation == 'overrides' then return use 'overrides' end
+if BESIDE[operation] then
+  local ran, reply = pcall(use, BESIDE[operation])
+  return ran and reply or { now }
+end
 if operation == 'reset' then
   for _, key in ipairs(KEYS) do redis.call('SET', key .. RESET, now, 'PX', RESET_KEPT) end
   return { now, redis.call('DEL', unpack(KEYS)) }

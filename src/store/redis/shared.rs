@@ -5,26 +5,26 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::client::RedisClient;
+use super::client_context::ClientContext;
 use super::health::ServerHealths;
-use super::script::Script;
 use super::script_client::RedisCounts;
 use super::settings::RedisSettings;
 use crate::store::bans::Bans;
+use crate::store::fleet::Fleet;
 use crate::store::memory::MemoryStore;
 
 /// Counters in one or several servers: one for the process. Each worker opens a client of its own.
 #[derive(Debug)]
 pub struct SharedStore {
     settings: Arc<RedisSettings>,
-    script: Arc<Script>,
-    health: Arc<ServerHealths>,
+    context: ClientContext,
     /// Each worker's counts, by its number.
     counts: Mutex<Vec<Arc<RedisCounts>>>,
 }
 
 impl SharedStore {
     pub(in crate::store) fn new(settings: Arc<RedisSettings>) -> Self {
-        Self { settings, script: Arc::default(), health: Arc::default(), counts: Mutex::default() }
+        Self { settings, context: ClientContext::default(), counts: Mutex::default() }
     }
 
     /// Replaces another shared store: its counts are kept.
@@ -50,12 +50,17 @@ impl SharedStore {
             all.push(Arc::default());
         }
         let counts = all.get(worker).cloned().unwrap_or_default();
-        RedisClient::open(&self.settings, &self.script, &self.health, memory, bans, counts)
+        RedisClient::open(&self.settings, &self.context, memory, bans, counts)
     }
 
     /// The availability of the servers.
     pub fn health(&self) -> &ServerHealths {
-        &self.health
+        &self.context.health
+    }
+
+    /// The gateways that share the store.
+    pub fn fleet(&self) -> &Fleet {
+        &self.context.fleet
     }
 
     /// Each worker's counts so far.

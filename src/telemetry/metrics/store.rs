@@ -6,17 +6,19 @@ use super::family::{Groups, families};
 use crate::limit::units::Timestamp;
 use crate::plan::Plan;
 use crate::store::Store;
+use crate::store::fleet::FleetView;
 use crate::store::memory::in_flight::PlaceUsage;
 use crate::store::redis::RedisCounts;
 use crate::store::redis::health::Health;
 
 families! {
-    // `workers`: their counts of the shared store, and `servers`, its servers: none without one.
+    // `workers`: their counts of the shared store; `servers`, its servers; and `fleet`, its gateways: none without one.
     from (
         store: &Store,
         workers: &Groups<'_, RedisCounts, 0>,
         servers: &[Arc<Health>],
         limits: &LimitStates<'_>,
+        fleet: Option<&FleetView>,
     )
 
     Gauge tollgate_store_keys{} "Counters held in this process." = value(Some(store.keys()));
@@ -37,6 +39,14 @@ families! {
         = values(servers.iter().map(|server| ([&**server.name()], u8::from(server.is_up()))));
     Histogram tollgate_store_duration_seconds{} "Duration of calls to the shared store."
         = durations(workers, |worker, total| total.add_fine(&worker.duration));
+    Gauge tollgate_fleet_gateways{state} "Gateways that share the store: live, or gone without notice."
+        = values(fleet.into_iter().flat_map(|fleet| {
+            [(["live"], fleet.live().count()), (["gone"], fleet.gone().count())]
+        }));
+    Gauge tollgate_fleet_files{} "Different configuration files of the live gateways that share the store."
+        = value(fleet.map(|fleet| fleet.files().len()));
+    Gauge tollgate_fleet_clock_offset_seconds{} "How far this machine's clock is ahead of the shared store's."
+        = value(fleet.and_then(|fleet| fleet.clock_ahead).map(|ahead| ahead as f64 / 1e6));
     Gauge tollgate_bans{limit} "Keys of a limit that are banned now."
         = values(limits.bans.iter().map(|(limit, bans)| (*limit, bans.active)));
     Gauge tollgate_shadow_bans{limit}
@@ -105,6 +115,7 @@ pub(super) fn store(page: &mut String, store: &Store, plan: &Plan, now: Timestam
     let shared = store.shared();
     let counts = shared.as_ref().map(|shared| shared.counts());
     let workers = counts.iter().map(|counts| ([], counts.iter().map(Arc::as_ref).collect())).collect();
-    let servers = shared.map(|shared| shared.health().servers()).unwrap_or_default();
-    write(page, store, &workers, &servers, &LimitStates::of(plan, store, now));
+    let servers = shared.as_ref().map(|shared| shared.health().servers()).unwrap_or_default();
+    let fleet = shared.map(|shared| shared.fleet().view());
+    write(page, store, &workers, &servers, &LimitStates::of(plan, store, now), fleet.as_ref());
 }

@@ -39,6 +39,7 @@ const MATRIX: &[(&str, Right)] = &[
     ("GET samples", Right::Read),
     ("GET routes", Right::Read),
     ("GET bans", Right::Read),
+    ("GET fleet", Right::Read),
     ("GET limits", Right::Read),
     ("GET limits/one/keys", Right::Read),
     ("GET refusals", Right::Read),

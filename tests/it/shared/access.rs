@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use crate::harness::api::good;
+use crate::harness::api::{ask, good};
 use crate::harness::fleet_config::{PATIENT, Plan, of, statuses_of};
 use crate::harness::{Backend, Certificates, Gateway, Redis, TlsRedis, binary, eventually};
 
@@ -161,9 +161,20 @@ fn without_the_rights_of_bans_that_limits_begin() {
     let url = format!("redis://tollgate:{PASSWORD}@{}", redis.addr());
     let gateway = Gateway::start(&plan(&backend).store(&store_at(&url, "")));
     counts_in(&gateway, &redis);
-    // Each second the bans are read.
-    std::thread::sleep(std::time::Duration::from_secs(8));
-    assert_eq!(gateway.stderr().matches("is unreachable").count(), 0, "{}", gateway.stderr());
+    for what in ["bans", "the lists of the fleet's gateways"] {
+        gateway.wait_for_log(&format!("the store refuses what {what} need: they are off"));
+    }
+    // Each second the lists are read.
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    let log = gateway.stderr();
+    assert_eq!(
+        (log.matches("is unreachable").count(), log.matches("the store refuses").count()),
+        (0, 2),
+        "{log}"
+    );
+    assert_eq!(ask(&gateway, "GET fleet", "").0, 503);
+    assert_eq!(statuses_of(&gateway, "/", "b", 3), [200, 200, 429]);
+    assert!(gateway.metric("tollgate_store_errors_total", &[]) < 0.5);
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod charge;
 mod check;
 mod cluster;
 mod exact;
+mod fleet;
 mod keys;
 mod outage;
 mod places;

@@ -90,6 +90,9 @@ fn a_family_is_on_the_page_unless_the_plan_lacks_what_it_is_of() {
         "tollgate_store_unsettled_units_total",
         "tollgate_store_up",
         "tollgate_store_duration_seconds",
+        "tollgate_fleet_gateways",
+        "tollgate_fleet_files",
+        "tollgate_fleet_clock_offset_seconds",
     ];
     let of_bans_and_shares = [
         "tollgate_bans",

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use tollgate::admin_api::bans::{BanList, BanReport};
+use tollgate::admin_api::fleet::{FleetReport, GatewayReport};
 use tollgate::admin_api::keys::{KeyList, KeyReport, KeyState, PolicyAllowance};
 use tollgate::admin_api::limits::{LimitList, LimitReport, VerdictReport};
 use tollgate::admin_api::refusals::{RefusalList, RefusalReport};
@@ -56,6 +57,11 @@ fn hostile_response(path: &str) -> Value {
             let bans = vec![BanReport { id: id(), key: key(), limit, cause, ..BanReport::default() }];
             json!(BanList { total: 1, bans, ..BanList::default() })
         }
+        "fleet" => {
+            let (address, version, file_hash) = (text(), text(), text());
+            let gateway = GatewayReport { address, version, file_hash, ..GatewayReport::default() };
+            json!(FleetReport { shared: true, gateways: vec![gateway], ..FleetReport::default() })
+        }
         "routes" => {
             let routes = vec![RouteReport { name: text(), path: text(), ..RouteReport::default() }];
             json!(RouteList { routes })
@@ -93,6 +99,7 @@ fn what_a_server_reports_is_escaped() {
         ("5", "No answer/s"),
         ("6", "Ends in"),
         ("7", "Requests 1m"),
+        ("8", "Last seen"),
         ("3\r", "Next request: \\u{1b}"),
         ("b\r", "All requests of \\u{1b}"),
     ] {

@@ -1,6 +1,7 @@
 //! A gateway as the tests of `top` see it.
 
 use crate::admin_api::bans::{BanList, BanReport};
+use crate::admin_api::fleet::{FleetReport, GatewayReport};
 use crate::admin_api::keys::{KeyList, KeyReport, KeyState, PolicyAllowance};
 use crate::admin_api::limits::{LimitReport, PlacesInUse, VerdictReport};
 use crate::admin_api::refusals::{RefusalList, RefusalReport};
@@ -47,6 +48,18 @@ pub(super) fn snapshot() -> GatewaySnapshot {
             limits: vec![RouteLimitReport { name: "per-client".to_owned(), ..RouteLimitReport::default() }],
             ..RouteReport::default()
         }],
+        fleet: FleetReport {
+            time: 1_763_737_200.5,
+            shared: true,
+            gateways: vec![
+                gateway("edge-1:8080", "01", GatewayReport { this: true, ..GatewayReport::default() }),
+                gateway(
+                    "edge-2:8080",
+                    "02",
+                    GatewayReport { gone: true, clock_ahead_ms: -12, ..GatewayReport::default() },
+                ),
+            ],
+        },
         look: Some(key_state("refused", None)),
         ..GatewaySnapshot::default()
     };
@@ -78,6 +91,18 @@ pub(super) fn snapshot() -> GatewaySnapshot {
     let refusals = vec![refusal(1), refusal(2), refusal(3)];
     snapshot.refusals.add(RefusalList { started: 1.0, seq: 3, skipped: 0, refusals });
     snapshot
+}
+
+fn gateway(address: &str, id: &str, state: GatewayReport) -> GatewayReport {
+    GatewayReport {
+        id: id.to_owned(),
+        address: address.to_owned(),
+        version: "0.1.0".to_owned(),
+        file_hash: "3f9c2a10".to_owned(),
+        since: 1_763_733_600.0,
+        last_seen: 1_763_737_180.0,
+        ..state
+    }
 }
 
 fn server(address: &str, reason: Option<&str>) -> ServerReport {

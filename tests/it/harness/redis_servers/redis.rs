@@ -167,12 +167,12 @@ impl Redis {
         pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
-    /// All keys, in order.
+    /// All keys but the list of gateways, in order.
     pub(crate) fn keys(&self) -> Vec<String> {
         let Answer::List(keys) = self.command(["KEYS", "*"]) else { panic!("a list") };
         let mut keys: Vec<_> = keys.iter().map(Answer::text).collect();
         // With these, gateways prove to themselves that the server decides.
-        keys.retain(|key| !key.contains(":probe:"));
+        keys.retain(|key| !key.contains(":probe:") && !key.contains(":fleet:"));
         keys.sort();
         keys
     }

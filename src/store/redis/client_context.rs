@@ -1,0 +1,17 @@
+//! What the clients of all workers have in common.
+
+use std::sync::Arc;
+
+use super::health::ServerHealths;
+use super::rights::MissingRights;
+use super::script::Script;
+use crate::store::fleet::Fleet;
+
+/// What the clients of all workers have in common. One for each `[store]` of a process.
+#[derive(Debug, Default)]
+pub(super) struct ClientContext {
+    pub(super) script: Arc<Script>,
+    pub(super) health: Arc<ServerHealths>,
+    pub(super) rights: Arc<MissingRights>,
+    pub(super) fleet: Arc<Fleet>,
+}
