@@ -162,7 +162,8 @@ fn number(text: &str) -> f64 {
     match text {
         "+Inf" => f64::INFINITY,
         _ => {
-            assert!(text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'), "{text}");
+            let digits = text.strip_prefix('-').unwrap_or(text);
+            assert!(digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'), "{text}");
             text.parse().expect("a number")
         }
     }
