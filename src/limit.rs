@@ -11,6 +11,7 @@
 //! nothing, and a charge counts at that time. Waits count from `now` nevertheless. A time past 2^53 µs (the year 2255)
 //! is replaced by 2^53. Windows of a clock or a calendar also depend on where the wall clock stands (`wall_clock`).
 
+pub mod adaptive_concurrency;
 mod algorithms;
 pub mod ban;
 mod bucket;

@@ -90,6 +90,8 @@ pub struct PlacesInUse {
     pub held: u64,
     /// Requests in the queue.
     pub waiting: u64,
+    /// What was found as the maximum of all its keys together; `None`: it is written, or nothing is found yet.
+    pub found_max: Option<u64>,
 }
 
 impl LimitReport {

@@ -56,6 +56,9 @@ pub(super) fn compile(mut draft: FileDraft, diagnostics: &Diagnostics<'_>) -> Op
         }
         for used in &route.uses {
             never_admitted(route, used, &draft.limits, diagnostics);
+            if draft.store.shared.is_some() {
+                found_by_one_gateway(used, &draft.limits, diagnostics);
+            }
             if let Some(limit) = &draft.limits[used.limit_use.limit.0].limit {
                 before_auth::check_cost(limit, used, diagnostics);
             }
@@ -338,4 +341,20 @@ fn raise(limit: &Limit, policy: &Policy) -> String {
 /// The rate in a policy's name, `NAME:RATE`.
 fn rate_of(policy: &Policy) -> &str {
     policy.name.rsplit(':').next().unwrap_or("")
+}
+
+/// A maximum that is found is that of one gateway: places in a shared store cannot have it.
+fn found_by_one_gateway(used: &RouteLimit, limits: &[limits::LimitDraft], diagnostics: &Diagnostics<'_>) {
+    let draft = &limits[used.limit_use.limit.0];
+    if draft.limit.as_ref().is_some_and(Limit::is_adaptive) {
+        let message = format!(
+            "`max = \"auto\"` of limit `{}` is not known beside `backend = \"redis\"` yet",
+            draft.name
+        );
+        diagnostics.fault(
+            used.span,
+            message,
+            "write a number as `max`, which then holds for the whole fleet",
+        );
+    }
 }

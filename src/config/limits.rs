@@ -144,6 +144,7 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<(
     let trial = table.optional(&LIMIT.trial, |value| trial(&value, name, mode));
     let retry_jitter = table.optional(&LIMIT.retry_jitter, |value| jitter(&value));
     let max_keys = table.get(&LIMIT.max_keys).and_then(NonZeroU64::new);
+    let ban_place = table.given("ban");
     let before_auth = table.optional(&LIMIT.before_auth, |value| Some((value.boolean()?, value.span())));
     table.finish().then_some(())?;
     let key = key?;
@@ -176,6 +177,10 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<(
         reveal,
         before_auth: before_auth.is_some_and(|(on, _)| on),
     };
+    if let Some(span) = ban_place.filter(|_| limit.is_adaptive()) {
+        let message = "an overload of the backend is no offence of a client: `ban` counts nothing here";
+        diagnostics.fault(span, message, "leave `ban` out, or write a number as `max`");
+    }
     before_auth.inspect(|(_, span)| before_auth::check(&limit, *span, diagnostics));
     Some((limit, exempt_places))
 }

@@ -11,8 +11,9 @@ use crate::limit::units::Cost;
 keys! {
     /// What algorithms have beside `rate`, in a limit and in its tiers.
     pub(super) PARAMETERS: ParameterKeys = "parameters of algorithms" {
-        /// concurrency: requests in flight (by cost: places), 1 to 10^9. Required there.
-        max: u32 = count(1, Cost::MAX as u64), example "20";
+        /// concurrency: requests in flight (by cost: places), 1 to 10^9; "auto": as many as the backend works on at
+        /// the same time, found from its latency. Required there.
+        max = MAX, example "20";
         /// token-bucket, gcra: units at once, 1 to 10^9. Default: the count of `rate` (token-bucket), 1 (gcra).
         burst: u32 = count(1, Cost::MAX as u64);
         /// leaky-bucket: units that may wait, 1 to 10^9. Default: the count of `rate`. concurrency: requests that
@@ -44,6 +45,10 @@ keys! {
         /// COUNT/PERIOD: a count from 1 to 10^9, a period from 1 ms to 366 days. Of a list (up to 32) all must
         /// admit. Required, but by concurrency.
         rate = RATES, example "\"10/s\"";
+        /// concurrency with `max = "auto"`: the least that is found. Default 4.
+        min: u32 = count(1, Cost::MAX as u64);
+        /// concurrency with `max = "auto"`: the most that is found. Default 1000.
+        ceiling: u32 = count(1, Cost::MAX as u64);
         /// What the limit gives consumers of each tier, by name. A consumer that changes its tier keeps its
         /// counter. Default: none.
         tiers = Schema::Map(ANY, &Schema::TextUpTo(256), &Schema::Table(&TIER));
@@ -57,6 +62,8 @@ static RATE: NamedSchema = NamedSchema {
     description: "\"10/s\", \"100/min\", \"20/30s\", \"1/250ms\".",
     schema: Schema::Matching(r"^[0-9]+/([0-9]*(ms|s|min|h|day)|week|month|year)$|\$\{"),
 };
+/// A maximum in the schema.
+const MAX: Schema = Schema::Either(&[Schema::Words(&["auto"]), Schema::Whole(1, Cost::MAX as u64)]);
 /// One rate or several, in the schema.
 const RATES: Schema = Schema::Either(&[Schema::Named(&RATE), Schema::Set((1, 32), &Schema::Named(&RATE))]);
 
@@ -74,8 +81,20 @@ pub(super) struct RatedLimit {
 }
 
 /// All parameters.
-pub(super) const NAMES: [&str; 10] =
-    ["rate", "burst", "max", "queue", "max_wait", "align", "starts", "time_zone", "spacing", "count_denied"];
+pub(super) const NAMES: [&str; 12] = [
+    "rate",
+    "burst",
+    "max",
+    "min",
+    "ceiling",
+    "queue",
+    "max_wait",
+    "align",
+    "starts",
+    "time_zone",
+    "spacing",
+    "count_denied",
+];
 
 /// Parameters of other algorithms are errors: they would have no effect.
 pub(super) fn refuse_foreign(table: &mut ConfigTable<'_>, algorithm: &str, own: &[&str]) {

@@ -199,6 +199,8 @@ pub(crate) fn refusal_status(plan: &Plan, refuses: &LimitExplanation) -> u16 {
     if refuses.status == LimitStatus::Repeated {
         return StatusCode::BAD_REQUEST.as_u16();
     }
-    let reject = plan.route(refuses.route).reject_of(plan.limit(refuses.index));
-    reject.map_or(StatusCode::TOO_MANY_REQUESTS, |reject| reject.status).as_u16()
+    let limit = plan.limit(refuses.index);
+    let own =
+        if limit.is_adaptive() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::TOO_MANY_REQUESTS };
+    plan.route(refuses.route).reject_of(limit).map_or(own, |reject| reject.status).as_u16()
 }

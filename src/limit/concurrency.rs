@@ -10,18 +10,37 @@
 //! place (`queue`, `max_wait`) are the store's concern.
 
 use std::fmt::{self, Formatter};
+use std::num::NonZeroU32;
 
+use super::adaptive_concurrency::CapacityBounds;
 use super::limiter::{Limiter, Names, Packed, Stored};
 use super::rate_params::Window;
 use super::units::{Cost, Micros, Timestamp};
 use super::{Algorithm, Decision, Verdict, Wait, changed};
 
 /// The parameters of a concurrency limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Concurrency {
+    /// Of [`Self::capacity_bounds`] the ceiling.
     max: Cost,
     queue: u32,
     max_wait: Micros,
+    /// The least maximum, if the maximum is found from latency.
+    found_from: Option<Cost>,
+}
+
+/// The text of a limit whose maximum is written is that of its three parameters, by which processes agree on them: see
+/// [`ParamsId`](crate::store::ParamsId).
+impl fmt::Debug for Concurrency {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { max, queue, max_wait, found_from } = self;
+        let mut text = f.debug_struct("Concurrency");
+        text.field("max", max).field("queue", queue).field("max_wait", max_wait);
+        if let Some(min) = found_from {
+            text.field("min", min);
+        }
+        text.finish()
+    }
 }
 
 /// The places held: at most 2^32 - 1. The default is none.
@@ -50,7 +69,19 @@ impl Stored for State {
 impl Algorithm {
     /// At most `max` in flight; `queue` more wait for a place, each for at most `max_wait`.
     pub fn concurrency(max: Cost, queue: u32, max_wait: Micros) -> Self {
-        Self::Concurrency(Concurrency { max, queue, max_wait })
+        Self::Concurrency(Concurrency { max, queue, max_wait, found_from: None })
+    }
+
+    /// The same, with a maximum from `min` to `ceiling` that is found from latency.
+    pub fn adaptive_concurrency(min: Cost, ceiling: Cost, queue: u32, max_wait: Micros) -> Self {
+        Self::Concurrency(Concurrency { max: ceiling, queue, max_wait, found_from: Some(min) })
+    }
+
+    /// The wait that a client is told which a limit with a maximum that is found refuses: an estimate, as long as requests
+    /// wait for a place, at least a second. `None`: it is no such limit.
+    pub fn overload_wait(&self) -> Option<Micros> {
+        let limit = self.as_concurrency().filter(|limit| limit.found_from.is_some())?;
+        Some(limit.max_wait.max(Micros::SECOND))
     }
 
     /// The concurrency limit, if it is one.
@@ -64,6 +95,18 @@ impl Concurrency {
     /// The maximum number of places of a key.
     pub fn max(&self) -> Cost {
         self.max
+    }
+
+    /// The bounds of the maximum, if it is found from latency.
+    #[inline]
+    pub fn capacity_bounds(&self) -> Option<CapacityBounds> {
+        let min = self.found_from?.units().min(self.max.units());
+        Some(CapacityBounds { min: NonZeroU32::new(min)?, ceiling: NonZeroU32::new(self.max.units())? })
+    }
+
+    /// The limit with this maximum, at least one.
+    pub fn with_max(&self, max: u32) -> Self {
+        Self { max: Cost::new(max).unwrap_or(Cost::ONE), ..*self }
     }
 
     /// The maximum number of requests of a key that wait for a place.
@@ -155,7 +198,13 @@ impl Limiter for Concurrency {
     }
 
     fn explain(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at the same time", self.max.units())?;
+        match self.found_from {
+            None => write!(f, "{} at the same time", self.max.units())?,
+            Some(min) => {
+                let max = self.max.units();
+                write!(f, "as many at the same time as its backends work on, {} to {max}", min.units())?;
+            }
+        }
         match self.queue {
             0 => Ok(()),
             queue => write!(f, ", up to {queue} waiting, at most {}", Window(self.max_wait)),
@@ -163,7 +212,10 @@ impl Limiter for Concurrency {
     }
 
     fn abridge(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "max {}", self.max.units())?;
+        match self.found_from {
+            None => write!(f, "max {}", self.max.units())?,
+            Some(min) => write!(f, "max auto {} to {}", min.units(), self.max.units())?,
+        }
         match self.queue {
             0 => Ok(()),
             queue => write!(f, ", queue {queue}"),

@@ -406,7 +406,10 @@ impl<'a> RequestCharges<'a> {
                 let (wait, why) = match wait {
                     Wait::After(span) => (Some(span), over),
                     Wait::Never => (None, over),
-                    Wait::Unknown => (None, RefusalCause::InFlight),
+                    Wait::Unknown => match longest.policy.algorithm.overload_wait() {
+                        Some(wait) => (Some(wait), RefusalCause::Overloaded),
+                        None => (None, RefusalCause::InFlight),
+                    },
                 };
                 let refusal = Refusal { limit: longest.limit, wait, jitter: Micros(0), violated, why };
                 Admission { decision: AdmissionDecision::Refuse(refusal), tightest: Some(longest) }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{BanCounter, Limit, LimitBan, Mode, Policy, TierIndex, policy};
+use crate::limit::concurrency::Concurrency;
 use crate::limit::units::{Cost, Fingerprint, Rate, Timestamp};
 use crate::route::key::Part;
 use crate::store::bans::{ActiveBan, BanCause, BanCounts, Banned, Bans};
@@ -39,6 +40,12 @@ impl LimitBan {
 impl Limit {
     /// Whether it limits the requests in flight.
     #[inline]
+    pub fn is_adaptive(&self) -> bool {
+        let of = |policy: &Policy| policy.algorithm.as_concurrency().and_then(Concurrency::capacity_bounds);
+        self.policies.first().and_then(of).is_some()
+    }
+
+    /// Whether it bounds the requests in flight.
     pub fn is_concurrency(&self) -> bool {
         self.policies.first().is_some_and(|policy| policy.algorithm.as_concurrency().is_some())
     }

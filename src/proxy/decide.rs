@@ -43,6 +43,7 @@ use crate::http1::request::{Body, RequestError};
 use crate::limit::units::{Micros, Timestamp};
 use crate::plan::Route;
 use crate::plan::action::RouteAction;
+use crate::plan::admission::RefusalCause;
 use crate::plan::auth::{AuthFailure, CallerIdentity, CredentialFault};
 use crate::plan::decision::{Need, RequestDecision, RequestVerdict};
 use crate::plan::early_response::EarlyResponse;
@@ -470,6 +471,7 @@ pub(super) async fn over_limit(
     let listed = ctx.lines.ratelimit.take();
     let (tightest, listed) = (tightest.as_ref(), listed.as_deref());
     let over = OverLimit { refusal, tightest, reject, which, listed, templates };
-    ctx.answered(over.status(), None);
+    let error = (refusal.why == RefusalCause::Overloaded).then_some("overloaded");
+    ctx.answered(over.status(), error);
     send(session, ctx, |page| page.over_limit(&over)).await
 }

@@ -13,17 +13,20 @@ pub(super) mod trailer_rules;
 pub(super) mod upstream_head;
 
 use std::future::poll_fn;
+use std::hash::BuildHasher as _;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
 use bytes::{Buf as _, BytesMut};
+use foldhash::fast::FixedState;
 use http::StatusCode;
 
 use super::answer::next_action::{NextAction, PendingTunnel};
 use super::answer::respond::{send, send_problem};
 use super::answer::response_fields::put_fields;
-use super::record::request_context::RequestContext;
+use super::record::request_context::{RequestContext, RequestLimits};
+use super::record::settlement::is_event_stream;
 use super::session::Session;
 use super::session::grpc;
 use super::session::request_body::Upload;
@@ -38,7 +41,9 @@ use crate::http1::name::Name;
 use crate::http1::response::{Framing, ResponseHead};
 use crate::http1::trailers::Trailers;
 use crate::http2::head_sink::{BlockHead, HeadFormat, HeadSink as _, TextHead};
+use crate::limit::adaptive_concurrency::SampleOutcome;
 use crate::plan::{Backend, Protocol, UpstreamIndex};
+use crate::store::Places;
 use crate::upstream::exchange::{Exchange, UpstreamRequest};
 use crate::upstream::private::OwnConnections;
 use crate::upstream::{Failed, FailedAttempts, Failure};
@@ -70,7 +75,7 @@ pub(crate) async fn forward(
         body_options.turn_to_http2(client_http2);
     }
     answer.bytes.clear();
-    let (holds_place, source) = (ctx.limits.places.is_some(), reader.source().clone());
+    let (holds_place, source) = (begin_measurement(ctx, forward_request), reader.source().clone());
     let announced = forward_request.announce(ctx, peer, &source);
     let own = OwnConnections::new(own, announced.as_ref(), !client_http2);
     let mut upload = Upload::new(body_options, forward_request.route.max_body_bytes, reader, inbound);
@@ -121,6 +126,20 @@ pub(crate) async fn forward(
     ctx.options.keep &= upload.is_done();
     let fault = upload.fault();
     fail(session, ctx, forward_request, &failed, fault).await
+}
+
+/// Tells adaptive limits that the request is passed on. Returns whether it holds a place.
+fn begin_measurement(ctx: &mut RequestContext, forward_request: &ForwardRequest<'_>) -> bool {
+    let Some(places) = &mut ctx.limits.places else { return false };
+    places.send(|| FixedState::default().hash_one(&*forward_request.route.name));
+    true
+}
+
+/// Tells adaptive limits how the request went on.
+fn end_measurement(places: &mut Option<Box<Places>>, outcome: Option<SampleOutcome>) {
+    if let Some(places) = places {
+        places.end_measurement(outcome);
+    }
 }
 
 /// Counts the attempts that were not answered, and those that were followed by a retry.
@@ -181,6 +200,7 @@ impl ResponseRelay<'_, '_> {
         if let Some(settlement) = &mut self.ctx.limits.settlement {
             settlement.head(head.status, exchange.answer().fields(&head));
         }
+        let mut awaits_body = self.measure(exchange.answer().fields(&head), &head);
         exchange.answer().bytes.advance(head.length);
         self.ctx.answered(head.status, None);
         let mut download =
@@ -193,13 +213,17 @@ impl ResponseRelay<'_, '_> {
         }
         let Self { ctx: RequestContext { options, limits, .. }, outbound, writer, watch, deadline, .. } =
             &mut self;
-        let settlement = &mut limits.settlement;
+        let RequestLimits { settlement, places, .. } = limits;
         let mut relay = RelayBuffers { exchange: &mut exchange, outbound, deadline, settlement };
         let passed = poll_fn(|context| {
             if watch.as_mut().is_some_and(|watch| watch.poll(context).is_ready()) {
                 return Poll::Ready(Err(RelayError::Client));
             }
             let passed = download.poll_pass(context, &mut relay, writer);
+            if awaits_body && download.sent() > 0 {
+                awaits_body = false;
+                end_measurement(places, Some(SampleOutcome::Answered));
+            }
             match relay.exchange.body().fault().filter(|_| options.grpc && passed.is_pending()) {
                 Some(fault) => Poll::Ready(Err(RelayError::Messages(fault))),
                 None => passed,
@@ -225,6 +249,26 @@ impl ResponseRelay<'_, '_> {
                 self.cut(cut, unbounded)
             }
         })
+    }
+
+    /// Tells adaptive limits of the response, unless its first bytes have to be awaited, as those of calls and event streams:
+    /// then true.
+    fn measure(&mut self, fields: Fields<'_>, head: &ResponseHead) -> bool {
+        let options = &self.ctx.options;
+        let Some(places) = &mut self.ctx.limits.places else { return false };
+        let outcome = match head.status {
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
+                Some(SampleOutcome::Overloaded)
+            }
+            status if status.is_server_error() => None,
+            _ => Some(SampleOutcome::Answered),
+        };
+        let is_stream = || options.grpc || is_event_stream(fields);
+        if outcome == Some(SampleOutcome::Answered) && head.framing != Framing::None && is_stream() {
+            return true;
+        }
+        places.end_measurement(outcome);
+        false
     }
 
     /// Ends a call in the middle of its response with a gRPC status.
@@ -305,6 +349,7 @@ impl ResponseRelay<'_, '_> {
         }
         exchange.answer().bytes.advance(head.length);
         self.ctx.answered(head.status, None);
+        end_measurement(&mut self.ctx.limits.places, Some(SampleOutcome::Answered));
         match self.writer.send(self.outbound, &LocalBody::default(), false).await {
             Ok(()) => NextAction::Tunnel(Box::new(PendingTunnel {
                 backend: exchange.into_connection(),
@@ -343,6 +388,11 @@ async fn fail(
     body: Option<BodyFault>,
 ) -> NextAction {
     ctx.note_failure(forward_request.upstream, failed);
+    let outcome = match failed.failure {
+        Failure::Connect | Failure::ConnectTimeout | Failure::Timeout => Some(SampleOutcome::Overloaded),
+        _ => None,
+    };
+    end_measurement(&mut ctx.limits.places, outcome);
     // A body that breaks off is the client's doing: the backend has worked on it.
     if let Some(settlement) = ctx.limits.settlement.as_mut().filter(|_| failed.failure != Failure::Upload) {
         if failed.reached { settlement.lose() } else { settlement.give_back() }

@@ -63,7 +63,7 @@ impl<'p> VirtualGateway<'p> {
     ///
     /// The system has no memory for the store.
     pub fn new(plan: &'p Plan, logged: &'p LoggedConsumers, secret: [u8; 16]) -> Result<Self, OutOfMemory> {
-        let memory = MemoryStore::new(plan.store.max_keys)?;
+        let memory = MemoryStore::without_estimates(plan.store.max_keys)?;
         memory.register_all(plan.limits.iter().flat_map(Limit::registrations), Timestamp(0));
         let secret = KeySecret::Process(secret);
         Ok(Self {

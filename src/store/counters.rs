@@ -17,6 +17,7 @@ use super::{
     Outcome, PolicyRegistration, StoreRequest, Unreachable,
 };
 use crate::boxed_cold::boxed_cold;
+use crate::limit::adaptive_concurrency::SampleOutcome;
 use crate::limit::units::{Cost, Micros, Timestamp};
 use crate::limit::wall_clock::{self, WallTime};
 
@@ -49,7 +50,7 @@ pub(super) enum Location {
 /// The places of a request in flight. Dropped, they are free.
 #[derive(Debug)]
 pub struct Places {
-    _places: Option<LocalPlaces>,
+    places: Option<LocalPlaces>,
     /// In a server, too.
     _lease: Option<Lease>,
     /// In the process that has the counters now, and not here.
@@ -65,6 +66,23 @@ pub struct InTurn {
     pub places: Option<Box<Places>>,
     /// How long it has waited for a place.
     pub waited: Micros,
+}
+
+impl Places {
+    /// The request of this route, which any number stands for, is passed on now.
+    pub fn send(&mut self, route: impl FnOnce() -> u64) {
+        if let Some(places) = &mut self.places {
+            places.send(route);
+        }
+    }
+
+    /// The request that was passed on went on so, of which adaptive limits learn: of several calls, the first counts. `None`:
+    /// it says nothing of the backend's load.
+    pub fn end_measurement(&mut self, outcome: Option<SampleOutcome>) {
+        if let Some(places) = &mut self.places {
+            places.end_measurement(outcome);
+        }
+    }
 }
 
 impl Counters {
@@ -292,7 +310,7 @@ impl Counters {
                 && let Some((outcome, places, waited)) = successor.decide(request, Some(since)).await
             {
                 let elsewhere =
-                    |place| Box::new(Places { _places: None, _lease: None, _elsewhere: Some(place) });
+                    |place| Box::new(Places { places: None, _lease: None, _elsewhere: Some(place) });
                 return InTurn { outcome, places: places.map(elsewhere), waited };
             }
             let (turn, lease) = match &self.location {
@@ -302,7 +320,7 @@ impl Counters {
             let waited = now.since(since);
             let (mut outcome, places) = match turn {
                 Turn::Decided(outcome, places) => {
-                    let held = |places| Places { _places: Some(places), _lease: lease, _elsewhere: None };
+                    let held = |places| Places { places: Some(places), _lease: lease, _elsewhere: None };
                     (outcome, places.map(|places| Box::new(held(places))))
                 }
                 Turn::Waits(outcome, limit) => {

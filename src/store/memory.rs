@@ -96,6 +96,16 @@ impl MemoryStore {
         })
     }
 
+    /// The same for requests whose latencies do not depend on decisions: adaptive limits have their ceilings.
+    ///
+    /// # Errors
+    ///
+    /// See [`Self::new`].
+    pub fn without_estimates(max_keys: usize) -> Result<Self, OutOfMemory> {
+        let in_flight = Arc::new(RequestsInFlight::without_estimates());
+        Ok(Self { in_flight, ..Self::new(max_keys)? })
+    }
+
     /// [`Self::register_policy`] of a policy without an identity: its id is [`ParamsId::of`].
     pub fn register(&self, algorithm: &Algorithm) {
         self.register_policy(algorithm, 0);

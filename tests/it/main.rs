@@ -32,6 +32,7 @@ mod limit;
 mod limit_options;
 mod measure;
 mod migrate;
+mod overload;
 mod packaging;
 mod passwords;
 mod peers;

@@ -65,8 +65,8 @@ async fn refused_keys(shared: &Shared) -> RefusedKeys {
 
 /// The places and the queue of a concurrency limit in this process.
 fn in_flight(usage: Option<&PlaceUsage>) -> PlacesInUse {
-    let PlaceUsage { held, waiting } = usage.copied().unwrap_or_default();
-    PlacesInUse { held, waiting }
+    let PlaceUsage { held, waiting, max } = usage.copied().unwrap_or_default();
+    PlacesInUse { held, waiting, found_max: (max > 0).then_some(max) }
 }
 
 /// Of each limit, the routes that use it, also for wrong credentials.

@@ -86,9 +86,12 @@ fn limit_row(limit: &LimitReport) -> TableRow {
     let all = passed.saturating_add(minute.refused);
     let tone = if limit.is_shadow() { Tone::Shadow } else { Tone::Refused };
     let in_flight = limit.in_flight.as_ref();
-    let held = in_flight.map_or_else(String::new, |places| match places.waiting {
-        0 => count(places.held),
-        waiting => format!("{} (+{} waiting)", count(places.held), count(waiting)),
+    let held = in_flight.map_or_else(String::new, |places| {
+        let of = places.found_max.map(|max| format!(" of {} found", count(max))).unwrap_or_default();
+        match places.waiting {
+            0 => count(places.held) + &of,
+            waiting => format!("{}{of} (+{} waiting)", count(places.held), count(waiting)),
+        }
     });
     let refused_share = minute.refused as f64 / all.max(1) as f64;
     let failures = limit.failures.as_ref().map(|words| format!(" of {words}")).unwrap_or_default();

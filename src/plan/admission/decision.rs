@@ -1,5 +1,6 @@
 //! The decision on admission, and what a refusal tells the client.
 
+use http::StatusCode;
 use smallvec::SmallVec;
 
 use crate::limit::Decision;
@@ -65,6 +66,8 @@ pub enum RefusalCause {
     },
     /// Too many requests are in flight: a place becomes free when one of them ends.
     InFlight,
+    /// The backend has as many requests in flight as it works on: of a limit whose maximum is found.
+    Overloaded,
     /// A part of the limit's key is missing: the request was not counted.
     Missing,
     /// A part of the limit's key has several values: the request is malformed, and was not counted.
@@ -116,10 +119,23 @@ impl Refusal<'_> {
     /// The same with the limit's `retry_jitter`, of which `draw` chooses a part: a number from 0 to its argument.
     #[must_use]
     pub fn spread(mut self, draw: impl FnOnce(u64) -> u64) -> Self {
-        if let (Some(_), Some(most)) = (self.wait, self.limit.retry_jitter) {
+        let most = match (self.why, self.limit.retry_jitter) {
+            // Its wait is an estimate: clients refused together must not return together.
+            (RefusalCause::Overloaded, None) => self.wait,
+            (_, most) => most,
+        };
+        if let (Some(_), Some(most)) = (self.wait, most) {
             self.jitter = Micros(draw(most.0));
         }
         self
+    }
+
+    /// The status of the response, unless the limit has its own.
+    pub fn status(&self) -> StatusCode {
+        match self.why {
+            RefusalCause::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::TOO_MANY_REQUESTS,
+        }
     }
 }
 

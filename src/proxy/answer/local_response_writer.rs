@@ -22,6 +22,8 @@ use crate::proxy::worker::refusal_template::{RefusalTemplates, UsualRefusal};
 const METHODS: &[u8] = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 const PLAIN_TEXT: &[u8] = b"text/plain; charset=utf-8";
 /// The problem type of draft-ietf-httpapi-ratelimit-headers §5.
+/// The type of a refusal because the service has less capacity than usual, of the RateLimit draft.
+const TEMPORARY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 /// The start of the default refusal's body.
 const TOO_MANY: &str = r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429,"detail":""#;
@@ -284,7 +286,7 @@ impl<'b> LocalResponseWriter<'b> {
 impl OverLimit<'_, '_> {
     /// The response's status.
     pub(crate) fn status(&self) -> StatusCode {
-        self.reject.map_or(StatusCode::TOO_MANY_REQUESTS, |reject| reject.status)
+        self.reject.map_or_else(|| self.refusal.status(), |reject| reject.status)
     }
 
     /// Whether the config file sets a header of this name.
@@ -358,7 +360,8 @@ fn put_over_limit(out: &mut BytesMut, status: StatusCode, refusal: &Refusal<'_>)
     if status == StatusCode::TOO_MANY_REQUESTS {
         put_all(out, &[TOO_MANY]);
     } else {
-        put_all(out, &[r#"{"type":""#, QUOTA_EXCEEDED, r#"","title":""#, title, r#"","status":"#]);
+        let kind = if refusal.why == RefusalCause::Overloaded { TEMPORARY } else { QUOTA_EXCEEDED };
+        put_all(out, &[r#"{"type":""#, kind, r#"","title":""#, title, r#"","status":"#]);
         put_all(out, &[status.as_str(), r#","detail":""#]);
     }
     put_detail(out, refusal, seconds);
@@ -381,6 +384,9 @@ fn put_detail(out: &mut BytesMut, refusal: &Refusal<'_>, seconds: Option<&str>) 
         return put_ban(out, rest.seconds_rounded_up().max(1));
     }
     match seconds {
+        Some(seconds) if refusal.why == RefusalCause::Overloaded => {
+            put_all(out, &["the service is overloaded (limit `", limit, "`); retry after ", seconds, " s"]);
+        }
         _ if refusal.why == RefusalCause::Missing => {
             put_all(out, &["missing the key required by limit `", limit, "`"]);
         }

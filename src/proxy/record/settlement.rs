@@ -23,6 +23,13 @@ use crate::telemetry::metrics::{SettledUnits, SettlementResult};
 const MAX_UNSCANNED: usize = 64 << 10;
 const EVENT_STREAM: &[u8] = b"text/event-stream";
 
+/// Whether a response with these fields is an event stream.
+pub(crate) fn is_event_stream(fields: Fields<'_>) -> bool {
+    let media_type = fields.first(&header::CONTENT_TYPE).unwrap_or_default();
+    let media_type = media_type.split(|&byte| byte == b';').next().unwrap_or_default();
+    media_type.trim_ascii().eq_ignore_ascii_case(EVENT_STREAM)
+}
+
 /// The reserved costs of one request. Dropped, they are settled by what is known.
 #[derive(Debug)]
 pub(crate) struct Settlement {
@@ -194,9 +201,7 @@ impl Settlement {
     /// The backend answers with this head.
     pub(crate) fn head(&mut self, status: StatusCode, fields: Fields<'_>) {
         self.status = Some(status);
-        let media_type = fields.first(&header::CONTENT_TYPE).unwrap_or_default();
-        let media_type = media_type.split(|&byte| byte == b';').next().unwrap_or_default();
-        self.is_event_stream = media_type.trim_ascii().eq_ignore_ascii_case(EVENT_STREAM);
+        self.is_event_stream = is_event_stream(fields);
         self.coding = fields.all(&header::CONTENT_ENCODING).iter().collect::<Vec<_>>().join(&b","[..]);
         for rule in &mut self.rules {
             let Settle::Values { sources, .. } = &rule.cost.settle else { continue };

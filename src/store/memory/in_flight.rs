@@ -4,8 +4,13 @@
 //! process, and nothing is evicted. A request waits with a [`Ticket`]. Places are taken in the order of tickets, over
 //! all workers: a request is refused as long as one with an earlier ticket waits for the same key. A freed place is
 //! passed to no request: the first one is woken and decides again, and meanwhile no other can take the place.
+//!
+//! The maximum of an adaptive limit is that of the key's [`CapacityEstimate`], which learns how its requests went on. It
+//! stays while no request is in flight, for up to [`MAX_IDLE_ESTIMATES`] keys of a shard.
 
 mod hand_over;
+mod measured;
+mod usage;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,12 +23,15 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 
 use super::MemoryStore;
+use crate::limit::adaptive_concurrency::CapacityEstimate;
 use crate::limit::concurrency::{self, Concurrency};
 use crate::limit::units::{Fingerprint, Micros, Timestamp};
 use crate::limit::{Decision, State, Verdict, Wait};
 use crate::store::{Charge, Decisions, Group, Outcome};
 use hand_over::FreedPlaces;
 pub use hand_over::PlacesOfKey;
+use measured::{MeasuredAdmissions, TakenPlaces, algorithm_now};
+pub use usage::PlaceUsage;
 
 /// All keys with places held or requests waiting.
 #[derive(Debug)]
@@ -31,11 +39,15 @@ pub struct RequestsInFlight {
     shards: [Mutex<Shard>; SHARDS],
     /// The ticket issued last.
     last_ticket: AtomicU64,
+    /// Whether the maximum of adaptive limits is found; else it is their ceiling.
+    adapts: bool,
     /// What is told of places that become free, since they were handed over. It changes while all shards are locked.
     freed: ArcSwapOption<FreedPlaces>,
 }
 
 const SHARDS: usize = 64;
+/// Keys of a shard above which no estimate is kept of a key without requests.
+const MAX_IDLE_ESTIMATES: usize = 1_024;
 
 /// Keys are keyed hashes already, so any hash of them will do.
 type Shard = HashMap<Fingerprint, LimitedKey, FixedState>;
@@ -48,6 +60,8 @@ struct LimitedKey {
     held: u32,
     /// By ticket.
     waiting: VecDeque<Waiter>,
+    /// Of an adaptive limit, from its first request on.
+    capacity: Option<Box<CapacityEstimate>>,
 }
 
 #[derive(Debug)]
@@ -73,6 +87,10 @@ pub struct Ticket {
 pub struct LocalPlaces {
     in_flight: Arc<RequestsInFlight>,
     held: HeldPlaces,
+    /// Under adaptive limits, until the outcome is known.
+    measured: MeasuredAdmissions,
+    /// The route of the request, and when it was passed on.
+    sent: Option<(u64, Timestamp)>,
 }
 
 /// Keys, and the number of places of each.
@@ -87,26 +105,21 @@ pub enum Turn {
     Waits(Outcome, Concurrency),
 }
 
-/// The places and the queue of a policy, all keys together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PlaceUsage {
-    /// Places held.
-    pub held: u64,
-    /// Requests that wait for a place.
-    pub waiting: u64,
-}
-
 /// A placeholder until the charge is decided; every charge is.
 const UNDECIDED: Decision = Decision { verdict: Verdict::Allow, remaining: 0, reset_after: Micros(0) };
 
 /// The shards of a request's keys, locked until this is dropped.
-struct LockedShards<'a>(SmallVec<[(usize, MutexGuard<'a, Shard>); 2]>);
+struct LockedShards<'a> {
+    shards: SmallVec<[(usize, MutexGuard<'a, Shard>); 2]>,
+    adapts: bool,
+}
 
 impl Default for RequestsInFlight {
     fn default() -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             last_ticket: AtomicU64::new(0),
+            adapts: true,
             freed: ArcSwapOption::empty(),
         }
     }
@@ -136,9 +149,9 @@ impl RequestsInFlight {
             all
         });
         let admitted = is_admitted(charges, &decisions);
-        let mut held = SmallVec::new();
+        let mut taken = TakenPlaces::default();
         if admitted {
-            locked.take(charges, Group::Enforced, &decisions, &mut held);
+            locked.take(charges, Group::Enforced, &decisions, &mut taken);
         } else {
             locked.report_uncharged(charges, Group::Enforced, now, &mut decisions);
         }
@@ -149,7 +162,7 @@ impl RequestsInFlight {
             }
             locked.evaluate(charges, charge.group, now, ticket.number, &mut decisions);
             if admitted {
-                locked.take(charges, charge.group, &decisions, &mut held);
+                locked.take(charges, charge.group, &decisions, &mut taken);
             }
         }
         let waits = (!admitted).then(|| locked.wait(charges, &decisions, ticket)).flatten();
@@ -158,8 +171,7 @@ impl RequestsInFlight {
             Some(limit) => Turn::Waits(outcome, limit),
             None => {
                 locked.leave(ticket);
-                let places = (!held.is_empty()).then(|| LocalPlaces { in_flight: Arc::clone(self), held });
-                Turn::Decided(outcome, places)
+                Turn::Decided(outcome, taken.into_places(self))
             }
         }
     }
@@ -209,38 +221,28 @@ impl RequestsInFlight {
 
     /// Takes the places of an admitted request whatever the maximum: a shared store has decided.
     pub fn hold(self: &Arc<Self>, charges: &[Charge<'_>], outcome: &Outcome) -> Option<LocalPlaces> {
-        let mut held = SmallVec::new();
+        let mut taken = TakenPlaces::default();
         let mut locked = self.lock(charges);
         for (index, charge, _) in of_concurrency(charges) {
             if outcome.decisions.get(index).is_some_and(|decision| decision.verdict == Verdict::Allow) {
-                locked.add(charge, &mut held);
+                locked.add(charge, &mut taken);
             }
         }
-        (!held.is_empty()).then(|| LocalPlaces { in_flight: Arc::clone(self), held })
+        taken.into_places(self)
     }
 
     /// The decision on a charge alone; nothing is taken.
     pub(super) fn look(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
-        let held = self.held(charge);
-        charge.algorithm.peek(&State::Concurrency(concurrency::State::new(held)), now, charge.cost)
+        let shard = self.shard(charge.key).lock();
+        let entry = shard.get(&charge.key);
+        let held = entry.map_or(0, |key| key.held);
+        let algorithm = algorithm_now(charge, entry, self.adapts);
+        algorithm.peek(&State::Concurrency(concurrency::State::new(held)), now, charge.cost)
     }
 
     /// The places that the key holds.
     pub(super) fn held(&self, charge: &Charge<'_>) -> u32 {
         self.shard(charge.key).lock().get(&charge.key).map_or(0, |key| key.held)
-    }
-
-    /// Places held and requests waiting, by policy.
-    pub fn usage(&self) -> HashMap<u128, PlaceUsage> {
-        let mut usages = HashMap::<u128, PlaceUsage>::new();
-        for shard in &self.shards {
-            for key in shard.lock().values() {
-                let usage = usages.entry(key.policy).or_default();
-                usage.held += u64::from(key.held);
-                usage.waiting += key.waiting.len() as u64;
-            }
-        }
-        usages
     }
 
     /// Locks the shards of the keys under concurrency limits, each once and in ascending order.
@@ -249,7 +251,8 @@ impl RequestsInFlight {
             of_concurrency(charges).map(|(_, charge, _)| shard_of(charge.key)).collect();
         shards.sort_unstable();
         shards.dedup();
-        LockedShards(shards.into_iter().map(|index| (index, self.shards[index].lock())).collect())
+        let locked = shards.into_iter().map(|index| (index, self.shards[index].lock())).collect();
+        LockedShards { shards: locked, adapts: self.adapts }
     }
 
     fn shard(&self, key: Fingerprint) -> &Mutex<Shard> {
@@ -272,21 +275,27 @@ impl RequestsInFlight {
 impl LockedShards<'_> {
     fn shard(&mut self, key: Fingerprint) -> Option<&mut Shard> {
         let wanted = shard_of(key);
-        self.0.iter_mut().find(|(index, _)| *index == wanted).map(|(_, shard)| &mut **shard)
+        self.shards.iter_mut().find(|(index, _)| *index == wanted).map(|(_, shard)| &mut **shard)
     }
 
     fn find(&self, key: Fingerprint) -> Option<&LimitedKey> {
         let wanted = shard_of(key);
-        self.0.iter().find(|(index, _)| *index == wanted)?.1.get(&key)
+        self.shards.iter().find(|(index, _)| *index == wanted)?.1.get(&key)
     }
 
     /// Takes the places of a charge, whose shard is locked.
-    fn add(&mut self, charge: &Charge<'_>, held: &mut HeldPlaces) {
+    fn add(&mut self, charge: &Charge<'_>, taken: &mut TakenPlaces) {
+        let adapts = self.adapts;
         let Some(shard) = self.shard(charge.key) else { return };
         let entry = shard.entry(charge.key).or_default();
         entry.policy = charge.shared_key.identity;
         entry.held = entry.held.saturating_add(charge.cost.units());
-        held.push((charge.key, charge.cost.units()));
+        taken.held.push((charge.key, charge.cost.units()));
+        if let Some(bounds) = charge.algorithm.as_concurrency().and_then(Concurrency::capacity_bounds)
+            && adapts
+        {
+            taken.measured.push(entry.admit(charge.key, bounds));
+        }
     }
 
     fn held(&self, key: Fingerprint) -> u32 {
@@ -312,7 +321,8 @@ impl LockedShards<'_> {
                 .filter(|(_, other, _)| other.group == group && other.key == charge.key)
                 .fold(self.held(charge.key), |held, (_, other, _)| held.saturating_add(other.cost.units()));
             let state = State::Concurrency(concurrency::State::new(before));
-            let (_, mut decision) = charge.algorithm.decide(state, now, charge.cost);
+            let algorithm = algorithm_now(charge, self.find(charge.key), self.adapts);
+            let (_, mut decision) = algorithm.decide(state, now, charge.cost);
             if decision.verdict == Verdict::Allow && self.is_waited_for(charge.key, ticket) {
                 decision.verdict = Verdict::Deny(Wait::Unknown);
             }
@@ -323,10 +333,16 @@ impl LockedShards<'_> {
     }
 
     /// Takes the places of a group's charges that admit.
-    fn take(&mut self, charges: &[Charge<'_>], group: Group, decisions: &[Decision], held: &mut HeldPlaces) {
+    fn take(
+        &mut self,
+        charges: &[Charge<'_>],
+        group: Group,
+        decisions: &[Decision],
+        taken: &mut TakenPlaces,
+    ) {
         for (index, charge, _) in of_concurrency(charges).filter(|(_, charge, _)| charge.group == group) {
             if decisions[index].verdict == Verdict::Allow {
-                self.add(charge, held);
+                self.add(charge, taken);
             }
         }
     }
@@ -341,7 +357,8 @@ impl LockedShards<'_> {
     ) {
         for (index, charge, _) in of_concurrency(charges).filter(|(_, charge, _)| charge.group == group) {
             let state = State::Concurrency(concurrency::State::new(self.held(charge.key)));
-            decisions[index].remaining = charge.algorithm.peek(&state, now, charge.cost).remaining;
+            let algorithm = algorithm_now(charge, self.find(charge.key), self.adapts);
+            decisions[index].remaining = algorithm.peek(&state, now, charge.cost).remaining;
         }
     }
 
@@ -428,6 +445,7 @@ impl Drop for Ticket {
 
 impl Drop for LocalPlaces {
     fn drop(&mut self) {
+        self.abandon();
         for (key, units) in self.held.drain(..) {
             self.in_flight.release(key, units);
         }
@@ -443,7 +461,10 @@ fn leave(shard: &mut Shard, key: Fingerprint, ticket: u64) {
 }
 
 fn remove_if_unused(shard: &mut Shard, key: Fingerprint) {
-    if shard.get(&key).is_some_and(|entry| entry.held == 0 && entry.waiting.is_empty()) {
+    let Some(entry) = shard.get(&key).filter(|entry| entry.held == 0 && entry.waiting.is_empty()) else {
+        return;
+    };
+    if entry.capacity.is_none() || shard.len() > MAX_IDLE_ESTIMATES {
         shard.remove(&key);
     }
 }

@@ -64,6 +64,9 @@ families! {
     Gauge tollgate_concurrency_held{limit}
         "Places of a concurrency limit held by requests in flight in this process."
         = values(limits.places.iter().map(|(limit, places)| (*limit, places.held)));
+    Gauge tollgate_concurrency_max{limit}
+        "What was found as the maximum of a limit with `max = \"auto\"`, of all its keys together."
+        = values(limits.places.iter().filter(|(_, places)| places.max > 0).map(|(limit, places)| (*limit, places.max)));
     Gauge tollgate_concurrency_waiting{limit}
         "Requests in this process that wait for a place of a concurrency limit."
         = values(limits.places.iter().map(|(limit, places)| (*limit, places.waiting)));

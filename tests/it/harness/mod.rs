@@ -33,7 +33,9 @@ pub(crate) use clients::rate_limit_client::{RateLimitClient, descriptor, message
 pub(crate) use clients::response::{Fault, Response};
 pub(crate) use clients::tls::{Authority, session as tls_session};
 pub(crate) use clients::{asker, body_scan, exposition, frames, hpack, promql, ratelimit};
-pub(crate) use core::{cases, charges, in_flight, metered, places, refusals, sample_request, trace};
+pub(crate) use core::{
+    cases, charges, in_flight, metered, overload_model, places, refusals, sample_request, trace,
+};
 pub(crate) use documents::{descriptors, newcomer, page_run, page_session, pages, shown, sources};
 pub(crate) use gateways::binary::binary;
 pub(crate) use gateways::fake_clock::FakeClock;

@@ -104,6 +104,7 @@ fn a_family_is_on_the_page_unless_the_plan_lacks_what_it_is_of() {
     ];
     let of_concurrency_tls_and_traces = [
         "tollgate_concurrency_held",
+        "tollgate_concurrency_max",
         "tollgate_concurrency_waiting",
         "tollgate_certificate_expiry_timestamp_seconds",
         "tollgate_trace_exports_total",

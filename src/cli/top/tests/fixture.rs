@@ -145,7 +145,7 @@ fn limits() -> Vec<LimitReport> {
     let minute =
         VerdictReport { admitted: 30, delayed: 10, refused: 60, refused_keys: 2, ..VerdictReport::default() };
     let hour = VerdictReport { refused: 90, ..VerdictReport::default() };
-    let in_flight = Some(PlacesInUse { held: 3, waiting: 2 });
+    let in_flight = Some(PlacesInUse { held: 3, waiting: 2, found_max: None });
     vec![
         LimitReport { minute, hour, ..limit("per-client", "enforce", "gcra", "10/s") },
         LimitReport { in_flight, ..limit("trial", "shadow", "concurrency", "max 5") },

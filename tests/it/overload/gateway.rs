@@ -1,0 +1,109 @@
+//! `max = "auto"` through the gateway.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::harness::api::api;
+use crate::harness::{Backend, Client, Gateway, Next, eventually, get_with};
+
+/// A backend with so many workers, each of which takes so long for a request.
+fn pool(workers: usize, span: Duration) -> Backend {
+    let free = Arc::new((Mutex::new(workers), Condvar::new()));
+    Backend::start(move |exchange| {
+        let (count, freed) = &*free;
+        let mut left = freed.wait_while(count.lock().unwrap(), |left| *left == 0).unwrap();
+        *left -= 1;
+        drop(left);
+        thread::sleep(span);
+        *count.lock().unwrap() += 1;
+        freed.notify_one();
+        exchange.write("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+        Next::KeepAlive
+    })
+}
+
+fn toml(backend: &Backend, limit: &str) -> String {
+    format!(
+        "[upstreams]\napi = \"{}\"\n[admin]\nlisten = \"127.0.0.1:0\"\n[log]\naccess = \"off\"\n\
+         [limits.api]\nalgorithm = \"concurrency\"\nkey = \"global\"\nmax = \"auto\"\n{limit}\n\
+         [[routes]]\nname = \"all\"\npath = \"/*\"\nupstream = \"api\"\nlimits = [\"api\"]\n",
+        backend.url()
+    )
+}
+
+fn found(gateway: &Gateway) -> u64 {
+    api(gateway, "limits")["limits"][0]["in_flight"]["found_max"].as_u64().unwrap_or_default()
+}
+
+/// Sixty clients ask for five seconds without a rest, a backend that works on four requests at a time.
+#[test]
+fn the_capacity_of_a_backend_is_found() {
+    let backend = pool(4, Duration::from_millis(20));
+    let gateway = Gateway::start(&toml(&backend, "queue = 100\nmax_wait = \"2s\""));
+    let (end, passed) = (Instant::now() + Duration::from_secs(5), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..60 {
+            scope.spawn(|| {
+                let mut client = Client::connect(gateway.addr());
+                while Instant::now() < end {
+                    let response = client.get("/", "");
+                    assert!([200, 503].contains(&response.status), "{}", response.head);
+                    passed.fetch_add(usize::from(response.status == 200), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let (max, passed) = (found(&gateway), passed.into_inner());
+    assert!((4..=16).contains(&max), "{max}");
+    // A thousand at most; a busy machine does less.
+    assert!(passed > 200, "{passed}");
+    assert!(gateway.metric("tollgate_concurrency_max", &["limit=\"api\""]) > 3.5);
+    // A reload leaves what was found.
+    gateway.reload(&toml(&backend, "queue = 99\nmax_wait = \"2s\""), "reloaded");
+    assert!(found(&gateway).abs_diff(max) <= 1);
+}
+
+/// More than the backend takes is 503 with an estimated wait, and with a status of its own if the limit has one.
+#[test]
+fn what_is_too_much_gets_503() {
+    let backend = pool(1, Duration::from_millis(500));
+    let gateway = Gateway::start(&toml(&backend, "ceiling = 4\nmin = 1"));
+    let statuses = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..12 {
+            scope.spawn(|| {
+                let response = get_with(gateway.addr(), "/", "");
+                statuses.lock().unwrap().push(response.status);
+                if response.status == 503 {
+                    let wait: u64 = response.header("retry-after").unwrap().parse().unwrap();
+                    assert!((1..=2).contains(&wait), "{wait}");
+                    assert!(response.text().contains("the service is overloaded (limit `api`)"));
+                }
+            });
+        }
+    });
+    let statuses = statuses.into_inner().unwrap();
+    let of = |status| statuses.iter().filter(|one| **one == status).count();
+    assert_eq!((of(200) + of(503), statuses.len()), (12, 12), "{statuses:?}");
+    assert!(of(503) >= 8, "{statuses:?}");
+    eventually("the refusals in the list", || {
+        let refusals = api(&gateway, "refusals");
+        let reason = refusals["refusals"][0]["reason"].as_str()?.to_owned();
+        (reason == "the backend is overloaded").then_some(())
+    });
+}
+
+/// Fast errors of a server are passed on as they are, and are no reason to admit less.
+#[test]
+fn errors_of_a_bad_deploy_are_passed_on() {
+    let backend = Backend::start(|exchange| {
+        exchange.write("HTTP/1.1 500 Oops\r\ncontent-length: 0\r\n\r\n");
+        Next::KeepAlive
+    });
+    let gateway = Gateway::start(&toml(&backend, "queue = 10"));
+    let mut client = Client::connect(gateway.addr());
+    (0..300).for_each(|_| assert_eq!(client.get("/", "").status, 500));
+    assert_eq!(found(&gateway), 20, "as at the start");
+}

@@ -1,0 +1,4 @@
+//! A backend that gets more requests than it can work on.
+
+mod adaptive;
+mod gateway;
