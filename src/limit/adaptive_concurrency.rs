@@ -158,8 +158,9 @@ impl Mean {
 }
 
 impl Baseline {
-    fn get(&self) -> Option<f64> {
-        let all = self.0.iter().fold(Mean::default(), |all, one| Mean {
+    /// The mean; without the present period, if only its fastest requests have ended.
+    fn get(&self, is_young: bool) -> Option<f64> {
+        let all = self.0.iter().skip(is_young.into()).fold(Mean::default(), |all, one| Mean {
             sum: all.sum + one.sum,
             count: all.count.saturating_add(one.count),
         });
@@ -232,7 +233,7 @@ impl CapacityEstimate {
         match sample.outcome {
             SampleOutcome::Overloaded => self.window.overloaded += 1,
             SampleOutcome::Abandoned => {
-                if let Some(gradient) = self.gradient(sample.route, latency)
+                if let Some(gradient) = self.gradient(sample.route, latency, now)
                     && gradient > TOLERANCE
                 {
                     self.window.gradient.add(gradient);
@@ -252,7 +253,7 @@ impl CapacityEstimate {
                 if load.is_high
                     && load.level == self.level
                     && is_typical
-                    && let Some(gradient) = self.gradient(sample.route, latency)
+                    && let Some(gradient) = self.gradient(sample.route, latency, now)
                 {
                     self.window.gradient.add(gradient);
                 }
@@ -337,7 +338,7 @@ impl CapacityEstimate {
             self.baselines_from = self.level + 1;
         }
         let is_due = now.since(self.period_since) > self.at_least(PERIOD, 20.0);
-        let is_known = self.routes.iter().any(|(_, baseline)| baseline.get().is_some());
+        let is_known = self.routes.iter().any(|(_, baseline)| baseline.get(false).is_some());
         let can_fall = self.max > 1.2 * f64::from(bounds.min.get());
         let probes = self.window.is_loaded && can_fall && (is_due || !is_known);
         let has_samples = self.routes.iter().any(|(_, baseline)| baseline.0[0].count >= FEW);
@@ -345,8 +346,11 @@ impl CapacityEstimate {
             self.routes.iter_mut().for_each(|(_, baseline)| baseline.begin_period());
             self.period_since = now;
         }
-        if probes {
+        if probes || forget {
+            // Only requests that are admitted from now on tell of the new baseline.
             self.change_level(now);
+        }
+        if probes {
             self.phase = NonZeroU32::new(PROBE_REQUESTS).map_or(self.phase, Phase::Probing);
         }
     }
@@ -373,9 +377,10 @@ impl CapacityEstimate {
         (self.max / DEPTH).max(f64::from(bounds.min.get()))
     }
 
-    fn gradient(&self, route: u64, latency: f64) -> Option<f64> {
+    fn gradient(&self, route: u64, latency: f64, now: Timestamp) -> Option<f64> {
+        let is_young = now.since(self.period_since) < self.at_least(Micros(0), 3.0);
         let known = self.routes.iter().find(|(known, _)| *known == route).or(self.routes.get(MAX_ROUTES - 1));
-        Some(latency / known?.1.get()?)
+        Some(latency / known?.1.get(is_young)?)
     }
 
     fn baseline(&mut self, route: u64) -> &mut Baseline {

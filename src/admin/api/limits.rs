@@ -46,7 +46,7 @@ pub(super) async fn get(shared: &Shared) -> LimitList {
             keys: shared.store.keys_of_limit(limit.identity()),
             max_keys: limit.max_keys.map(NonZeroU64::get),
             settles: limit.settles(),
-            in_flight: limit.is_concurrency().then(|| in_flight(usages.get(&limit.identity()))),
+            in_flight: limit.is_concurrency().then(|| in_flight(limit, usages.get(&limit.identity()))),
         }
     });
     LimitList { time: moment(shared.clock.now()), keys_error: hyperloglog::ERROR, limits: limits.collect() }
@@ -64,9 +64,9 @@ async fn refused_keys(shared: &Shared) -> RefusedKeys {
 }
 
 /// The places and the queue of a concurrency limit in this process.
-fn in_flight(usage: Option<&PlaceUsage>) -> PlacesInUse {
+fn in_flight(limit: &Limit, usage: Option<&PlaceUsage>) -> PlacesInUse {
     let PlaceUsage { held, waiting, max } = usage.copied().unwrap_or_default();
-    PlacesInUse { held, waiting, found_max: (max > 0).then_some(max) }
+    PlacesInUse { held, waiting, found_max: (max > 0 && limit.is_adaptive()).then_some(max) }
 }
 
 /// Of each limit, the routes that use it, also for wrong credentials.

@@ -47,7 +47,7 @@ pub struct RequestsInFlight {
 
 const SHARDS: usize = 64;
 /// Keys of a shard above which no estimate is kept of a key without requests.
-const MAX_IDLE_ESTIMATES: usize = 1_024;
+const MAX_IDLE_ESTIMATES: usize = 64;
 
 /// Keys are keyed hashes already, so any hash of them will do.
 type Shard = HashMap<Fingerprint, LimitedKey, FixedState>;

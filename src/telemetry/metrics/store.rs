@@ -106,7 +106,9 @@ impl<'p> LimitStates<'p> {
                 states.keys.push((label, [held, max.get()]));
             }
             if limit.is_concurrency() {
-                states.places.push((label, places.get(&identity).copied().unwrap_or_default()));
+                let usage = places.get(&identity).copied().unwrap_or_default();
+                let max = if limit.is_adaptive() { usage.max } else { 0 };
+                states.places.push((label, PlaceUsage { max, ..usage }));
             }
         }
         states

@@ -93,16 +93,14 @@ impl LimitedKey {
     }
 }
 
-/// The algorithm of a charge with the maximum that is found so far, for the entry of its key. A cost above that is admitted
-/// alone.
+/// The algorithm of a charge with the maximum that is found so far, for the entry of its key. A cost above that, but not above
+/// the ceiling, is admitted alone.
 pub(super) fn algorithm_now(charge: &Charge<'_>, entry: Option<&LimitedKey>, adapts: bool) -> Algorithm {
     let Some(limit) = charge.algorithm.as_concurrency() else { return *charge.algorithm };
     let Some(bounds) = limit.capacity_bounds().filter(|_| adapts) else { return *charge.algorithm };
     let found = entry.and_then(|entry| entry.capacity.as_ref()).map(|capacity| capacity.max(&bounds));
     let max = found.unwrap_or_else(|| CapacityEstimate::new(&bounds, Timestamp(0)).max(&bounds));
-    let is_alone = entry.is_none_or(|entry| entry.held == 0) && charge.cost <= limit.max();
-    let max = if is_alone { max.max(charge.cost.units()) } else { max };
-    Algorithm::Concurrency(limit.with_max(max))
+    Algorithm::Concurrency(limit.with_max(max.max(charge.cost.min(limit.max()).units())))
 }
 
 fn now() -> Timestamp {
