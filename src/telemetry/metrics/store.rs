@@ -65,7 +65,7 @@ families! {
         "Places of a concurrency limit held by requests in flight in this process."
         = values(limits.places.iter().map(|(limit, places)| (*limit, places.held)));
     Gauge tollgate_concurrency_max{limit}
-        "What was found as the maximum of a limit with `max = \"auto\"`, of all its keys together."
+        "The maximum of each key of a concurrency limit; with `max = \"auto\"` what was found, of all its keys together."
         = values(limits.places.iter().filter(|(_, places)| places.max > 0).map(|(limit, places)| (*limit, places.max)));
     Gauge tollgate_concurrency_waiting{limit}
         "Requests in this process that wait for a place of a concurrency limit."
@@ -107,7 +107,8 @@ impl<'p> LimitStates<'p> {
             }
             if limit.is_concurrency() {
                 let usage = places.get(&identity).copied().unwrap_or_default();
-                let max = if limit.is_adaptive() { usage.max } else { 0 };
+                let written = || limit.policies.first().map_or(0, |policy| policy.algorithm.quota());
+                let max = if limit.is_adaptive() { usage.max } else { written() };
                 states.places.push((label, PlaceUsage { max, ..usage }));
             }
         }
