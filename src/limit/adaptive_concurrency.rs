@@ -26,7 +26,7 @@ use super::units::{Micros, Timestamp};
 const TOLERANCE: f64 = 1.5;
 /// The maximum is divided by this for a probe, and for what counts as low load.
 const DEPTH: f64 = 2.0;
-/// From this part of the maximum on, load is high.
+/// From this part of the maximum on, load is high. If none is so high, from this part of the most that answered lately on.
 const HIGH: f64 = 0.8;
 /// The maximum at the start.
 const INITIAL: f64 = 20.0;
@@ -132,8 +132,10 @@ struct SampleWindow {
     abandoned: u32,
     answered: u32,
     overloaded: u32,
-    /// The load was high.
+    /// The load was near the maximum.
     is_loaded: bool,
+    /// The load was not always low.
+    is_above_low: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -213,8 +215,16 @@ impl CapacityEstimate {
     /// A request is admitted; with it so many are in flight.
     pub fn admit(&mut self, bounds: &CapacityBounds, in_flight: u32, now: Timestamp) -> AdmissionLoad {
         let load = f64::from(in_flight);
-        let (is_low, is_high) = (load <= self.low(bounds) + 0.5, load >= HIGH * self.max);
-        self.window.is_loaded |= is_high;
+        let is_low = load <= self.low(bounds) + 0.5;
+        let is_at_max = load >= HIGH * self.max;
+        self.window.is_loaded |= is_at_max;
+        self.window.is_above_low |= !is_low;
+        // Clients that never reach the maximum may still be too many for the backend.
+        let is_high = is_at_max
+            || !is_low && self.phase == Phase::Steady && {
+                let most = f64::from(self.most_answered(now));
+                most < HIGH * self.max && load >= HIGH * most
+            };
         let admitted = AdmissionLoad { in_flight, is_low, is_high, level: self.level };
         if let Phase::Probing(left) = self.phase
             && is_low
@@ -310,6 +320,8 @@ impl CapacityEstimate {
                     self.grow(gradient);
                 }
             }
+            // The clients do not reach the maximum: to double it once more tells nothing.
+            None if window.is_above_low && !window.is_loaded => self.phase = Phase::Steady,
             None => {}
         }
         self.max = bounds.clamp(self.max);
