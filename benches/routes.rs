@@ -382,6 +382,7 @@ fn with_request(host: &str, path: &str, headers: Fields<'_>, ask: impl FnOnce(&R
         tls_subject: None,
         content: &tollgate::route::content::RequestContent::Unknown,
         consumer: None,
+        upstream: None,
     });
 }
 

@@ -34,6 +34,7 @@ pub(crate) fn credentials(data: &[u8]) {
         tls_subject: None,
         content: &tollgate::route::content::RequestContent::Unknown,
         consumer: None,
+        upstream: None,
     };
     let of = |source: &str| CredentialSource::parse(source).expect("a place");
     let parsed = ["header:x-api-key", "bearer", "query:key", "cookie:key"].map(of);
@@ -198,6 +199,7 @@ pub(crate) fn value_pattern(data: &[u8]) {
         tls_subject: None,
         content: &tollgate::route::content::RequestContent::Unknown,
         consumer: None,
+        upstream: None,
     };
     let name = HeaderName::from_static("x");
     let holds = |patterns: Vec<ValuePattern>| Condition::header(name.clone(), patterns).holds(&request);

@@ -19,6 +19,7 @@ pub mod calendar;
 pub mod concurrency;
 pub mod display;
 mod divisor;
+pub mod fair_queue;
 pub mod fixed_window;
 pub mod gcra;
 pub mod leaky_bucket;

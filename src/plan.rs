@@ -39,7 +39,7 @@ mod trace;
 pub mod trial;
 mod upstream;
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +49,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use crate::http1::head_writer::HeaderPair;
 use crate::labels::labels;
 use crate::limit::Algorithm;
+use crate::limit::fair_queue::Priority;
 use crate::limit::units::Micros;
 use crate::measure::JsonPointer;
 use crate::route::client::AddressRules;
@@ -159,6 +160,8 @@ pub struct Limit {
     pub ban: Option<LimitBan>,
     /// The key that is limited.
     pub key: Key,
+    /// The key among whose values the places and the queue are divided, if they are.
+    pub share_by: Option<Key>,
     /// The requests that are exempt.
     pub exempt: Exemptions,
     /// Refuse, or only count.
@@ -207,6 +210,8 @@ pub struct Tier {
     /// As many as the limit's, with equal periods, and with the same identities: a consumer that moves to another tier
     /// keeps its counters, which are converted.
     pub policies: Vec<Policy>,
+    /// The weight of its consumers, where the limit divides by weight.
+    pub weight: NonZeroU32,
 }
 
 /// One rate of a limit.
@@ -292,6 +297,10 @@ pub struct Route {
     pub json_pointers: Vec<JsonPointer>,
     /// Whether some of them are charged before a credential is looked at.
     pub limits_before_auth: bool,
+    /// Whether some of them count by the upstream.
+    pub counts_by_upstream: bool,
+    /// Which of the requests that wait for a place are first.
+    pub priority: Priority,
 }
 
 impl Route {
@@ -337,6 +346,8 @@ impl Route {
             reads_body: false,
             json_pointers: Vec::new(),
             limits_before_auth: false,
+            counts_by_upstream: false,
+            priority: Priority::default(),
         }
     }
 }

@@ -79,6 +79,8 @@ pub struct RouteRequest<'a> {
     pub content: &'a RequestContent,
     /// The consumer that the request's credential names; `None`: it is anonymous, or not authenticated yet.
     pub consumer: Option<Consumer<'a>>,
+    /// The name of the upstream that it goes to, where a limit counts by it.
+    pub upstream: Option<&'a str>,
 }
 
 /// A request, with what keys and exemptions depend on of the route that it matched.

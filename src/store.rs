@@ -39,6 +39,7 @@ pub use counters::{Counters, InTurn, Places};
 use hand_over::{HandOver, PlacesOfKey, SuccessorCalls};
 pub use known::Known;
 use memory::in_flight::PlaceUsage;
+pub use memory::in_flight::{DropReason, PlaceClaims, PlaceShare, QueueDrop};
 use memory::{MemoryStore, OutOfMemory};
 pub use operation::{KeyOperation, OperationFault, OperationResult};
 use overrides::Overrides;
@@ -199,6 +200,8 @@ pub struct Outcome {
     /// The request is refused because of a ban, which the process knows now: it was in force, and nothing was decided,
     /// or this refusal has begun it.
     pub banned: bool,
+    /// A queue for a place has refused it.
+    pub dropped: Option<QueueDrop>,
     /// When each charge counted, if one of them may be corrected later: by the clock of the store that decided it.
     pub counted_at: CountedAt,
 }

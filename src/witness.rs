@@ -110,6 +110,7 @@ impl Witness {
             tls_subject: None,
             content: &RequestContent::Unknown,
             consumer: None,
+            upstream: None,
         }))
     }
 

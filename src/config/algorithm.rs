@@ -5,7 +5,7 @@ use super::concurrency;
 use super::diagnostics::Diagnostics;
 use super::keys::{choice, keys};
 use super::name;
-use super::rated::{NAMES, PARAMETERS, RATED, Rated, RatedLimit, TIER, refuse_foreign};
+use super::rated::{self, NAMES, PARAMETERS, RATED, Rated, RatedLimit, RatedTier, TIER, refuse_foreign};
 use super::report::{SourceSpan, quoted};
 use super::table::ConfigTable;
 use super::units;
@@ -99,7 +99,9 @@ pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<RatedLimit> {
     let rates = rates.filter(|_| !table.is_uncertain("rate"));
     let parameters = Parameters::read(table, kind);
     let tiers = table.optional(&RATED.tiers, |value| value.entries()).unwrap_or_default();
-    let tiers: Vec<_> = tiers.iter().map(|entry| tier(entry, kind, &parameters, rates.as_deref())).collect();
+    let shares = table.given("share_by").is_some();
+    let tier = |entry| tier(entry, kind, (&parameters, shares), rates.as_deref());
+    let tiers: Vec<_> = tiers.iter().map(tier).collect();
     let rates = rates?;
     parameters.calendar.check(rates.iter().map(FileRate::of_calendar), table.diagnostics());
     let rated = |written: &FileRate| {
@@ -116,14 +118,15 @@ pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<RatedLimit> {
 fn tier(
     entry: &Entry<'_>,
     kind: RatedAlgorithm,
-    inherited: &Parameters,
+    (inherited, shares): (&Parameters, bool),
     limit: Option<&[FileRate]>,
-) -> Option<(String, Vec<Rated>)> {
+) -> Option<RatedTier> {
     name::check_label(entry.key, entry.key_span, entry.value.diagnostics());
     let mut table = entry.value.table(&quoted(&format!("[limits.*.tiers.{}]", entry.key)))?;
     refuse_foreign(&mut table, kind.as_str(), kind.parameters());
     let own = table.optional(&TIER.rate, |value| rates(&value));
     let parameters = Parameters::read(&mut table, kind).or(inherited);
+    let weight = rated::weight(&mut table, shares || kind != RatedAlgorithm::LeakyBucket);
     for key in ["align", "starts", "time_zone"] {
         if let Some(span) = table.given(key) {
             let message = format!("all tiers of a limit have one `{key}`");
@@ -165,7 +168,8 @@ fn tier(
         let algorithm = parameters.algorithm(kind, written, diagnostics)?;
         Some(Rated { rate: written.text.clone(), algorithm })
     };
-    Some((entry.key.to_owned(), rates.iter().map(rated).collect::<Option<_>>()?))
+    let rates = rates.iter().map(rated).collect::<Option<_>>()?;
+    Some(RatedTier { name: entry.key.to_owned(), rates, weight })
 }
 
 /// A period that users write for a month, which it is not.

@@ -4,13 +4,15 @@ use super::diagnostics::Diagnostics;
 use super::report::{SourceSpan, quoted};
 use super::route_limits::RouteLimit;
 use crate::plan::Limit;
+use crate::route::key::Part;
 
 /// Checks a limit that has `before_auth` at `span`.
 pub(super) fn check(limit: &Limit, span: SourceSpan, diagnostics: &Diagnostics<'_>) {
     if !limit.before_auth {
         return;
     }
-    let later = limit.key.parts.iter().find(|part| part.is_of_consumer() || part.is_of_body());
+    let is_later = |part: &&Part| part.is_of_consumer() || part.is_of_body() || **part == Part::Upstream;
+    let later = limit.key.parts.iter().find(is_later);
     if let Some(part) = later {
         let known = if part.is_of_body() { "the body is read" } else { "the credential is looked at" };
         let message = format!("the key has `{part}`, which is unknown before {known}");

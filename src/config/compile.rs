@@ -11,8 +11,8 @@ use super::report::{SourceSpan, cut_for_help, quoted};
 use super::route_limits::RouteLimit;
 use super::routes;
 use super::{
-    before_auth, consumer_rules as consumers, descriptor_rules, descriptors, limits, other_methods, server,
-    sticky, upstreams, witnesses,
+    before_auth, consumer_rules as consumers, descriptor_rules, descriptors, limits, other_methods, places,
+    server, sticky, upstreams, witnesses,
 };
 use crate::limit::Algorithm;
 use crate::plan::cost::CostRule;
@@ -51,6 +51,8 @@ pub(super) fn compile(mut draft: FileDraft, diagnostics: &Diagnostics<'_>) -> Op
     }
     for route in known_routes() {
         too_many_charges(route, &draft.limits, diagnostics);
+        places::check_priority(route, &draft.limits, diagnostics);
+        places::check_upstream(route, &draft.limits, diagnostics);
         if cluster {
             not_refundable(route, &draft.limits, diagnostics);
         }

@@ -1,7 +1,7 @@
 //! The parameters of a concurrency limit, which has no rate.
 
 use super::name;
-use super::rated::{self, PARAMETERS, RATED, Rated, RatedLimit};
+use super::rated::{self, PARAMETERS, RATED, Rated, RatedLimit, RatedTier};
 use super::report::quoted;
 use super::table::ConfigTable;
 use super::value::{ConfigValue, Entry};
@@ -12,7 +12,9 @@ use crate::limit::units::{Cost, Micros};
 /// The algorithm's name.
 pub(super) const NAME: &str = "concurrency";
 
-const OWN: [&str; 5] = ["max", "min", "ceiling", "queue", "max_wait"];
+const OWN: [&str; 6] = ["max", "min", "ceiling", "queue", "max_wait", "share_by"];
+/// Those of a tier.
+const OWN_OF_TIERS: [&str; 4] = ["max", "queue", "max_wait", "weight"];
 /// The default maximum wait of a request for a place.
 const DEFAULT_MAX_WAIT: Micros = Micros::SECOND;
 /// The default bounds of a maximum that is found.
@@ -51,7 +53,8 @@ pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<RatedLimit> {
             "write `queue`, the number of requests of a key that may wait, or leave `max_wait` out",
         );
     }
-    let tiers: Vec<_> = tiers.iter().map(|entry| tier(entry, &limit)).collect();
+    let shares = table.given("share_by").is_some();
+    let tiers: Vec<_> = tiers.iter().map(|entry| tier(entry, &limit, shares)).collect();
     Some(RatedLimit { rates: vec![limit.rated()?], tiers: tiers.into_iter().collect::<Option<_>>()? })
 }
 
@@ -92,14 +95,15 @@ fn bounded(table: &mut ConfigTable<'_>, max: Option<Maximum>) -> Option<Maximum>
 }
 
 /// Reads a tier: what it does not write is the limit's.
-fn tier(entry: &Entry<'_>, limit: &Parameters) -> Option<(String, Vec<Rated>)> {
+fn tier(entry: &Entry<'_>, limit: &Parameters, shares: bool) -> Option<RatedTier> {
     name::check_label(entry.key, entry.key_span, entry.value.diagnostics());
     let mut table = entry.value.table(&quoted(&format!("[limits.*.tiers.{}]", entry.key)))?;
-    rated::refuse_foreign(&mut table, NAME, &OWN);
-    for bound in ["min", "ceiling"] {
+    for bound in ["min", "ceiling", "share_by"] {
         let message = format!("`{bound}` is that of the limit, for all its tiers");
         table.misplaced(bound, &message, "write it in the limit");
     }
+    rated::refuse_foreign(&mut table, NAME, &OWN_OF_TIERS);
+    let weight = rated::weight(&mut table, shares);
     let written = table.given_value("max");
     let max = table.optional(&PARAMETERS.max, |value| maximum(&value));
     if let (Some(span), Some(_)) = (written, max)
@@ -115,7 +119,7 @@ fn tier(entry: &Entry<'_>, limit: &Parameters) -> Option<(String, Vec<Rated>)> {
         queue: own.queue.or(limit.queue),
         max_wait: own.max_wait.or(limit.max_wait),
     };
-    Some((entry.key.to_owned(), vec![tier.rated()?]))
+    Some(RatedTier { name: entry.key.to_owned(), rates: vec![tier.rated()?], weight })
 }
 
 impl Parameters {

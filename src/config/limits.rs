@@ -12,13 +12,15 @@ use super::ban::BAN;
 use super::calendar::CALENDAR;
 use super::content::REJECT;
 use super::keys::{ANY, NamedSchema, Schema, choice, count, duration, flag, keys, share};
-use super::rated::{RATED, Rated, RatedLimit};
+use super::rated::{RATED, Rated, RatedLimit, RatedTier};
 use super::report::{SourceSpan, quoted};
 use super::store::ON_ERROR;
 use super::table::ConfigTable;
 use super::text::SyntaxError;
 use super::value::{ConfigValue, Entry};
-use super::{algorithm, ban, before_auth, conditions, content, jwt, name, networks, path_spelling, remedies};
+use super::{
+    algorithm, ban, before_auth, conditions, content, jwt, name, networks, path_spelling, remedies, shares,
+};
 use crate::clock::micros;
 use crate::limit::Algorithm;
 use crate::limit::units::{Cost, Micros};
@@ -47,8 +49,8 @@ keys! {
         /// time. Default: none.
         ban = Schema::Table(&BAN);
         /// Whose allowance is spent: "ip", "header:NAME", "cookie:NAME", "query:NAME", "host", "path", "method",
-        /// "route", "global", "consumer", "consumer:COLUMN", "jwt:CLAIM", "json:/POINTER", "form:NAME",
-        /// "tls:subject", "descriptor:NAME" (in [[descriptors]]); or a list of up to 16 of these.
+        /// "route", "upstream", "global", "consumer", "consumer:COLUMN", "jwt:CLAIM", "json:/POINTER",
+        /// "form:NAME", "tls:subject", "descriptor:NAME" (in [[descriptors]]); or a list of up to 16 of these.
         key = KEY, required "\"ip\"";
         /// When the header, cookie, query or consumer is absent: the client's address stands in, all such requests
         /// share one counter, the limit is skipped, or 429.
@@ -62,6 +64,9 @@ keys! {
         /// The values of the key are compared in lower case, without blanks and NUL around them, and without
         /// differences of compatibility (NFKC). Default: byte for byte.
         fold: () = choice(&FOLD);
+        /// concurrency and leaky-bucket: the places and the queue are divided among the keys that want them, by the
+        /// weights of their tiers. Keys as in `key`. Default: first come, first served.
+        share_by = KEY;
         /// Exempt requests: "ip:10.0.0.0/8", "header:x-internal=1" (the value is a pattern), "path:/health".
         /// Default: none.
         exempt = Schema::List(ANY, &Schema::Matching(r"^(ip|header|path):|\$\{"));
@@ -87,7 +92,7 @@ static KEY_PART: NamedSchema = NamedSchema {
     name: "key",
     description: "",
     schema: Schema::Matching(
-        r"^(ip|ip/[0-9]+(,[0-9]+)?|host|path|method|route|global|consumer|tls:subject)$|^(header|cookie|query|consumer|jwt|form|descriptor):.|^json:/|\$\{",
+        r"^(ip|ip/[0-9]+(,[0-9]+)?|host|path|method|route|upstream|global|consumer|tls:subject)$|^(header|cookie|query|consumer|jwt|form|descriptor):.|^json:/|\$\{",
     ),
 };
 
@@ -145,15 +150,17 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<(
     let retry_jitter = table.optional(&LIMIT.retry_jitter, |value| jitter(&value));
     let max_keys = table.get(&LIMIT.max_keys).and_then(NonZeroU64::new);
     let ban_place = table.given("ban");
+    let share_by = table.optional(&LIMIT.share_by, |value| Some((share_key(&value)?, value.span())));
     let before_auth = table.optional(&LIMIT.before_auth, |value| Some((value.boolean()?, value.span())));
     table.finish().then_some(())?;
     let key = key?;
     let RatedLimit { rates, tiers } = rated?;
     let mut tiers: Vec<Tier> = tiers
         .into_iter()
-        .map(|(tier, rates)| Tier {
+        .map(|RatedTier { name: tier, rates, weight }| Tier {
             name: tier.into(),
             policies: policy::policies(name, &key, on_error, written(rates)),
+            weight,
         })
         .collect();
     tiers.sort_by(|one, other| one.name.cmp(&other.name));
@@ -161,12 +168,14 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<(
     let (exempt, exempt_places): (Vec<_>, Vec<_>) = exempt.into_iter().unzip();
     let exempt = Exemptions::new(exempt);
     let ban = ban.map(|ban| ban.of(name, &key, on_error, diagnostics));
+    let (share_by, share_place) = share_by.unzip();
     let limit = Limit {
         name: name.into(),
         policies,
         tiers,
         ban,
         key,
+        share_by,
         exempt,
         mode,
         trial,
@@ -177,12 +186,22 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<(
         reveal,
         before_auth: before_auth.is_some_and(|(on, _)| on),
     };
-    if let Some(span) = ban_place.filter(|_| limit.is_adaptive()) {
+    if let Some(span) = share_place {
+        shares::check(&limit, span, diagnostics);
+    }
+    if let Some(span) = ban_place.filter(|_| limit.protects_backend()) {
         let message = "an overload of the backend is no offence of a client: `ban` counts nothing here";
-        diagnostics.fault(span, message, "leave `ban` out, or write a number as `max`");
+        diagnostics.fault(span, message, "leave `ban` out, or write a number as `max` and another `key`");
     }
     before_auth.inspect(|(_, span)| before_auth::check(&limit, *span, diagnostics));
     Some((limit, exempt_places))
+}
+
+/// The key of shares. Each request has one: the client's address stands in for what is missing or ambiguous.
+fn share_key(value: &ConfigValue<'_>) -> Option<Key> {
+    let parts = parts_of_requests(value)?;
+    let repeated = Some(Repeated::Missing);
+    Some(Key { repeated, unreadable_is_missing: true, ..Key::new(parts) })
 }
 
 /// The rates, each with its text.
@@ -274,6 +293,19 @@ pub(super) fn parts(value: &ConfigValue<'_>) -> Option<Vec<Part>> {
     })?;
     if parts.len() > MAX_PARTS as usize {
         value.fault("the key has too many parts", format!("name at most {MAX_PARTS}"));
+    }
+    Some(parts)
+}
+
+/// The same of a key by which a backend is chosen.
+pub(super) fn parts_before_upstream(value: &ConfigValue<'_>) -> Option<Vec<Part>> {
+    let parts = parts_of_requests(value)?;
+    if parts.contains(&Part::Upstream) {
+        value.fault(
+            "the upstream is not known yet",
+            "write `ip`, `header:NAME` or another part of the request",
+        );
+        return None;
     }
     Some(parts)
 }

@@ -99,6 +99,7 @@ fn taker(
         tls_subject: None,
         content: &RequestContent::Unknown,
         consumer: None,
+        upstream: None,
     })
 }
 

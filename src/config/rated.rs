@@ -1,5 +1,6 @@
 //! A limit's algorithms, one a rate, and what their parameters have in common.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::keys::{ANY, NamedSchema, Schema, count, duration, flag, keys};
@@ -35,6 +36,9 @@ keys! {
     pub(super) TIER: TierKeys = "[limits.NAME.tiers.NAME]" {
         /// As in the limit, with the same periods in the same order.
         rate = RATES;
+        /// concurrency and leaky-bucket with `share_by`: the share of a key of this tier, by that of a key without a
+        /// tier. Default 1.
+        weight: u32 = count(1, 1_000);
         + PARAMETERS;
     }
 }
@@ -76,12 +80,28 @@ pub(super) struct Rated {
 /// The rates of a limit with its algorithm, and those of its tiers.
 pub(super) struct RatedLimit {
     pub(super) rates: Vec<Rated>,
-    /// By name.
-    pub(super) tiers: Vec<(String, Vec<Rated>)>,
+    pub(super) tiers: Vec<RatedTier>,
+}
+
+/// What a limit gives consumers of one tier.
+pub(super) struct RatedTier {
+    pub(super) name: String,
+    pub(super) rates: Vec<Rated>,
+    /// Its share of what is divided.
+    pub(super) weight: NonZeroU32,
+}
+
+/// Reads `weight` of a tier of a limit that divides something, or does not.
+pub(super) fn weight(table: &mut ConfigTable<'_>, shares: bool) -> NonZeroU32 {
+    if !shares {
+        let message = "`weight` divides nothing: the limit has no `share_by`";
+        table.misplaced("weight", message, "write `share_by` in the limit, or leave it out");
+    }
+    table.get(&TIER.weight).and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN)
 }
 
 /// All parameters.
-pub(super) const NAMES: [&str; 12] = [
+pub(super) const NAMES: [&str; 14] = [
     "rate",
     "burst",
     "max",
@@ -94,6 +114,8 @@ pub(super) const NAMES: [&str; 12] = [
     "time_zone",
     "spacing",
     "count_denied",
+    "share_by",
+    "weight",
 ];
 
 /// Parameters of other algorithms are errors: they would have no effect.

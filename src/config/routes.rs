@@ -12,7 +12,7 @@ use super::cors::CORS;
 use super::cost::{self, COST, CostDraft};
 use super::diagnostics::Diagnostics;
 use super::headers::{self, FIELD_NAMES, FIELDS, HeaderRule};
-use super::keys::{ConfigKey, Custom, Schema, duration, keys, size};
+use super::keys::{ConfigKey, Custom, Schema, choice, duration, keys, size};
 use super::name::{self, Directory};
 use super::networks::ADDRESS_RULES;
 use super::report::{SourceSpan, quoted};
@@ -22,6 +22,7 @@ use super::table::ConfigTable;
 use super::text::Cursor;
 use super::value::ConfigValue;
 use super::{auth, conditions, content, cors, networks, path_spelling, templates};
+use crate::limit::fair_queue::Priority;
 use crate::plan::action::RouteAction;
 use crate::plan::auth::RouteAuth;
 use crate::plan::cors::Cors;
@@ -64,6 +65,9 @@ keys! {
         cors = Schema::Table(&CORS);
         /// How a refusal looks. Default: 429 with a problem+json body.
         reject = Schema::Table(&REJECT);
+        /// Which requests that wait for a place are first. Each lower one that waits gets a place in ten; of
+        /// "background", a tenth of the places stays free.
+        priority: Priority = choice(&PRIORITIES) => Priority::Normal;
         + conditions::CONDITIONS;
         + action::ACTION;
         + route_limits::ROUTE_LIMITS;
@@ -71,6 +75,14 @@ keys! {
         + ADDRESS_RULES;
     }
 }
+
+/// The values of `priority`.
+const PRIORITIES: [(&str, Priority); 4] = [
+    ("high", Priority::High),
+    ("normal", Priority::Normal),
+    ("low", Priority::Low),
+    ("background", Priority::Background),
+];
 
 /// A route of the file.
 pub(super) struct RouteDraft {
@@ -85,6 +97,8 @@ pub(super) struct RouteDraft {
     pub(super) upstreams: Vec<UpstreamIndex>,
     /// The limits it names, without undefined ones.
     pub(super) uses: Vec<RouteLimit>,
+    /// Its `priority`, if it is given.
+    pub(super) priority: Option<(Priority, SourceSpan)>,
     /// `None` if it has faults.
     pub(super) route: Option<Route>,
 }
@@ -142,6 +156,7 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
         deny: table.given_value("deny"),
         redirect: table.given("redirect"),
     };
+    let priority_span = table.given("priority");
     let settings = RouteSettings::read(&mut table, methods, around);
     let is_sound = table.finish();
 
@@ -159,7 +174,8 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
         }
         _ => None,
     };
-    Some(RouteDraft { name, span, places, is_named, conditions, upstreams, uses, route })
+    let priority = route.as_ref().and_then(|route| Some((route.priority, priority_span?)));
+    Some(RouteDraft { name, span, places, is_named, conditions, upstreams, uses, priority, route })
 }
 
 fn name_of(value: &ConfigValue<'_>) -> Option<(String, SourceSpan)> {
@@ -191,6 +207,7 @@ struct RouteSettings {
     reject: Option<Arc<Reject>>,
     addresses: AddressRules,
     auth: Option<RouteAuth>,
+    priority: Priority,
 }
 
 impl RouteSettings {
@@ -209,6 +226,7 @@ impl RouteSettings {
             reject: table.optional(&ROUTE.reject, |value| content::reject(&value)),
             addresses: networks::rules(table),
             auth: auth::of_route(table, &around.auths, around.auth_drafts),
+            priority: table.value(&ROUTE.priority),
         }
     }
 
@@ -222,7 +240,7 @@ impl RouteSettings {
         limits: Vec<LimitUse>,
     ) -> Route {
         let Self { timeout, read_timeout, tunnel_timeout, max_body_bytes, .. } = self;
-        let Self { request_headers, response_headers, cors, reject, addresses, auth, .. } = self;
+        let Self { request_headers, response_headers, cors, reject, addresses, auth, priority, .. } = self;
         Route {
             name,
             conditions,
@@ -244,6 +262,8 @@ impl RouteSettings {
             reads_body: false,
             json_pointers: Vec::new(),
             limits_before_auth: false,
+            counts_by_upstream: false,
+            priority,
         }
     }
 }

@@ -72,7 +72,7 @@ pub(super) fn with_key(table: &mut ConfigTable<'_>, action: Option<RouteAction>)
 }
 
 fn parts(value: &ConfigValue<'_>) -> Option<Vec<Part>> {
-    let parts = limits::parts_of_requests(value)?;
+    let parts = limits::parts_before_upstream(value)?;
     if let Some(part) = parts.iter().find(|part| part.is_of_body()) {
         let message =
             format!("`{part}` cannot be an `upstream_key`: the upstream is chosen before the body is read");

@@ -226,7 +226,7 @@ fn balance(table: &mut ConfigTable<'_>) -> Option<Balance> {
         Word::LeastRequests => Balance::LeastRequests,
         Word::Random => Balance::Random,
         Word::Hash => {
-            let parts = table.require(&UPSTREAM.hash_key, |value| limits::parts_of_requests(&value))?;
+            let parts = table.require(&UPSTREAM.hash_key, |value| limits::parts_before_upstream(&value))?;
             if let Some(part) = parts.iter().find(|part| part.is_of_body()) {
                 let message =
                     format!("`{part}` cannot be a `hash_key`: the server is chosen before the body is read");

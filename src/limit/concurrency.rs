@@ -77,13 +77,6 @@ impl Algorithm {
         Self::Concurrency(Concurrency { max: ceiling, queue, max_wait, found_from: Some(min) })
     }
 
-    /// The wait that a client is told which a limit with a maximum that is found refuses: an estimate, as long as requests
-    /// wait for a place, at least a second. `None`: it is no such limit.
-    pub fn overload_wait(&self) -> Option<Micros> {
-        let limit = self.as_concurrency().filter(|limit| limit.found_from.is_some())?;
-        Some(limit.max_wait.max(Micros::SECOND))
-    }
-
     /// The concurrency limit, if it is one.
     #[inline(always)]
     pub fn as_concurrency(&self) -> Option<&Concurrency> {

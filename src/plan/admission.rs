@@ -2,6 +2,8 @@
 //! in between.
 
 mod decision;
+mod places;
+mod single;
 
 use std::ops::Range;
 
@@ -14,7 +16,7 @@ use crate::route::content::UnreadableBody;
 use crate::route::key::{KeyResult, KeySecret};
 use crate::route::{MatchedRequest, RouteRequest};
 use crate::store::bans::{ActiveBan, BanCause, Bans};
-use crate::store::{BanCharge, Charge, Group, Known, OnError, Outcome};
+use crate::store::{BanCharge, Charge, Group, Known, OnError, Outcome, PlaceShare};
 pub use decision::{Admission, AdmissionDecision, BanRefusal, BindingLimit, Refusal, RefusalCause};
 
 /// The charges of a request: one entry per limit of the route, and the charges for the store.
@@ -30,6 +32,8 @@ pub struct RequestCharges<'a> {
     may_ban: bool,
     /// Some of them is a concurrency limit.
     takes_places: bool,
+    /// The shares of places of limits with `share_by`.
+    shares: Vec<PlaceShare>,
 }
 
 /// One limit of the route, for this request.
@@ -80,6 +84,7 @@ impl<'a> RequestCharges<'a> {
     pub(super) fn clear(&mut self) {
         self.checks.clear();
         self.charges.clear();
+        self.shares.clear();
         (self.may_ban, self.takes_places) = (false, false);
     }
 
@@ -111,28 +116,6 @@ impl<'a> RequestCharges<'a> {
         }
     }
 
-    /// The charges of a wrong credential: to `limit` alone, at the cost of one unit.
-    pub fn of_failure(
-        limit: &'a Limit,
-        route: &'a Route,
-        request: &RouteRequest<'_>,
-        secret: &KeySecret,
-    ) -> Self {
-        let mut charges = Self::default();
-        let matched = route.matched(request);
-        let mode = limit.mode_of(matched);
-        let check = LimitCheck {
-            limit,
-            tier: None,
-            overriding: None,
-            mode,
-            applicability: Applicability::Free,
-            shares_address: false,
-        };
-        charges.add(0, check, Some(Cost::ONE), matched, secret);
-        charges
-    }
-
     /// Adds the check of one limit, and its charges if it applies.
     #[inline]
     pub(super) fn add(
@@ -149,6 +132,9 @@ impl<'a> RequestCharges<'a> {
             check.shares_address = !matched.request.client.identified && limit.key.holds_address(matched);
             self.may_ban |= limit.ban.is_some() && !check.shares_address;
             self.takes_places |= limit.is_concurrency();
+            if let Some(share_by) = &limit.share_by {
+                self.share(check, share_by.claim(secret, matched));
+            }
         }
         self.checks.push(check);
     }
@@ -406,10 +392,7 @@ impl<'a> RequestCharges<'a> {
                 let (wait, why) = match wait {
                     Wait::After(span) => (Some(span), over),
                     Wait::Never => (None, over),
-                    Wait::Unknown => match longest.policy.algorithm.overload_wait() {
-                        Some(wait) => (Some(wait), RefusalCause::Overloaded),
-                        None => (None, RefusalCause::InFlight),
-                    },
+                    Wait::Unknown => self.without_place(longest.limit, outcome),
                 };
                 let refusal = Refusal { limit: longest.limit, wait, jitter: Micros(0), violated, why };
                 Admission { decision: AdmissionDecision::Refuse(refusal), tightest: Some(longest) }

@@ -15,6 +15,7 @@ use super::{Limit, LimitIndex, LimitUse, Mode, Plan, Reject, Route, Server, Stor
 use crate::limit::units::Cost;
 use crate::route::RouteTable;
 use crate::route::guarded_headers::GuardedHeaders;
+use crate::route::key::Part;
 
 /// The sections of a file. Indices inside them are valid.
 #[derive(Debug)]
@@ -130,9 +131,11 @@ fn learn_of_limits(routes: &mut [Route], limits: &[Limit]) {
         route.limits_before_auth = limits.iter().any(|limit| limit.before_auth);
         let of_costs: Vec<_> =
             route.limits.iter().filter_map(|used| used.cost.json_pointer()).cloned().collect();
-        route.reads_body = !of_costs.is_empty() || limits.iter().any(|limit| limit.key.reads_body());
+        route.reads_body = !of_costs.is_empty() || limits.iter().any(|limit| limit.reads_body());
         // A pointer that occurs twice is read twice in the same pass.
-        let of_keys = limits.iter().flat_map(|limit| limit.key.json_pointers()).cloned();
+        let keys = limits.iter().flat_map(|limit| std::iter::once(&limit.key).chain(&limit.share_by));
+        route.counts_by_upstream = keys.clone().any(|key| key.parts.contains(&Part::Upstream));
+        let of_keys = keys.flat_map(|key| key.json_pointers()).cloned();
         route.json_pointers = of_keys.chain(of_costs).collect();
     }
 }

@@ -389,7 +389,7 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         observer.authenticated(&self.request);
         self.phase = LimitPhase::Route;
         // An ambiguous target is refused before it is charged. Only admitted requests need another target.
-        if self.rewrites()
+        if (self.rewrites() || self.request.route.counts_by_upstream)
             && let Err(reason) = self.request.assign(self.plan, self.draw)
         {
             return self.reject(reason);
@@ -446,7 +446,7 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         let Self { phase, request, ruling: Some(ruling), .. } = &*self else { return Need::Done };
         observer.ruled(&Ruled { phase: *phase, request, outcome, ruling, known });
         match *phase {
-            LimitPhase::Route if ruling.admits() && !self.rewrites() => self.assigned(),
+            LimitPhase::Route if ruling.admits() && self.request.upstream.is_none() => self.assigned(),
             LimitPhase::Route => Need::Done,
             _ if !ruling.admits() => Need::Done,
             LimitPhase::BeforeAuth => self.admitted_before_auth(outcome, known, observer),

@@ -7,6 +7,7 @@ use super::admin::Token;
 use super::{Limit, LimitUse, ListenerTls, Plan, Route};
 use crate::limit::Algorithm;
 use crate::route::RouteIndex;
+use crate::route::key::Part;
 
 /// The name in logs and metrics of what applications ask about limits that they name themselves.
 pub const NAMED_LIMITS: &str = "decisions/limits";
@@ -44,7 +45,8 @@ impl LimitUse {
         limit.can_be_asked()
             && self.cost.settled().is_none()
             && self.cost.json_pointer().is_none()
-            && !limit.key.reads_body()
+            && !limit.reads_body()
+            && !limit.key.parts.contains(&Part::Upstream)
     }
 }
 

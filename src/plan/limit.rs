@@ -1,12 +1,14 @@
 //! What a limit is asked: its kind, its tiers, its bans.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::{BanCounter, Limit, LimitBan, Mode, Policy, TierIndex, policy};
+use crate::limit::Algorithm;
 use crate::limit::concurrency::Concurrency;
-use crate::limit::units::{Cost, Fingerprint, Rate, Timestamp};
-use crate::route::key::Part;
+use crate::limit::units::{Cost, Fingerprint, Micros, Rate, Timestamp};
+use crate::route::key::{Key, Part};
 use crate::store::bans::{ActiveBan, BanCause, BanCounts, Banned, Bans};
 use crate::store::{Charge, Group, MaxKeys, ParamsId, PolicyRegistration};
 
@@ -38,11 +40,41 @@ impl LimitBan {
 }
 
 impl Limit {
-    /// Whether it limits the requests in flight.
+    /// Whether its maximum is found.
     #[inline]
     pub fn is_adaptive(&self) -> bool {
         let of = |policy: &Policy| policy.algorithm.as_concurrency().and_then(Concurrency::capacity_bounds);
         self.policies.first().and_then(of).is_some()
+    }
+
+    /// Whether it is full when a backend has as much as it bears, and not when a client asks for too much.
+    pub fn protects_backend(&self) -> bool {
+        self.is_adaptive() || self.is_concurrency() && self.key.parts.contains(&Part::Upstream)
+    }
+
+    /// Whether requests wait for it.
+    pub fn has_queue(&self) -> bool {
+        self.all_policies().any(|policy| match &policy.algorithm {
+            Algorithm::Concurrency(limit) => limit.queue() > 0,
+            algorithm => matches!(algorithm, Algorithm::LeakyBucket(_)),
+        })
+    }
+
+    /// The weight of consumers of this tier.
+    pub fn weight(&self, tier: Option<TierIndex>) -> NonZeroU32 {
+        let tier = tier.and_then(|tier| self.tiers.get(tier.0));
+        tier.map_or(NonZeroU32::MIN, |tier| tier.weight)
+    }
+
+    /// Whether it reads the body of requests.
+    pub fn reads_body(&self) -> bool {
+        self.key.reads_body() || self.share_by.as_ref().is_some_and(Key::reads_body)
+    }
+
+    /// The wait that a client is told that finds no place: an estimate, as long as requests wait for one, at least a second.
+    pub fn estimated_wait(&self) -> Micros {
+        let of = |policy: &Policy| Some(policy.algorithm.as_concurrency()?.max_wait());
+        self.policies.first().and_then(of).unwrap_or_default().max(Micros::SECOND)
     }
 
     /// Whether it bounds the requests in flight.

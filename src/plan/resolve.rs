@@ -62,8 +62,7 @@ impl LoggedSender {
 pub struct RouteLookup<'p, 'r> {
     /// The client of the request.
     pub client: ClientAddress,
-    /// The host that the request names: lower case, without port and final dot. Empty if there is none, or it is
-    /// malformed.
+    /// The request's host: lower case, without port and final dot. Empty if there is none, or it is malformed.
     pub host: Cow<'r, str>,
     /// The request's route, if one was found: also if the response is sent before any limit is checked.
     pub route: Option<(RouteIndex, &'p Route)>,
@@ -104,6 +103,8 @@ pub struct RoutedRequest<'p, 'r> {
     pub charges: RequestCharges<'p>,
     /// The upstream that it is forwarded to; `None`: the gateway answers.
     pub upstream: Option<UpstreamIndex>,
+    /// Its name, if a limit of the route counts by it.
+    pub(super) upstream_name: Option<&'p str>,
     /// The path and query for the backend, or the location of a redirect. Empty if the gateway answers.
     pub target: Cow<'r, str>,
     /// What it says about its server.
@@ -335,6 +336,7 @@ impl<'p, 'r> RoutedRequest<'p, 'r> {
             caller: CallerIdentity::default(),
             charges: RequestCharges::default(),
             upstream: None,
+            upstream_name: None,
             target: Cow::Borrowed(""),
             affinity: Affinity::default(),
             seen,
@@ -345,7 +347,8 @@ impl<'p, 'r> RoutedRequest<'p, 'r> {
     /// The request as routes and keys see it.
     pub fn request(&self) -> RouteRequest<'_> {
         let consumer = self.caller.consumer.map(|named| named.consumer);
-        RouteRequest { consumer, content: self.content, ..self.seen.request() }
+        let upstream = self.upstream_name;
+        RouteRequest { consumer, content: self.content, upstream, ..self.seen.request() }
     }
 
     /// Computes its charges to the limits that are `charged`.
@@ -356,9 +359,9 @@ impl<'p, 'r> RoutedRequest<'p, 'r> {
         secret: &KeySecret,
         charged: impl Fn(&Limit, &LimitUse) -> bool,
     ) {
-        let Self { route, caller, charges, seen, content, .. } = self;
+        let Self { route, caller, charges, seen, content, upstream_name: upstream, .. } = self;
         let consumer = caller.consumer.map(|named| named.consumer);
-        let request = RouteRequest { consumer, content, ..seen.request() };
+        let request = RouteRequest { consumer, content, upstream: *upstream, ..seen.request() };
         charges.clear();
         // Built in place: they are large enough that moving them costs measurably.
         charges.add_limits(plan, route, &request, secret, charged);
@@ -370,8 +373,9 @@ impl<'p, 'r> RoutedRequest<'p, 'r> {
     ///
     /// As [`LocatedRequest::assign`].
     pub fn explain(&mut self, plan: &'p Plan, secret: &KeySecret) -> Result<(), RejectReason> {
+        let assigned = self.assign(plan, 0);
         self.charge(plan, secret, |_, _| true);
-        self.assign(plan, 0)
+        assigned
     }
 
     /// Works out where the request goes. `draw` is a random number, which picks one of several upstreams; a request has
@@ -391,6 +395,8 @@ impl<'p, 'r> RoutedRequest<'p, 'r> {
             RouteAction::Redirect(_) | RouteAction::Respond(_) | RouteAction::Decide => None,
         };
         self.upstream = upstream;
+        self.upstream_name =
+            upstream.filter(|_| route.counts_by_upstream).map(|index| &*plan.upstream(index).name);
         match (&route.action, upstream) {
             (_, Some(upstream)) => {
                 let target = plan.forwarded_target((route, upstream), seen.head, &seen.path);

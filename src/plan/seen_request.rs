@@ -91,6 +91,7 @@ impl SeenRequest<'_> {
             tls_subject: self.subject,
             content: &RequestContent::Unknown,
             consumer: None,
+            upstream: None,
         }
     }
 }

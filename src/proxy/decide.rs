@@ -188,8 +188,8 @@ pub(super) async fn decide_request<'p, 'r>(
                 decision.decided(&outcome, plan.counters.known(ctx.started), ctx)
             }
             Need::Store => {
-                let charges = &decision.request().charges;
-                match boxed_cold(|| decide_otherwise(ctx, charges, reader)).await {
+                let RoutedRequest { charges, route, .. } = decision.request();
+                match boxed_cold(|| decide_otherwise(ctx, charges, route, reader)).await {
                     Some(outcome) => decision.decided(
                         &outcome,
                         plan.counters.known(ctx.started.plus(ctx.limits.delay)),
@@ -471,7 +471,10 @@ pub(super) async fn over_limit(
     let listed = ctx.lines.ratelimit.take();
     let (tightest, listed) = (tightest.as_ref(), listed.as_deref());
     let over = OverLimit { refusal, tightest, reject, which, listed, templates };
-    let error = (refusal.why == RefusalCause::Overloaded).then_some("overloaded");
+    let error = match refusal.why {
+        RefusalCause::Overloaded => Some("overloaded"),
+        _ => None,
+    };
     ctx.answered(over.status(), error);
     send(session, ctx, |page| page.over_limit(&over)).await
 }

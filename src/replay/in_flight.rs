@@ -23,7 +23,8 @@ pub(super) struct Agenda<'p> {
     ends: BinaryHeap<Reverse<Ending<'p>>>,
     /// By number, which is the order of arrival.
     waiting: BTreeMap<u64, WaitingRequest<'p>>,
-    by_key: HashMap<Fingerprint, BTreeSet<u64>>,
+    /// The numbers of those that wait, by the number of their ticket.
+    by_ticket: HashMap<u64, u64>,
     deadlines: BTreeSet<(Timestamp, u64)>,
 }
 
@@ -79,9 +80,7 @@ impl<'p> Agenda<'p> {
 
     /// A request waits, anew or still.
     pub(super) fn wait(&mut self, request: WaitingRequest<'p>) {
-        for key in place_keys(&request.charges) {
-            self.by_key.entry(key).or_default().insert(request.number);
-        }
+        self.by_ticket.insert(request.ticket.number(), request.number);
         self.deadlines.insert((request.deadline, request.number));
         self.waiting.insert(request.number, request);
     }
@@ -90,24 +89,13 @@ impl<'p> Agenda<'p> {
     pub(super) fn take(&mut self, number: u64) -> Option<WaitingRequest<'p>> {
         let request = self.waiting.remove(&number)?;
         self.deadlines.remove(&(request.deadline, number));
-        for key in place_keys(&request.charges) {
-            if let Some(numbers) = self.by_key.get_mut(&key) {
-                numbers.remove(&number);
-                if numbers.is_empty() {
-                    self.by_key.remove(&key);
-                }
-            }
-        }
+        self.by_ticket.remove(&request.ticket.number());
         Some(request)
     }
 
-    /// The first request after `number` that waits for a place of this key.
-    pub(super) fn next_waiting(&self, key: Fingerprint, number: Option<u64>) -> Option<u64> {
-        let numbers = self.by_key.get(&key)?;
-        match number {
-            None => numbers.first().copied(),
-            Some(number) => numbers.range(number + 1..).next().copied(),
-        }
+    /// The number of the request that waits with the ticket of this number.
+    pub(super) fn of_ticket(&self, ticket: u64) -> Option<u64> {
+        self.by_ticket.get(&ticket).copied()
     }
 
     /// What happens next, if it does not happen after `now`. An end comes before what else happens in its microsecond.

@@ -63,7 +63,7 @@ impl<'p> VirtualGateway<'p> {
     ///
     /// The system has no memory for the store.
     pub fn new(plan: &'p Plan, logged: &'p LoggedConsumers, secret: [u8; 16]) -> Result<Self, OutOfMemory> {
-        let memory = MemoryStore::without_estimates(plan.store.max_keys)?;
+        let memory = MemoryStore::in_virtual_time(plan.store.max_keys)?;
         memory.register_all(plan.limits.iter().flat_map(Limit::registrations), Timestamp(0));
         let secret = KeySecret::Process(secret);
         Ok(Self {
@@ -211,8 +211,8 @@ impl<'p> VirtualGateway<'p> {
             number,
             route: index,
             logged: logged.clone(),
+            ticket: self.memory.in_flight().ticket(request.charges.claims(route.priority)),
             charges: std::mem::take(&mut decision.request_mut().charges),
-            ticket: self.memory.in_flight().ticket(),
             deadline: logged.time,
             labels,
             decided,
@@ -250,10 +250,12 @@ impl<'p> VirtualGateway<'p> {
                     let deadline = waits_until.unwrap_or_else(|| now.plus(limit.max_wait()));
                     if now < deadline {
                         request.deadline = deadline;
+                        let displaced = request.ticket.take_displaced();
                         self.agenda.wait(request);
+                        displaced.into_iter().for_each(|ticket| self.drop_waiting(ticket, now, sink));
                         return false;
                     }
-                    outcome = decided;
+                    outcome = Outcome { dropped: request.ticket.time_out(), ..decided };
                 }
             }
             if !bans.is_empty() {
@@ -292,6 +294,7 @@ impl<'p> VirtualGateway<'p> {
                     for correction in &corrections {
                         self.memory.settle(correction, at);
                     }
+                    self.memory.in_flight().set_time(at);
                     drop(places);
                     keys.into_iter().for_each(|key| self.wake(key, at, sink));
                 }
@@ -305,16 +308,23 @@ impl<'p> VirtualGateway<'p> {
         }
     }
 
-    /// A place of this key may be free: those that wait for it are decided again, in the order of arrival.
+    /// A place of this key may be free: those that wait for it are decided again, each when it is its turn.
     fn wake(&mut self, key: Fingerprint, now: Timestamp, sink: &mut impl ReplaySink) {
-        let mut last = None;
-        while let Some(number) = self.agenda.next_waiting(key, last) {
+        while let Some(ticket) = self.memory.in_flight().next_ticket(key, now) {
+            let Some(number) = self.agenda.of_ticket(ticket) else { return };
             let Some(request) = self.agenda.take(number) else { return };
             let deadline = request.deadline;
             if !self.take_turn(request, now, Some(deadline), sink) {
                 return;
             }
-            last = Some(number);
+        }
+    }
+
+    /// The request that waits with the ticket of this number has been dropped from its queue.
+    fn drop_waiting(&mut self, ticket: u64, now: Timestamp, sink: &mut impl ReplaySink) {
+        let Some(number) = self.agenda.of_ticket(ticket) else { return };
+        if let Some(request) = self.agenda.take(number) {
+            self.take_turn(request, now, Some(now), sink);
         }
     }
 

@@ -115,7 +115,7 @@ impl Key {
 
     /// Whether it is the same whatever the credential and the body of a request are.
     pub fn is_known_before_auth(&self) -> bool {
-        !self.parts.iter().any(|part| part.is_of_body() || part.is_of_consumer())
+        !self.parts.iter().any(|part| part.is_of_body() || part.is_of_consumer() || *part == Part::Upstream)
     }
 
     /// Whether a request may lack a part of the key, so that [`Missing`] applies.

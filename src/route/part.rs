@@ -36,6 +36,8 @@ pub enum Part {
     Method,
     /// The route's name.
     Route,
+    /// The name of the upstream that the request goes to.
+    Upstream,
     /// Nothing: all clients share one counter.
     Global,
     /// The subject of the client's certificate, as `CN=a, O=b`. Absent without one, or if it is empty.
@@ -74,7 +76,7 @@ impl Part {
     ///
     /// Any other word, and a name that no header, cookie or query parameter can have.
     pub fn parse(text: &str) -> Result<Self, KeyFault> {
-        const ALL: &str = "write `ip`, `ip/24`, `header:NAME`, `cookie:NAME`, `query:NAME`, `host`, `path`, `method`, `route`, `global`, `consumer`, `consumer:COLUMN`, `jwt:CLAIM`, `json:/POINTER`, `form:NAME`, `descriptor:NAME` or `tls:subject`";
+        const ALL: &str = "write `ip`, `ip/24`, `header:NAME`, `cookie:NAME`, `query:NAME`, `host`, `path`, `method`, `route`, `upstream`, `global`, `consumer`, `consumer:COLUMN`, `jwt:CLAIM`, `json:/POINTER`, `form:NAME`, `descriptor:NAME` or `tls:subject`";
         match text.split_once(':') {
             None => match text {
                 "ip" => Ok(Self::Ip),
@@ -82,6 +84,7 @@ impl Part {
                 "path" => Ok(Self::Path),
                 "method" => Ok(Self::Method),
                 "route" => Ok(Self::Route),
+                "upstream" => Ok(Self::Upstream),
                 "global" => Ok(Self::Global),
                 "consumer" => Ok(Self::Consumer),
                 "header" | "cookie" | "query" => {
@@ -93,7 +96,7 @@ impl Part {
                 },
             },
             Some((kind @ ("header" | "cookie" | "query"), name)) => Self::named(kind, name),
-            Some((kind @ ("ip" | "host" | "path" | "method" | "route" | "global"), _)) => {
+            Some((kind @ ("ip" | "host" | "path" | "method" | "route" | "upstream" | "global"), _)) => {
                 KeyFault::new(format!("the key `{kind}` takes no name"), format!("write `{kind}`"))
             }
             Some(("tls", "subject")) => Ok(Self::TlsSubject),
@@ -245,6 +248,7 @@ impl Part {
             Self::Path => text(request.path.folded(merge_slashes)),
             Self::Method => text(request.method.as_str()),
             Self::Route => text(route),
+            Self::Upstream => request.upstream.map_or(PartValue::Nothing, text),
             Self::Global => PartValue::Nothing,
             Self::Consumer => request.consumer.map_or(PartValue::Missing, |consumer| text(consumer.name())),
             Self::ConsumerColumn(column) => {
@@ -282,6 +286,7 @@ impl Part {
             Self::FormField(_) => 14,
             Self::Network(_) => 15,
             Self::Descriptor(_) => 16,
+            Self::Upstream => 17,
         }
     }
 
@@ -297,6 +302,7 @@ impl Part {
             Self::Path => "path".into(),
             Self::Method => "method".into(),
             Self::Route => "route".into(),
+            Self::Upstream => "upstream".into(),
             Self::Global => "everybody".into(),
             Self::TlsSubject => "subject of the client certificate".into(),
             Self::Consumer => "consumer".into(),
@@ -321,6 +327,7 @@ impl fmt::Display for Part {
             Self::Path => f.write_str("path"),
             Self::Method => f.write_str("method"),
             Self::Route => f.write_str("route"),
+            Self::Upstream => f.write_str("upstream"),
             Self::Global => f.write_str("global"),
             Self::TlsSubject => f.write_str("tls:subject"),
             Self::Consumer => f.write_str("consumer"),

@@ -296,6 +296,7 @@ fn route(subject: &mut Subject<'_>, (last_plan, last): (&Plan, &Route), (next_pl
         route.limits.iter().map(|used| one(plan, used, route)).collect::<Vec<_>>().join(", ")
     };
     subject.shown("limits", limits(last_plan, last), limits(next_plan, next));
+    subject.written("priority", last.priority, next.priority);
     subject.written("timeout", last.timeout, next.timeout);
     subject.written("read_timeout", last.read_timeout, next.read_timeout);
     subject.written("tunnel_timeout", last.tunnel_timeout, next.tunnel_timeout);

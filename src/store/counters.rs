@@ -14,11 +14,11 @@ use super::overrides::{KeyOfLimit, KeyOverride, OverrideFault, Overrides};
 use super::redis::{Lease, RedisClient};
 use super::{
     Charge, ChargeRecords, Correction, Group, KeyOperation, Known, OnError, OperationFault, OperationResult,
-    Outcome, PolicyRegistration, StoreRequest, Unreachable,
+    Outcome, PlaceClaims, PolicyRegistration, StoreRequest, Unreachable,
 };
 use crate::boxed_cold::boxed_cold;
 use crate::limit::adaptive_concurrency::SampleOutcome;
-use crate::limit::units::{Cost, Micros, Timestamp};
+use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use crate::limit::wall_clock::{self, WallTime};
 
 /// How often a request that waits for a place asks a shared store again: other gateways free places, too.
@@ -66,6 +66,8 @@ pub struct InTurn {
     pub places: Option<Box<Places>>,
     /// How long it has waited for a place.
     pub waited: Micros,
+    /// The [`Charge::key`] of the limit that it has waited for last.
+    pub queue: Option<Fingerprint>,
 }
 
 impl Places {
@@ -296,22 +298,24 @@ impl Counters {
     }
 
     /// As [`Self::decide`], for a request with concurrency limits. If only these refuse, the request waits in
-    /// their queues; `since` is when its wait begins, and `clock` tells the time later. Dropped, it leaves them.
+    /// their queues, with their `claims`; `since` is when its wait begins, and `clock` tells the time later. Dropped, it leaves them.
     pub async fn admit(
         &self,
         request: StoreRequest<'_>,
+        claims: PlaceClaims,
         since: Timestamp,
         clock: impl Fn() -> Timestamp,
     ) -> InTurn {
-        let mut ticket = self.memory.in_flight().ticket();
+        let mut ticket = self.memory.in_flight().ticket(claims);
         let mut now = since;
         loop {
             if let Some(successor) = self.successor()
-                && let Some((outcome, places, waited)) = successor.decide(request, Some(since)).await
+                && let Some((outcome, places, waited)) =
+                    successor.decide(request, Some((since, ticket.claims()))).await
             {
                 let elsewhere =
                     |place| Box::new(Places { places: None, _lease: None, _elsewhere: Some(place) });
-                return InTurn { outcome, places: places.map(elsewhere), waited };
+                return InTurn { outcome, places: places.map(elsewhere), waited, queue: None };
             }
             let (turn, lease) = match &self.location {
                 Location::Memory => (self.memory.admit(request.charges, now, &mut ticket), None),
@@ -330,11 +334,12 @@ impl Counters {
                         now = clock();
                         if request.is_banned(&self.bans, now) {
                             let outcome = Outcome { banned: true, ..Outcome::default() };
-                            return InTurn { outcome, places: None, waited: now.since(since) };
+                            let (waited, queue) = (now.since(since), ticket.queue());
+                            return InTurn { outcome, places: None, waited, queue };
                         }
                         continue;
                     }
-                    (outcome, None)
+                    (Outcome { dropped: ticket.time_out(), ..outcome }, None)
                 }
             };
             match &self.location {
@@ -344,7 +349,7 @@ impl Counters {
                 }
                 Location::Shared(client) => client.report_refusals(request, &outcome, now),
             }
-            return InTurn { outcome, places, waited };
+            return InTurn { outcome, places, waited, queue: ticket.queue() };
         }
     }
 
@@ -355,6 +360,6 @@ impl Counters {
             Location::Shared(_) => left.min(PLACE_CHECK),
         };
         // Either way the request is decided again.
-        let _ = timeout(Duration::from_micros(longest.0), ticket.place_freed()).await;
+        let _ = timeout(Duration::from_micros(longest.0), ticket.changed()).await;
     }
 }

@@ -101,8 +101,8 @@ impl MemoryStore {
     /// # Errors
     ///
     /// See [`Self::new`].
-    pub fn without_estimates(max_keys: usize) -> Result<Self, OutOfMemory> {
-        let in_flight = Arc::new(RequestsInFlight::without_estimates());
+    pub fn in_virtual_time(max_keys: usize) -> Result<Self, OutOfMemory> {
+        let in_flight = Arc::new(RequestsInFlight::in_virtual_time());
         Ok(Self { in_flight, ..Self::new(max_keys)? })
     }
 

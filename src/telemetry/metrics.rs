@@ -17,6 +17,7 @@ mod delta;
 mod family;
 mod listeners;
 mod process;
+mod queues;
 mod routes;
 mod scrape;
 mod series;

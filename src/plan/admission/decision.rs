@@ -68,6 +68,8 @@ pub enum RefusalCause {
     InFlight,
     /// The backend has as many requests in flight as it works on: of a limit whose maximum is found.
     Overloaded,
+    /// The key of `share_by` has more than its share of the places, or of the queue, while others wait.
+    OverShare,
     /// A part of the limit's key is missing: the request was not counted.
     Missing,
     /// A part of the limit's key has several values: the request is malformed, and was not counted.
@@ -121,7 +123,7 @@ impl Refusal<'_> {
     pub fn spread(mut self, draw: impl FnOnce(u64) -> u64) -> Self {
         let most = match (self.why, self.limit.retry_jitter) {
             // Its wait is an estimate: clients refused together must not return together.
-            (RefusalCause::Overloaded, None) => self.wait,
+            (RefusalCause::Overloaded | RefusalCause::OverShare, None) => self.wait,
             (_, most) => most,
         };
         if let (Some(_), Some(most)) = (self.wait, most) {

@@ -387,6 +387,9 @@ fn put_detail(out: &mut BytesMut, refusal: &Refusal<'_>, seconds: Option<&str>) 
         Some(seconds) if refusal.why == RefusalCause::Overloaded => {
             put_all(out, &["the service is overloaded (limit `", limit, "`); retry after ", seconds, " s"]);
         }
+        Some(seconds) if refusal.why == RefusalCause::OverShare => {
+            put_all(out, &["more than its share of limit `", limit, "`; retry after ", seconds, " s"]);
+        }
         _ if refusal.why == RefusalCause::Missing => {
             put_all(out, &["missing the key required by limit `", limit, "`"]);
         }

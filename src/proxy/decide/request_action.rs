@@ -108,10 +108,11 @@ impl<'p, 'r> RequestAction<'p, 'r> {
 pub(crate) async fn decide_otherwise(
     ctx: &mut RequestContext,
     charges: &RequestCharges<'_>,
+    route: &Route,
     reader: &RequestReader,
 ) -> Option<Outcome> {
     if charges.takes_places() {
-        return take_turn(ctx, charges, reader).await;
+        return take_turn(ctx, charges, route, reader).await;
     }
     let bans = charges.bans();
     let request = StoreRequest { charges: &charges.charges, bans: &bans };
@@ -122,18 +123,26 @@ pub(crate) async fn decide_otherwise(
 async fn take_turn(
     ctx: &mut RequestContext,
     charges: &RequestCharges<'_>,
+    route: &Route,
     reader: &RequestReader,
 ) -> Option<Outcome> {
     let bans = charges.bans();
     let request = StoreRequest { charges: &charges.charges, bans: &bans };
     let (plan, shared) = (Rc::clone(&ctx.plan), Arc::clone(&ctx.worker.shared));
-    let turn = plan.counters.admit(request, ctx.started, || shared.clock.now());
-    let InTurn { outcome, places, waited } = tokio::select! {
+    let turn =
+        plan.counters.admit(request, charges.claims(route.priority), ctx.started, || shared.clock.now());
+    let InTurn { outcome, places, waited, queue } = tokio::select! {
         biased;
         turn = turn => turn,
         () = reader.gone() => return None,
     };
     ctx.limits.places = places;
+    if let Some(index) = queue.and_then(|place| charges.index_of(place))
+        && let Some(used) = route.limits.get(index)
+        && ctx.is_counted
+    {
+        ctx.plan.metrics.waited(used.limit, waited, outcome.dropped.map(|drop| drop.reason));
+    }
     if waited > Micros(0) {
         ctx.limits.delay = waited;
         ctx.limits.outcome = RequestOutcome::Delayed;

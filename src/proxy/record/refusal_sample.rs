@@ -189,6 +189,7 @@ fn reason(refusal: &Refusal<'_>, tightest: Option<&BindingLimit<'_>>) -> Cow<'st
         (RefusalCause::Unreadable(fault), _) => fault.to_string().into(),
         (RefusalCause::Repeated, _) => "a part of the key has several values".into(),
         (RefusalCause::Overloaded, _) => "the backend is overloaded".into(),
+        (RefusalCause::OverShare, _) => "over its share of the places while others wait".into(),
         (RefusalCause::Over { .. } | RefusalCause::InFlight, Some(tightest)) => {
             format!("over {}", ShortDisplay(&tightest.policy.algorithm)).into()
         }

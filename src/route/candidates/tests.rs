@@ -97,6 +97,7 @@ fn with_request<T>(sent: &Sent, look: impl FnOnce(&RouteRequest<'_>) -> T) -> T 
         tls_subject: None,
         content: &crate::route::content::RequestContent::Unknown,
         consumer: None,
+        upstream: None,
     })
 }
 

@@ -137,6 +137,7 @@ impl KeyText<'_> {
             | Part::Query(_)
             | Part::Method
             | Part::Route
+            | Part::Upstream
             | Part::Global
             | Part::TlsSubject
             | Part::Consumer

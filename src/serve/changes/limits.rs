@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{Subject, plain};
 use crate::limit::display::ShortDisplay;
 use crate::plan::{Limit, Policy};
+use crate::route::key::Key;
 
 /// Whether windows have another length or another calendar, so that counters are not converted.
 fn starts_afresh(last: &Limit, next: &Limit) -> bool {
@@ -27,7 +28,8 @@ pub(super) fn limit(subject: &mut Subject<'_>, last: &Limit, next: &Limit) {
         let name = plain(&tier.name);
         match next.tier(Some(&tier.name)) {
             Some(index) => {
-                policies(subject, &format!("tier {name} "), &tier.policies, next.policies_of(Some(index)))
+                policies(subject, &format!("tier {name} "), &tier.policies, next.policies_of(Some(index)));
+                subject.written(&format!("tier {name} weight"), tier.weight, next.weight(Some(index)));
             }
             None => subject.line(&format!("tier {name} removed")),
         }
@@ -40,6 +42,8 @@ pub(super) fn limit(subject: &mut Subject<'_>, last: &Limit, next: &Limit) {
     let ban = |limit: &Limit| limit.ban.as_ref().map_or_else(String::new, |ban| ban.algorithm.to_string());
     subject.shown("ban", ban(last), ban(next));
     subject.shown("key", &last.key, &next.key);
+    let share_by = |limit: &Limit| limit.share_by.as_ref().map_or_else(String::new, Key::to_string);
+    subject.shown("share_by", share_by(last), share_by(next));
     subject.written("missing", last.key.missing, next.key.missing);
     subject.hidden("repeated", &last.key.repeated, &next.key.repeated);
     subject.hidden("unreadable", &last.key.unreadable_is_missing, &next.key.unreadable_is_missing);

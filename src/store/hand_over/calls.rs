@@ -20,7 +20,7 @@ use super::message::{
 };
 use crate::limit::units::{Micros, Timestamp};
 use crate::store::{
-    Charge, Correction, KeyOperation, OperationFault, OperationResult, Outcome, StoreRequest,
+    Charge, Correction, KeyOperation, OperationFault, OperationResult, Outcome, PlaceClaims, StoreRequest,
 };
 
 /// The most bytes of a call or a reply: those of a request with the most charges are far fewer.
@@ -84,9 +84,11 @@ impl SuccessorCalls {
     pub(in crate::store) async fn decide(
         self: &Arc<Self>,
         request: StoreRequest<'_>,
-        since: Option<Timestamp>,
+        waits: Option<(Timestamp, &PlaceClaims)>,
     ) -> Option<(Outcome, Option<PendingCall>, Micros)> {
-        let call = HandOverCall::Decide(RequestMessage::of(request), since.map(|since| since.0));
+        let since = waits.map(|(since, _)| since.0);
+        let request_message = RequestMessage::of(request, waits.map(|(_, claims)| claims));
+        let call = HandOverCall::Decide(request_message, since);
         let waits =
             request.charges.iter().filter_map(|charge| Some(charge.algorithm.as_concurrency()?.max_wait()));
         let longest = waits.max().filter(|_| since.is_some()).unwrap_or_default();

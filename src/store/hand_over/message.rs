@@ -1,15 +1,19 @@
 //! The calls of a process to the one that has its counters, and the replies, as data.
 
+use std::num::NonZeroU32;
+
 use serde::{Deserialize, Serialize};
 
+use crate::limit::fair_queue::Priority;
 use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use crate::limit::{Algorithm, Decision, Verdict, Wait};
 use crate::store::bans::Banned;
 use crate::store::memory::in_flight::PlacesOfKey;
 use crate::store::snapshot::AlgorithmParams;
 use crate::store::{
-    BanCharge, Charge, Correction, Decisions, Group, IdempotentCharge, KeyOperation, OnError, OperationFault,
-    OperationResult, Outcome, ParamsId, SharedKeyInfo, StoreRequest,
+    BanCharge, Charge, Correction, Decisions, DropReason, Group, IdempotentCharge, KeyOperation, OnError,
+    OperationFault, OperationResult, Outcome, ParamsId, PlaceClaims, PlaceShare, QueueDrop, SharedKeyInfo,
+    StoreRequest,
 };
 use crate::time_zones;
 
@@ -55,7 +59,14 @@ pub(super) struct ChargeMessage {
 pub(super) struct RequestMessage {
     charges: Vec<ChargeMessage>,
     bans: Vec<BanMessage>,
+    /// Without it, none has a share, and the priority is the usual one.
+    #[serde(default)]
+    claims: ClaimsMessage,
 }
+
+/// [`PlaceClaims`]: the number of the priority, and of each share the key of the limit, that of the share, and the weight.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct ClaimsMessage(u8, Vec<(u128, u128, u32)>);
 
 /// A [`BanCharge`].
 #[derive(Debug, Serialize, Deserialize)]
@@ -72,6 +83,9 @@ pub(super) struct OutcomeMessage {
     decisions: Vec<DecisionMessage>,
     banned: bool,
     counted_at: Option<Vec<u64>>,
+    /// A [`QueueDrop`]: the number of the reason, the key of the limit, and whether it is over its share.
+    #[serde(default)]
+    dropped: Option<(u8, u128, bool)>,
 }
 
 /// A [`Decision`]: its verdict, `remaining`, and `reset_after` in µs.
@@ -130,6 +144,7 @@ pub(super) struct OwnedCharge {
 pub(super) struct OwnedRequest {
     pub(super) charges: Vec<OwnedCharge>,
     pub(super) bans: Vec<(OwnedCharge, Banned, (u8, u8))>,
+    pub(super) claims: PlaceClaims,
 }
 
 impl OwnedCharge {
@@ -183,7 +198,7 @@ impl ChargeMessage {
 }
 
 impl RequestMessage {
-    pub(super) fn of(request: StoreRequest<'_>) -> Self {
+    pub(super) fn of(request: StoreRequest<'_>, claims: Option<&PlaceClaims>) -> Self {
         let ban = |ban: &BanCharge<'_>| BanMessage {
             charge: ChargeMessage::of(&ban.charge),
             limit: ban.banned.limit,
@@ -191,7 +206,8 @@ impl RequestMessage {
             of: ban.of,
         };
         let charges = request.charges.iter().map(ChargeMessage::of).collect();
-        Self { charges, bans: request.bans.iter().map(ban).collect() }
+        let claims = claims.map(ClaimsMessage::of).unwrap_or_default();
+        Self { charges, bans: request.bans.iter().map(ban).collect(), claims }
     }
 
     pub(super) fn owned(&self) -> Option<OwnedRequest> {
@@ -200,7 +216,30 @@ impl RequestMessage {
             Some((ban.charge.owned()?, banned, ban.of))
         };
         let charges = self.charges.iter().map(ChargeMessage::owned).collect::<Option<_>>()?;
-        Some(OwnedRequest { charges, bans: self.bans.iter().map(ban).collect::<Option<_>>()? })
+        let bans = self.bans.iter().map(ban).collect::<Option<_>>()?;
+        Some(OwnedRequest { charges, bans, claims: self.claims.claims() })
+    }
+}
+
+impl ClaimsMessage {
+    fn of(claims: &PlaceClaims) -> Self {
+        let share = |share: &PlaceShare| (share.place.0, share.key.0, share.weight.get());
+        // Zero is that of a process which knows no priorities.
+        Self(claims.priority as u8 + 1, claims.shares.iter().map(share).collect())
+    }
+
+    fn claims(&self) -> PlaceClaims {
+        let number = self.0;
+        let priority = Priority::ALL.into_iter().find(|priority| *priority as u8 + 1 == number);
+        let share = |&(place, key, weight): &(u128, u128, u32)| {
+            Some(PlaceShare {
+                place: Fingerprint(place),
+                key: Fingerprint(key),
+                weight: NonZeroU32::new(weight)?,
+            })
+        };
+        let shares = self.1.iter().filter_map(share).collect();
+        PlaceClaims { priority: priority.unwrap_or_default(), shares }
     }
 }
 
@@ -210,6 +249,7 @@ impl OutcomeMessage {
             decisions: outcome.decisions.iter().map(decision_message).collect(),
             banned: outcome.banned,
             counted_at: outcome.counted_at.as_ref().map(|times| times.iter().map(|at| at.0).collect()),
+            dropped: outcome.dropped.map(|drop| (drop.reason as u8, drop.place.0, drop.is_over_share)),
         }
     }
 
@@ -218,6 +258,10 @@ impl OutcomeMessage {
             decisions: decisions(&self.decisions),
             banned: self.banned,
             counted_at: self.counted_at.map(|times| times.into_iter().map(Timestamp).collect()),
+            dropped: self.dropped.and_then(|(number, place, is_over_share)| {
+                let reason = DropReason::ALL.into_iter().find(|reason| *reason as u8 == number)?;
+                Some(QueueDrop { reason, place: Fingerprint(place), is_over_share })
+            }),
             ..Outcome::default()
         }
     }
@@ -363,7 +407,7 @@ mod tests {
             };
             let ban = BanCharge { charge, banned: Banned { limit: 7, key_hash: charge.key }, of: (0, 1) };
             let request = StoreRequest { charges: &[charge], bans: &[ban] };
-            let owned = through_json(&RequestMessage::of(request)).owned().unwrap();
+            let owned = through_json(&RequestMessage::of(request, None)).owned().unwrap();
             assert_eq!(format!("{:?}", owned.charges()), format!("{:?}", request.charges));
             assert_eq!(format!("{:?}", owned.bans()), format!("{:?}", request.bans));
         }

@@ -164,7 +164,7 @@ impl PredecessorCalls {
         let (outcome, waited, places) = if request.is_banned(&self.counters.bans, now) {
             (Outcome { banned: true, ..Outcome::default() }, 0, None)
         } else if let Some(since) = since {
-            let admitted = self.counters.admit(request, Timestamp(since), clock).await;
+            let admitted = self.counters.admit(request, owned.claims.clone(), Timestamp(since), clock).await;
             (admitted.outcome, admitted.waited.0, admitted.places)
         } else {
             (self.counters.decide(request, now).await, 0, None)

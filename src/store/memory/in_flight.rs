@@ -1,36 +1,41 @@
 //! The requests in flight under concurrency limits, and those that wait for a place.
 //!
 //! A key is in the table as long as a place is held or a request waits: the table is bounded by the requests of the
-//! process, and nothing is evicted. A request waits with a [`Ticket`]. Places are taken in the order of tickets, over
-//! all workers: a request is refused as long as one with an earlier ticket waits for the same key. A freed place is
-//! passed to no request: the first one is woken and decides again, and meanwhile no other can take the place.
+//! process, and nothing is evicted. A request waits with a [`Ticket`], over all workers in one [`FairQueue`] of the key: a
+//! request is refused as long as it is the turn of another. A freed place is passed to no request: the next one is woken and
+//! decides again, and meanwhile no other can take the place.
 //!
 //! The maximum of an adaptive limit is that of the key's [`CapacityEstimate`], which learns how its requests went on. It
 //! stays while no request is in flight, for up to [`MAX_IDLE_ESTIMATES`] keys of a shard.
 
 mod hand_over;
 mod measured;
+mod queue;
+mod ticket;
 mod usage;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use arc_swap::ArcSwapOption;
 use foldhash::fast::FixedState;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
-use tokio::sync::Notify;
 
 use super::MemoryStore;
 use crate::limit::adaptive_concurrency::CapacityEstimate;
 use crate::limit::concurrency::{self, Concurrency};
+use crate::limit::fair_queue::{FairQueue, FairShare, Priority, Room, background_reserve};
 use crate::limit::units::{Fingerprint, Micros, Timestamp};
 use crate::limit::{Decision, State, Verdict, Wait};
 use crate::store::{Charge, Decisions, Group, Outcome};
 use hand_over::FreedPlaces;
 pub use hand_over::PlacesOfKey;
-use measured::{MeasuredAdmissions, TakenPlaces, algorithm_now};
+use measured::{MeasuredAdmissions, TakenPlaces, algorithm_now, without_reserve};
+use queue::leave;
+use ticket::TurnSignal;
+pub use ticket::{DropReason, PlaceClaims, PlaceShare, QueueDrop, Ticket};
 pub use usage::PlaceUsage;
 
 /// All keys with places held or requests waiting.
@@ -39,8 +44,8 @@ pub struct RequestsInFlight {
     shards: [Mutex<Shard>; SHARDS],
     /// The ticket issued last.
     last_ticket: AtomicU64,
-    /// Whether the maximum of adaptive limits is found; else it is their ceiling.
-    adapts: bool,
+    /// Time is that of requests, in µs: the maximum of adaptive limits is not found, but their ceiling.
+    virtual_time: Option<AtomicU64>,
     /// What is told of places that become free, since they were handed over. It changes while all shards are locked.
     freed: ArcSwapOption<FreedPlaces>,
 }
@@ -58,43 +63,33 @@ struct LimitedKey {
     /// The policy's [`SharedKeyInfo::identity`](crate::store::SharedKeyInfo::identity).
     policy: u128,
     held: u32,
-    /// By ticket.
-    waiting: VecDeque<Waiter>,
+    /// The maximum when it was decided last.
+    max: u32,
+    /// Of a limit with `share_by`, and while requests wait.
+    queue: Option<Box<FairQueue<Arc<TurnSignal>>>>,
     /// Of an adaptive limit, from its first request on.
     capacity: Option<Box<CapacityEstimate>>,
-}
-
-#[derive(Debug)]
-struct Waiter {
-    ticket: u64,
-    place_freed: Arc<Notify>,
-}
-
-/// The turn of a request that waits for a place. Dropped, it leaves the queue. The charges of its request are the same
-/// whenever it is decided again.
-#[derive(Debug)]
-pub struct Ticket {
-    in_flight: Arc<RequestsInFlight>,
-    /// Until the request waits, it is later than all.
-    number: u64,
-    place_freed: Arc<Notify>,
-    /// The key that the request waits for.
-    waits_for: Option<Fingerprint>,
 }
 
 /// Places held by a request in flight. Dropped, they are free.
 #[derive(Debug)]
 pub struct LocalPlaces {
     in_flight: Arc<RequestsInFlight>,
-    held: HeldPlaces,
+    held: SmallVec<[HeldPlaces; 1]>,
     /// Under adaptive limits, until the outcome is known.
     measured: MeasuredAdmissions,
     /// The route of the request, and when it was passed on.
     sent: Option<(u64, Timestamp)>,
 }
 
-/// Keys, and the number of places of each.
-type HeldPlaces = SmallVec<[(Fingerprint, u32); 2]>;
+/// Places of a key.
+#[derive(Clone, Copy, Debug)]
+struct HeldPlaces {
+    key: Fingerprint,
+    units: u32,
+    /// Of a limit with `share_by`.
+    share: Option<FairShare>,
+}
 
 /// The decision on a request under a concurrency limit.
 #[derive(Debug)]
@@ -112,6 +107,7 @@ const UNDECIDED: Decision = Decision { verdict: Verdict::Allow, remaining: 0, re
 struct LockedShards<'a> {
     shards: SmallVec<[(usize, MutexGuard<'a, Shard>); 2]>,
     adapts: bool,
+    now: Timestamp,
 }
 
 impl Default for RequestsInFlight {
@@ -119,7 +115,7 @@ impl Default for RequestsInFlight {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             last_ticket: AtomicU64::new(0),
-            adapts: true,
+            virtual_time: None,
             freed: ArcSwapOption::empty(),
         }
     }
@@ -135,9 +131,10 @@ impl RequestsInFlight {
         now: Timestamp,
         ticket: &mut Ticket,
     ) -> Turn {
+        self.set_time(now);
         let mut locked = self.lock(charges);
         let mut decisions: SmallVec<[Decision; 4]> = SmallVec::from_elem(UNDECIDED, charges.len());
-        let has_places = locked.evaluate(charges, Group::Enforced, now, ticket.number, &mut decisions);
+        let has_places = locked.evaluate(charges, Group::Enforced, now, ticket, &mut decisions);
         let others: SmallVec<[Charge<'_>; 4]> = of_others(charges).map(|(_, charge)| *charge).collect();
         let decided = memory.decide_beside(&others, now, has_places);
         for ((index, _), decision) in of_others(charges).zip(&decided.decisions) {
@@ -151,7 +148,8 @@ impl RequestsInFlight {
         let admitted = is_admitted(charges, &decisions);
         let mut taken = TakenPlaces::default();
         if admitted {
-            locked.take(charges, Group::Enforced, &decisions, &mut taken);
+            locked.admitted(charges, ticket);
+            locked.take(charges, Group::Enforced, (&decisions, &ticket.claims), &mut taken);
         } else {
             locked.report_uncharged(charges, Group::Enforced, now, &mut decisions);
         }
@@ -160,42 +158,35 @@ impl RequestsInFlight {
             if charge.group == Group::Enforced || charge.algorithm.as_concurrency().is_none() {
                 continue;
             }
-            locked.evaluate(charges, charge.group, now, ticket.number, &mut decisions);
+            locked.evaluate(charges, charge.group, now, ticket, &mut decisions);
             if admitted {
-                locked.take(charges, charge.group, &decisions, &mut taken);
+                locked.take(charges, charge.group, (&decisions, &ticket.claims), &mut taken);
             }
         }
-        let waits = (!admitted).then(|| locked.wait(charges, &decisions, ticket)).flatten();
+        let waits = (!admitted).then(|| locked.wait(charges, &decisions, ticket));
         let outcome = Outcome { counted_at, ..Outcome::from(Decisions::Together(decisions)) };
         match waits {
-            Some(limit) => Turn::Waits(outcome, limit),
-            None => {
-                locked.leave(ticket);
-                Turn::Decided(outcome, taken.into_places(self))
+            None => Turn::Decided(outcome, taken.into_places(self)),
+            Some(in_queue) => {
+                in_queue.turn(outcome, |outcome| Turn::Decided(outcome, taken.into_places(self)))
             }
         }
     }
 
-    /// A ticket for a request that does not wait yet.
-    pub fn ticket(self: &Arc<Self>) -> Ticket {
-        let place_freed = Arc::default();
-        Ticket { in_flight: Arc::clone(self), number: u64::MAX, place_freed, waits_for: None }
-    }
-
-    /// Whether a request with an earlier ticket waits for one of the keys.
+    /// Whether it is the turn of another request to take a place of one of the keys.
     pub fn is_waited_for(&self, charges: &[Charge<'_>], ticket: &Ticket) -> bool {
-        let locked = self.lock(charges);
-        of_concurrency(charges).any(|(_, charge, _)| locked.is_waited_for(charge.key, ticket.number))
+        let mut locked = self.lock(charges);
+        of_concurrency(charges).any(|(_, charge, _)| locked.is_waited_for(charge.key, ticket))
     }
 
     /// The outcome of a request that has to wait after others, with these decisions on its charges alone.
     pub fn behind_others(&self, charges: &[Charge<'_>], decisions: Decisions, ticket: &Ticket) -> Outcome {
         let mut decisions: SmallVec<[Decision; 4]> = SmallVec::from_slice(&decisions);
-        let locked = self.lock(charges);
+        let mut locked = self.lock(charges);
         for (index, charge, _) in of_concurrency(charges) {
             if let Some(decision) = decisions.get_mut(index)
                 && !decision.denies()
-                && locked.is_waited_for(charge.key, ticket.number)
+                && locked.is_waited_for(charge.key, ticket)
             {
                 decision.verdict = Verdict::Deny(Wait::Unknown);
             }
@@ -204,28 +195,31 @@ impl RequestsInFlight {
     }
 
     /// Takes part in the queue of the first limit that refuses for want of a place, if no other limit refuses and there
-    /// is room; else leaves all queues.
+    /// is room; else leaves all queues. `decided`: what follows then.
     pub fn wait(
         &self,
         charges: &[Charge<'_>],
-        outcome: &Outcome,
+        outcome: Outcome,
         ticket: &mut Ticket,
-    ) -> Option<Concurrency> {
-        let mut locked = self.lock(charges);
-        let limit = locked.wait(charges, &outcome.decisions, ticket);
-        if limit.is_none() {
-            locked.leave(ticket);
-        }
-        limit
+        decided: impl FnOnce(Outcome) -> Turn,
+    ) -> Turn {
+        let in_queue = self.lock(charges).wait(charges, &outcome.decisions, ticket);
+        in_queue.turn(outcome, decided)
     }
 
     /// Takes the places of an admitted request whatever the maximum: a shared store has decided.
-    pub fn hold(self: &Arc<Self>, charges: &[Charge<'_>], outcome: &Outcome) -> Option<LocalPlaces> {
+    pub fn hold(
+        self: &Arc<Self>,
+        charges: &[Charge<'_>],
+        outcome: &Outcome,
+        ticket: &mut Ticket,
+    ) -> Option<LocalPlaces> {
         let mut taken = TakenPlaces::default();
         let mut locked = self.lock(charges);
+        locked.admitted(charges, ticket);
         for (index, charge, _) in of_concurrency(charges) {
             if outcome.decisions.get(index).is_some_and(|decision| decision.verdict == Verdict::Allow) {
-                locked.add(charge, &mut taken);
+                locked.add(charge, &ticket.claims, &mut taken);
             }
         }
         taken.into_places(self)
@@ -236,7 +230,7 @@ impl RequestsInFlight {
         let shard = self.shard(charge.key).lock();
         let entry = shard.get(&charge.key);
         let held = entry.map_or(0, |key| key.held);
-        let algorithm = algorithm_now(charge, entry, self.adapts);
+        let algorithm = algorithm_now(charge, entry, self.adapts());
         algorithm.peek(&State::Concurrency(concurrency::State::new(held)), now, charge.cost)
     }
 
@@ -252,7 +246,7 @@ impl RequestsInFlight {
         shards.sort_unstable();
         shards.dedup();
         let locked = shards.into_iter().map(|index| (index, self.shards[index].lock())).collect();
-        LockedShards { shards: locked, adapts: self.adapts }
+        LockedShards { shards: locked, adapts: self.adapts(), now: self.now() }
     }
 
     fn shard(&self, key: Fingerprint) -> &Mutex<Shard> {
@@ -261,13 +255,21 @@ impl RequestsInFlight {
 
     /// Gives places of a key back.
     pub(in crate::store) fn release(&self, key: Fingerprint, units: u32) {
+        self.give_back(HeldPlaces { key, units, share: None });
+    }
+
+    fn give_back(&self, HeldPlaces { key, units, share }: HeldPlaces) {
+        let now = self.now();
         let mut shard = self.shard(key).lock();
         let Some(entry) = shard.get_mut(&key) else { return };
         if let Some(freed) = &*self.freed.load() {
             freed.tell(PlacesOfKey { key: key.0, policy: entry.policy, places: units });
         }
         entry.held = entry.held.saturating_sub(units);
-        entry.wake_first();
+        if let (Some(queue), Some(share)) = (&mut entry.queue, share) {
+            queue.give_back(share, units, now);
+        }
+        entry.wake_next(now);
         remove_if_unused(&mut shard, key);
     }
 }
@@ -283,14 +285,22 @@ impl LockedShards<'_> {
         self.shards.iter().find(|(index, _)| *index == wanted)?.1.get(&key)
     }
 
+    fn find_mut(&mut self, key: Fingerprint) -> Option<&mut LimitedKey> {
+        self.shard(key)?.get_mut(&key)
+    }
+
     /// Takes the places of a charge, whose shard is locked.
-    fn add(&mut self, charge: &Charge<'_>, taken: &mut TakenPlaces) {
-        let adapts = self.adapts;
+    fn add(&mut self, charge: &Charge<'_>, claims: &PlaceClaims, taken: &mut TakenPlaces) {
+        let (adapts, now) = (self.adapts, self.now);
         let Some(shard) = self.shard(charge.key) else { return };
         let entry = shard.entry(charge.key).or_default();
         entry.policy = charge.shared_key.identity;
         entry.held = entry.held.saturating_add(charge.cost.units());
-        taken.held.push((charge.key, charge.cost.units()));
+        let share = claims.own_share(charge.key);
+        if let Some(share) = share {
+            entry.queue.get_or_insert_default().take(share, charge.cost.units(), now);
+        }
+        taken.held.push(HeldPlaces { key: charge.key, units: charge.cost.units(), share });
         if let Some(bounds) = charge.algorithm.as_concurrency().and_then(Concurrency::capacity_bounds)
             && adapts
         {
@@ -302,17 +312,26 @@ impl LockedShards<'_> {
         self.find(key).map_or(0, |key| key.held)
     }
 
-    fn is_waited_for(&self, key: Fingerprint, ticket: u64) -> bool {
-        self.find(key).and_then(|key| key.waiting.front()).is_some_and(|first| first.ticket < ticket)
+    /// Whether it is the turn of another request to take a place of this key. In the queue of another key, only earlier
+    /// requests are before it: of those that wait for each other's keys one goes on.
+    fn is_waited_for(&mut self, key: Fingerprint, ticket: &Ticket) -> bool {
+        let now = self.now;
+        let Some(entry) = self.find_mut(key) else { return false };
+        let room = entry.room();
+        let next = entry.queue.as_mut().and_then(|queue| queue.next(room, now));
+        let waits_here = ticket.waits_for.is_some_and(|(waits_for, _)| waits_for == key);
+        next.is_some_and(
+            |next| if waits_here { next.ticket != ticket.number } else { next.ticket < ticket.number },
+        )
     }
 
     /// Decides the concurrency charges of a group, each as if those before it were taken. Returns whether all admit.
     fn evaluate(
-        &self,
+        &mut self,
         charges: &[Charge<'_>],
         group: Group,
         now: Timestamp,
-        ticket: u64,
+        ticket: &Ticket,
         decisions: &mut [Decision],
     ) -> bool {
         let mut admitted = true;
@@ -321,7 +340,13 @@ impl LockedShards<'_> {
                 .filter(|(_, other, _)| other.group == group && other.key == charge.key)
                 .fold(self.held(charge.key), |held, (_, other, _)| held.saturating_add(other.cost.units()));
             let state = State::Concurrency(concurrency::State::new(before));
-            let algorithm = algorithm_now(charge, self.find(charge.key), self.adapts);
+            let mut algorithm = algorithm_now(charge, self.find(charge.key), self.adapts);
+            if let (Some(entry), Some(limit)) = (self.find_mut(charge.key), algorithm.as_concurrency()) {
+                entry.max = limit.max().units();
+            }
+            if ticket.claims.priority == Priority::Background {
+                algorithm = without_reserve(charge, &algorithm);
+            }
             let (_, mut decision) = algorithm.decide(state, now, charge.cost);
             if decision.verdict == Verdict::Allow && self.is_waited_for(charge.key, ticket) {
                 decision.verdict = Verdict::Deny(Wait::Unknown);
@@ -337,12 +362,12 @@ impl LockedShards<'_> {
         &mut self,
         charges: &[Charge<'_>],
         group: Group,
-        decisions: &[Decision],
+        (decisions, claims): (&[Decision], &PlaceClaims),
         taken: &mut TakenPlaces,
     ) {
         for (index, charge, _) in of_concurrency(charges).filter(|(_, charge, _)| charge.group == group) {
             if decisions[index].verdict == Verdict::Allow {
-                self.add(charge, taken);
+                self.add(charge, claims, taken);
             }
         }
     }
@@ -361,109 +386,40 @@ impl LockedShards<'_> {
             decisions[index].remaining = algorithm.peek(&state, now, charge.cost).remaining;
         }
     }
-
-    /// See [`RequestsInFlight::wait`].
-    fn wait(
-        &mut self,
-        charges: &[Charge<'_>],
-        decisions: &[Decision],
-        ticket: &mut Ticket,
-    ) -> Option<Concurrency> {
-        let mut refusing = None;
-        for (index, charge) in
-            charges.iter().enumerate().filter(|(_, charge)| charge.group == Group::Enforced)
-        {
-            match (decisions.get(index)?.verdict, charge.algorithm.as_concurrency()) {
-                (Verdict::Deny(Wait::Unknown), Some(limit)) => {
-                    refusing.get_or_insert((charge.key, *limit));
-                }
-                (Verdict::Deny(_), _) => return None,
-                _ => {}
-            }
-        }
-        let (key, limit) = refusing?;
-        if ticket.waits_for == Some(key) {
-            return Some(limit);
-        }
-        if self.find(key).map_or(0, |key| key.waiting.len()) >= limit.queue() {
-            return None;
-        }
-        self.leave(ticket);
-        ticket.join(self.shard(key)?.entry(key).or_default(), key);
-        Some(limit)
-    }
-
-    /// Leaves the queue of a key that is locked here.
-    fn leave(&mut self, ticket: &mut Ticket) {
-        if let Some(key) = ticket.waits_for
-            && let Some(shard) = self.shard(key)
-        {
-            ticket.waits_for = None;
-            leave(shard, key, ticket.number);
-        }
-    }
 }
 
 impl LimitedKey {
-    /// A place may be free for the first request that waits.
-    fn wake_first(&self) {
-        if let Some(first) = self.waiting.front() {
-            first.place_freed.notify_one();
+    /// The places that are free.
+    fn room(&self) -> Room {
+        Room { free: self.max.saturating_sub(self.held), reserve: background_reserve(self.max) }
+    }
+
+    /// A place may be free for the next request that waits.
+    fn wake_next(&mut self, now: Timestamp) {
+        let room = self.room();
+        if let Some(next) = self.queue.as_mut().and_then(|queue| queue.next(room, now)) {
+            next.waiter.wake();
         }
-    }
-}
-
-impl Ticket {
-    /// Ends when a place may be free.
-    pub async fn place_freed(&self) {
-        self.place_freed.notified().await;
-    }
-
-    /// Joins the queue by the time of the request's first wait.
-    fn join(&mut self, entry: &mut LimitedKey, key: Fingerprint) {
-        if self.number == u64::MAX {
-            self.number = self.in_flight.last_ticket.fetch_add(1, Ordering::Relaxed);
-        }
-        let waiter = Waiter { ticket: self.number, place_freed: Arc::clone(&self.place_freed) };
-        let at = entry.waiting.partition_point(|other| other.ticket < self.number);
-        entry.waiting.insert(at, waiter);
-        self.waits_for = Some(key);
-    }
-
-    fn leave(&mut self) {
-        if let Some(key) = self.waits_for.take() {
-            leave(&mut self.in_flight.shard(key).lock(), key, self.number);
-        }
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        self.leave();
     }
 }
 
 impl Drop for LocalPlaces {
     fn drop(&mut self) {
         self.abandon();
-        for (key, units) in self.held.drain(..) {
-            self.in_flight.release(key, units);
+        for places in self.held.drain(..) {
+            self.in_flight.give_back(places);
         }
     }
 }
 
-/// Removes a request from a queue. The next one may find a place that this one did not take.
-fn leave(shard: &mut Shard, key: Fingerprint, ticket: u64) {
-    let Some(entry) = shard.get_mut(&key) else { return };
-    entry.waiting.retain(|waiter| waiter.ticket != ticket);
-    entry.wake_first();
-    remove_if_unused(shard, key);
-}
-
 fn remove_if_unused(shard: &mut Shard, key: Fingerprint) {
-    let Some(entry) = shard.get(&key).filter(|entry| entry.held == 0 && entry.waiting.is_empty()) else {
+    let Some(entry) = shard.get_mut(&key) else { return };
+    if entry.queue.as_ref().is_some_and(|queue| queue.is_unused()) {
+        entry.queue = None;
+    }
+    if entry.held > 0 || entry.queue.is_some() {
         return;
-    };
+    }
     if entry.capacity.is_none() || shard.len() > MAX_IDLE_ESTIMATES {
         shard.remove(&key);
     }

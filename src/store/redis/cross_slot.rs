@@ -51,7 +51,14 @@ pub(super) async fn decide(
     let decisions = if unavailable { Decisions::default() } else { Decisions::Together(session.decisions) };
     let counted_at =
         charges.iter().any(|charge| charge.shared_key.settles).then(|| session.counted_at.into_boxed_slice());
-    Outcome { decisions, decided_locally: session.decided_locally, unavailable, banned: false, counted_at }
+    Outcome {
+        decisions,
+        decided_locally: session.decided_locally,
+        unavailable,
+        banned: false,
+        dropped: None,
+        counted_at,
+    }
 }
 
 /// The state of one request's decision.

@@ -51,7 +51,8 @@ fn decided(charges: &[Charge<'_>], local: Outcome, now: Timestamp) -> Outcome {
         let time = |charge| if is_local(charge) { times.next() } else { None }.unwrap_or(now);
         charges.iter().map(time).collect()
     });
-    Outcome { decisions, decided_locally: all(charges), counted_at, ..Outcome::default() }
+    let dropped = local.dropped;
+    Outcome { decisions, decided_locally: all(charges), counted_at, dropped, ..Outcome::default() }
 }
 
 fn unavailable(charges: &[Charge<'_>]) -> Outcome {

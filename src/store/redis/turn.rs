@@ -68,9 +68,9 @@ impl RedisClient {
             return None;
         }
         let outcome = in_flight.behind_others(charges, self.look(charges, now).await.ok()?, ticket);
-        match in_flight.wait(charges, &outcome, ticket) {
-            Some(limit) => Some(Turn::Waits(outcome, limit)),
-            None => lacks_only_places(charges, &outcome).then_some(Turn::Decided(outcome, None)),
+        match in_flight.wait(charges, outcome, ticket, |outcome| Turn::Decided(outcome, None)) {
+            Turn::Decided(outcome, _) if !lacks_only_places(charges, &outcome) => None,
+            turn => Some(turn),
         }
     }
 
@@ -84,7 +84,7 @@ impl RedisClient {
     ) -> (Turn, Option<Lease>) {
         let in_flight = self.memory.in_flight();
         if !outcome.decisions.is_empty() && refusing(charges, &outcome).next().is_none() {
-            let places = in_flight.hold(charges, &outcome);
+            let places = in_flight.hold(charges, &outcome, ticket);
             if places_of(charges).all(|index| is_held(&outcome, index)) {
                 return (Turn::Decided(outcome, places), lease);
             }
@@ -94,10 +94,7 @@ impl RedisClient {
             return (Turn::Decided(outcome, places), lease);
         }
         lease.inspect(Lease::void);
-        match in_flight.wait(charges, &outcome, ticket) {
-            Some(limit) => (Turn::Waits(outcome, limit), None),
-            None => (Turn::Decided(outcome, None), None),
-        }
+        (in_flight.wait(charges, outcome, ticket, |outcome| Turn::Decided(outcome, None)), None)
     }
 
     /// The turn of a request that is decided without the servers.

@@ -2,7 +2,7 @@
 
 use super::family::Family;
 use super::series::{grouped, grouped_with_unused};
-use super::{Metrics, ProcessCounts, calls, decisions, listeners, process, routes, store, upstreams};
+use super::{Metrics, ProcessCounts, calls, decisions, listeners, process, queues, routes, store, upstreams};
 use crate::limit::units::Timestamp;
 use crate::plan::Plan;
 use crate::store::Store;
@@ -15,6 +15,7 @@ impl Metrics {
         let subjects = [
             routes::FAMILIES,
             decisions::FAMILIES,
+            queues::FAMILIES,
             upstreams::FAMILIES,
             listeners::FAMILIES,
             calls::FAMILIES,
@@ -49,6 +50,7 @@ impl Metrics {
             &grouped(&workers, |series| series.settlements.iter()),
             &grouped(&workers, |series| series.auths.iter()),
         );
+        queues::write(&mut page, plan, &grouped(&workers, |series| series.queues.iter()));
         upstreams::write(
             &mut page,
             &grouped(&workers, |series| series.upstreams.iter()),

@@ -8,6 +8,7 @@ use super::calls::{CallCounters, DecisionProtocol};
 use super::decisions::{AuthCounters, DecisionCounters, SettlementCounters};
 use super::family::Groups;
 use super::listeners::ConnectionCounters;
+use super::queues::QueueCounters;
 use super::routes::RouteCounters;
 use super::upstreams::{ServerCounters, UpstreamCounters};
 use crate::plan::{Limit, Plan, Route, Upstream};
@@ -24,6 +25,8 @@ pub(super) struct Series {
     pub(super) tiers: Nested<DecisionCounters>,
     /// For each limit.
     pub(super) settlements: Flat<SettlementCounters>,
+    /// For each limit.
+    pub(super) queues: Flat<QueueCounters>,
     pub(super) auths: Flat<AuthCounters>,
     /// For each protocol by which others ask.
     pub(super) calls: Flat<CallCounters>,
@@ -77,6 +80,7 @@ impl Series {
             failures: self.failures.under(routes.iter().map(|route| (&route.name, failures_of(route)))),
             tiers: self.tiers.under(limits.iter().map(|limit| (&limit.name, tiers_of(limit)))),
             settlements: self.settlements.under(limits.iter().map(|limit| Arc::clone(&limit.name))),
+            queues: self.queues.under(limits.iter().map(|limit| Arc::clone(&limit.name))),
             calls: self.calls.under(protocols),
             auths: self.auths.under(plan.auths.iter().map(|auth| Arc::clone(&auth.name))),
             upstreams: self.upstreams.under(upstreams.iter().map(|upstream| Arc::clone(&upstream.name))),

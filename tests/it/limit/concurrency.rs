@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tollgate::limit::units::Micros;
 use tollgate::limit::{Algorithm, State, Verdict, Wait};
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::memory::in_flight::Turn;
+use tollgate::store::memory::in_flight::{PlaceClaims, Turn};
 
 use crate::harness::cases::{START, cost};
 use crate::harness::charges::{self, charge};
@@ -66,7 +66,7 @@ proptest! {
                     let (after, expected) = algorithm.decide(state, now, cost(units));
                     state = after;
                     let charge = charge(&algorithm, charges::key(0, 1), units);
-                    let mut ticket = store.in_flight().ticket();
+                    let mut ticket = store.in_flight().ticket(PlaceClaims::default());
                     let Turn::Decided(outcome, places) = store.admit(&[charge], now, &mut ticket) else {
                         panic!("there is no queue")
                     };

@@ -3,7 +3,7 @@
 use tollgate::limit::units::{Cost, Fingerprint, Timestamp};
 use tollgate::limit::{Algorithm, Decision, State};
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::memory::in_flight::{LocalPlaces, Turn};
+use tollgate::store::memory::in_flight::{LocalPlaces, PlaceClaims, Turn};
 use tollgate::store::{Charge, Group, ParamsId, PolicyRegistration, SharedKeyInfo, Store, StoreRequest};
 
 use crate::harness::trace::{Executor, play, play_all};
@@ -63,7 +63,7 @@ impl InFlight {
     }
 
     fn decide(&mut self, charge: Charge<'_>, now: Timestamp) -> Decision {
-        let mut ticket = self.store.in_flight().ticket();
+        let mut ticket = self.store.in_flight().ticket(PlaceClaims::default());
         let Turn::Decided(outcome, places) = self.store.admit(&[charge], now, &mut ticket) else {
             panic!("there is no queue")
         };

@@ -130,3 +130,109 @@ fn a_large_cost_is_admitted_alone() {
     holds(0);
     assert_eq!(gateway.get("/large").status, 200);
 }
+
+/// A limit with shares whose backend works on four requests at a time, for 40 ms each.
+fn shared(backend: &Backend, limit: &str) -> String {
+    toml(backend, limit).replace("key = \"global\"\nmax = \"auto\"", "key = \"upstream\"\nmax = 4")
+}
+
+/// Twelve connections of one tenant, and another tenant that asks now and then.
+#[test]
+fn a_noisy_tenant_gets_429_and_another_is_served() {
+    let backend = pool(4, Duration::from_millis(40));
+    let limit = "queue = 8\nmax_wait = \"2s\"\nshare_by = \"header:x-tenant\"";
+    let gateway = Gateway::start(&shared(&backend, limit));
+    let end = Instant::now() + Duration::from_secs(3);
+    let refused = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..20 {
+            scope.spawn(|| {
+                let mut client = Client::connect(gateway.addr());
+                while Instant::now() < end {
+                    let response = client.get("/", "x-tenant: noisy\r\n");
+                    match response.status {
+                        200 => {}
+                        429 => {
+                            refused.fetch_add(1, Ordering::Relaxed);
+                            assert!(response.header("retry-after").is_some(), "{}", response.head);
+                            assert!(response.text().contains("more than its share of limit `api`"));
+                        }
+                        // Nothing of the other tenant was there at this moment.
+                        503 => assert!(response.text().contains("overloaded"), "{}", response.head),
+                        status => panic!("{status}"),
+                    }
+                    if response.status != 200 {
+                        thread::sleep(Duration::from_millis(5));
+                    }
+                }
+            });
+        }
+        let mut client = Client::connect(gateway.addr());
+        while Instant::now() < end {
+            assert_eq!(client.get("/", "x-tenant: quiet\r\n").status, 200);
+        }
+    });
+    assert!(refused.into_inner() > 0);
+    let dropped = gateway.metric("tollgate_queue_drops_total", &["limit=\"api\"", "reason=\"queue_full\""]);
+    assert!(dropped > 0.0, "{dropped}");
+    assert!(gateway.metric("tollgate_queue_wait_seconds_count", &["limit=\"api\""]) > 0.0);
+}
+
+/// Full because of the upstream: that is no fault of the client.
+#[test]
+fn a_limit_by_upstream_is_full_with_503() {
+    let backend = pool(1, Duration::from_millis(700));
+    let text = shared(&backend, "").replace("max = 4", "max = 1");
+    let gateway = Gateway::start(&text);
+    let mut first = Client::connect(gateway.addr());
+    first.write("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    let held = || api(&gateway, "limits")["limits"][0]["in_flight"]["held"] == 1;
+    eventually("the place is held", || held().then_some(()));
+    let refused = gateway.get("/");
+    assert_eq!(refused.status, 503, "{}", refused.head);
+    assert!(refused.header("retry-after").is_some());
+    first.read().expect(200);
+}
+
+/// Requests of a route with a high priority come before those that waited longer, and background ones leave a place free.
+#[test]
+fn priorities_of_routes() {
+    let backend = pool(4, Duration::from_millis(300));
+    let route = |name: &str, priority: &str| {
+        format!(
+            "[[routes]]\nname = \"{name}\"\npath = \"/{name}\"\nupstream = \"api\"\nlimits = [\"api\"]\npriority = \"{priority}\"\n"
+        )
+    };
+    let text = shared(&backend, "queue = 20\nmax_wait = \"10s\"").replace("max = 4", "max = 2");
+    let gateway = Gateway::start(&(text + &route("first", "high") + &route("last", "background")));
+    let order = Mutex::new(Vec::new());
+    let in_flight = |kind: &str, number: u64| {
+        let is = || api(&gateway, "limits")["limits"][0]["in_flight"][kind] == number;
+        eventually(&format!("{number} {kind}"), || is().then_some(()));
+    };
+    thread::scope(|scope| {
+        let ask = |path: &'static str| {
+            let (gateway, order) = (&gateway, &order);
+            scope.spawn(move || {
+                assert_eq!(gateway.get(path).status, 200);
+                order.lock().unwrap().push(path);
+            });
+        };
+        // Of two places one stays free of background requests.
+        ask("/last");
+        in_flight("held", 1);
+        ask("/last");
+        in_flight("waiting", 1);
+        ask("/normal");
+        in_flight("held", 2);
+        ask("/normal");
+        in_flight("waiting", 2);
+        ask("/first");
+        in_flight("waiting", 3);
+    });
+    let order = order.into_inner().unwrap();
+    let at = |path| order.iter().position(|one| *one == path).unwrap();
+    assert_eq!(order.len(), 5);
+    assert!(at("/first") < order.iter().rposition(|one| *one == "/normal").unwrap(), "{order:?}");
+    assert_eq!(order[4], "/last", "{order:?}");
+}

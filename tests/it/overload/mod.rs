@@ -2,3 +2,4 @@
 
 mod adaptive;
 mod gateway;
+mod shares;

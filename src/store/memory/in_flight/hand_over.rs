@@ -46,7 +46,7 @@ impl RequestsInFlight {
         self.freed.store(Some(Arc::new(FreedPlaces(Box::new(freed)))));
         let mut held = Vec::new();
         for (key, limited) in shards.iter().flat_map(|shard| shard.iter()) {
-            limited.waiting.iter().for_each(|waiter| waiter.place_freed.notify_one());
+            limited.queue.iter().flat_map(|queue| queue.iter()).for_each(|waiting| waiting.waiter.wake());
             if limited.held > 0 {
                 held.push(PlacesOfKey { key: key.0, policy: limited.policy, places: limited.held });
             }

@@ -1,6 +1,7 @@
 //! Requests under adaptive limits: the load at which they were admitted, and how they went on.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
@@ -10,6 +11,7 @@ use crate::limit::Algorithm;
 use crate::limit::adaptive_concurrency::{
     AdmissionLoad, CapacityBounds, CapacityEstimate, LatencySample, SampleOutcome,
 };
+use crate::limit::fair_queue::background_reserve;
 use crate::limit::units::{Fingerprint, Timestamp};
 use crate::store::Charge;
 
@@ -27,7 +29,7 @@ pub(super) type MeasuredAdmissions = SmallVec<[MeasuredAdmission; 1]>;
 /// The places that a request has taken.
 #[derive(Default)]
 pub(super) struct TakenPlaces {
-    pub(super) held: HeldPlaces,
+    pub(super) held: SmallVec<[HeldPlaces; 1]>,
     pub(super) measured: MeasuredAdmissions,
 }
 
@@ -41,9 +43,29 @@ impl TakenPlaces {
 }
 
 impl RequestsInFlight {
-    /// Without estimates: adaptive limits have their ceilings. For requests whose latencies do not depend on decisions.
-    pub(in crate::store) fn without_estimates() -> Self {
-        Self { adapts: false, ..Self::default() }
+    /// For requests in virtual time, whose latencies do not depend on decisions: adaptive limits have their ceilings.
+    pub(in crate::store) fn in_virtual_time() -> Self {
+        Self { virtual_time: Some(AtomicU64::new(0)), ..Self::default() }
+    }
+
+    /// Whether the maximum of adaptive limits is found.
+    pub(super) fn adapts(&self) -> bool {
+        self.virtual_time.is_none()
+    }
+
+    /// Virtual time is `now`.
+    pub fn set_time(&self, now: Timestamp) {
+        if let Some(time) = &self.virtual_time {
+            time.store(now.0, Ordering::Relaxed);
+        }
+    }
+
+    /// The time by which places are used.
+    pub(super) fn now(&self) -> Timestamp {
+        match &self.virtual_time {
+            None => now(),
+            Some(time) => Timestamp(time.load(Ordering::Relaxed)),
+        }
     }
 }
 
@@ -68,7 +90,7 @@ impl LocalPlaces {
                 && let Some(capacity) = &mut entry.capacity
             {
                 capacity.learn(&bounds, &sample, now);
-                entry.wake_first();
+                entry.wake_next(now);
             }
         }
     }
@@ -101,6 +123,15 @@ pub(super) fn algorithm_now(charge: &Charge<'_>, entry: Option<&LimitedKey>, ada
     let found = entry.and_then(|entry| entry.capacity.as_ref()).map(|capacity| capacity.max(&bounds));
     let max = found.unwrap_or_else(|| CapacityEstimate::new(&bounds, Timestamp(0)).max(&bounds));
     Algorithm::Concurrency(limit.with_max(max.max(charge.cost.min(limit.max()).units())))
+}
+
+/// The algorithm of a charge with this one's maximum, without the places that are not for background requests. A cost above what is
+/// left is admitted alone.
+pub(super) fn without_reserve(charge: &Charge<'_>, algorithm: &Algorithm) -> Algorithm {
+    let Some(limit) = algorithm.as_concurrency() else { return *algorithm };
+    let max = limit.max();
+    let left = max.units().saturating_sub(background_reserve(max.units()));
+    Algorithm::Concurrency(limit.with_max(left.max(charge.cost.min(max).units())))
 }
 
 fn now() -> Timestamp {

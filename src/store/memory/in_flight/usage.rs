@@ -23,7 +23,7 @@ impl RequestsInFlight {
             for key in shard.lock().values() {
                 let usage = usages.entry(key.policy).or_default();
                 usage.held += u64::from(key.held);
-                usage.waiting += key.waiting.len() as u64;
+                usage.waiting += key.queue.as_ref().map_or(0, |queue| queue.len()) as u64;
                 usage.max += key.found_max();
             }
         }

@@ -8,7 +8,8 @@ use std::num::NonZeroU32;
 use tollgate::limit::adaptive_concurrency::{
     AdmissionLoad, CapacityBounds, CapacityEstimate, LatencySample, SampleOutcome,
 };
-use tollgate::limit::units::{Micros, Timestamp};
+use tollgate::limit::fair_queue::{FairQueue, FairShare, Priority, QueueEntry, Room, background_reserve};
+use tollgate::limit::units::{Fingerprint, Micros, Timestamp};
 
 /// How long the backend works on a request.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +31,22 @@ pub(crate) enum Protection {
     Adaptive,
 }
 
+/// One of those whose requests arrive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller {
+    /// Its part of the rate.
+    pub(crate) part: f64,
+    pub(crate) weight: u32,
+    pub(crate) priority: Priority,
+}
+
+impl Caller {
+    /// With this part of the rate.
+    pub(crate) const fn of(part: f64) -> Self {
+        Self { part, weight: 1, priority: Priority::Normal }
+    }
+}
+
 /// A run. Functions are of the second.
 #[derive(Clone, Copy)]
 pub(crate) struct Scene {
@@ -40,6 +57,10 @@ pub(crate) struct Scene {
     pub(crate) workers: fn(f64) -> u32,
     /// New requests a second.
     pub(crate) rate: fn(f64) -> f64,
+    /// The parts of all together are 1.
+    pub(crate) callers: &'static [Caller],
+    /// Whether places are divided among callers.
+    pub(crate) shares: bool,
     /// Whether responses are errors of a fault, after a thousandth of the work.
     pub(crate) fails: fn(f64) -> bool,
     /// A client waits so long.
@@ -59,6 +80,8 @@ impl Scene {
         mean: |_| 0.1,
         workers: |_| 16,
         rate: |_| 320.0,
+        callers: &[Caller::of(1.0)],
+        shares: false,
         fails: |_| false,
         deadline: 1.0,
         retries: 0,
@@ -72,8 +95,10 @@ impl Scene {
 /// What was seen.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// Responses in the deadline: when, and after how long.
-    pub(crate) good: Vec<(f64, f64)>,
+    /// Responses in the deadline: when, after how long, and to which caller.
+    pub(crate) good: Vec<(f64, f64, usize)>,
+    /// When requests were sent, by which caller.
+    pub(crate) sent: Vec<(f64, usize)>,
     /// Errors that were passed on.
     pub(crate) errors: u64,
     pub(crate) refused: u64,
@@ -84,15 +109,35 @@ pub(crate) struct Seen {
 impl Seen {
     /// Responses a second in the deadline, from this second to that.
     pub(crate) fn goodput(&self, from: f64, to: f64) -> f64 {
-        let inside = self.good.iter().filter(|(at, _)| (from..to).contains(at)).count();
+        let inside = self.good.iter().filter(|(at, ..)| (from..to).contains(at)).count();
         inside as f64 / (to - from)
     }
 
     /// Of responses in the deadline, the latency that all but one in a hundred have.
     pub(crate) fn p99(&self) -> f64 {
-        let mut latencies: Vec<f64> = self.good.iter().map(|(_, latency)| *latency).collect();
+        self.p99_of(|_| true)
+    }
+
+    /// The same of some callers.
+    pub(crate) fn p99_of(&self, chosen: impl Fn(usize) -> bool) -> f64 {
+        let of_chosen = self.good.iter().filter(|(.., caller)| chosen(*caller));
+        let mut latencies: Vec<f64> = of_chosen.map(|(_, latency, _)| *latency).collect();
         latencies.sort_by(f64::total_cmp);
         latencies[latencies.len() * 99 / 100]
+    }
+
+    /// Responses in the deadline of some callers.
+    pub(crate) fn good_of(&self, chosen: impl Fn(usize) -> bool) -> f64 {
+        self.good.iter().filter(|(.., caller)| chosen(*caller)).count() as f64
+    }
+
+    /// Their part of the requests of these callers, but for the last second.
+    pub(crate) fn success(&self, chosen: impl Fn(usize) -> bool) -> f64 {
+        let end = self.sent.last().map_or(0.0, |(at, _)| at - 1.0);
+        let sent = self.sent.iter().filter(|(at, caller)| *at < end && chosen(*caller)).count();
+        let good =
+            self.good.iter().filter(|(at, latency, caller)| at - latency < end && chosen(*caller)).count();
+        good as f64 / sent as f64
     }
 
     /// The mean of the maximum, from this second to that.
@@ -134,7 +179,7 @@ impl Chance {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Arrival,
-    Retry(u32),
+    Retry(u32, usize),
     WorkDone(usize),
     MaxWait(usize),
     Deadline(usize),
@@ -156,6 +201,7 @@ struct Request {
     stage: Stage,
     tries: u32,
     fails: bool,
+    caller: usize,
 }
 
 struct Model<'s> {
@@ -168,7 +214,7 @@ struct Model<'s> {
     scheduled: u64,
     requests: Vec<Request>,
     /// In the gateway's queue.
-    waiting: VecDeque<usize>,
+    waiting: FairQueue<usize>,
     /// In the backend's.
     backlog: VecDeque<usize>,
     busy: u32,
@@ -189,7 +235,7 @@ pub(crate) fn play(scene: &Scene, seed: u64) -> Seen {
         events: BinaryHeap::new(),
         scheduled: 0,
         requests: Vec::new(),
-        waiting: VecDeque::new(),
+        waiting: FairQueue::default(),
         backlog: VecDeque::new(),
         busy: 0,
         held: 0,
@@ -220,26 +266,27 @@ impl Model<'_> {
             Event::Arrival => {
                 let next = self.chance.exponential(1.0 / (self.scene.rate)(self.now));
                 self.schedule(next, Event::Arrival);
-                self.arrives(0);
+                let caller = self.caller();
+                self.arrives(0, caller);
             }
-            Event::Retry(tries) => self.arrives(tries),
+            Event::Retry(tries, caller) => self.arrives(tries, caller),
             Event::Look => {
                 self.schedule(0.05, Event::Look);
                 let max = self.max();
                 self.seen.maxima.push((self.now, max));
             }
             Event::MaxWait(id) if self.requests[id].stage == Stage::Waiting => {
-                self.waiting.retain(|other| *other != id);
+                self.leave(id);
                 self.refuse(id);
             }
             Event::Deadline(id) => match self.requests[id].stage {
                 Stage::Waiting => {
-                    self.waiting.retain(|other| *other != id);
+                    self.leave(id);
                     self.ends(id);
                 }
                 Stage::Sent => {
                     // The backend does not notice.
-                    self.held -= 1;
+                    self.give_back(id);
                     self.learn(id, SampleOutcome::Abandoned);
                     self.ends(id);
                 }
@@ -255,20 +302,59 @@ impl Model<'_> {
         }
     }
 
-    fn arrives(&mut self, tries: u32) {
+    fn arrives(&mut self, tries: u32, caller: usize) {
         let id = self.requests.len();
         let (began, load) = (self.now, AdmissionLoad::default());
         let fails = (self.scene.fails)(self.now);
-        self.requests.push(Request { began, sent: 0.0, load, stage: Stage::Waiting, tries, fails });
+        self.requests.push(Request { began, sent: 0.0, load, stage: Stage::Waiting, tries, fails, caller });
+        self.seen.sent.push((self.now, caller));
         self.schedule(self.scene.deadline, Event::Deadline(id));
-        if self.scene.protection == Protection::Nothing || self.waiting.len() < self.scene.queue {
-            self.waiting.push_back(id);
-            if self.scene.protection != Protection::Nothing {
-                self.schedule(self.scene.max_wait, Event::MaxWait(id));
-            }
-        } else {
-            self.refuse(id);
+        let now = micros(self.now);
+        let waiting = QueueEntry { ticket: id as u64, places: 1, since: now, waiter: id };
+        self.waiting.join(self.share(id), waiting, now);
+        if self.scene.protection == Protection::Nothing {
+            return;
         }
+        self.schedule(self.scene.max_wait, Event::MaxWait(id));
+        self.admit();
+        while self.waiting.len() > self.scene.queue {
+            let dropped = self.waiting.drop_from_longest(now).unwrap().1;
+            self.refuse(dropped.waiter);
+        }
+        let max_wait = Micros(micros(self.scene.max_wait).0);
+        if let Some((_, dropped)) = self.waiting.drop_if_slow(max_wait, now) {
+            self.refuse(dropped.waiter);
+        }
+    }
+
+    /// A caller, by chance.
+    fn caller(&mut self) -> usize {
+        let callers = self.scene.callers;
+        if callers.len() == 1 {
+            return 0;
+        }
+        let mut left = self.chance.unit();
+        let chosen = callers.iter().position(|caller| {
+            left -= caller.part;
+            left < 0.0
+        });
+        chosen.unwrap_or(callers.len() - 1)
+    }
+
+    fn share(&self, id: usize) -> FairShare {
+        let index = self.requests[id].caller;
+        let Caller { weight, priority, .. } = self.scene.callers[index];
+        let key = if self.scene.shares { index as u128 } else { 0 };
+        FairShare { priority, key: Fingerprint(key), weight: NonZeroU32::new(weight).unwrap() }
+    }
+
+    fn leave(&mut self, id: usize) {
+        self.waiting.leave(self.share(id), id as u64, micros(self.now));
+    }
+
+    fn give_back(&mut self, id: usize) {
+        self.held -= 1;
+        self.waiting.give_back(self.share(id), 1, micros(self.now));
     }
 
     fn refuse(&mut self, id: usize) {
@@ -282,19 +368,19 @@ impl Model<'_> {
         let tries = self.requests[id].tries;
         if tries < self.scene.retries {
             let after = 0.2 * self.chance.unit();
-            self.schedule(after, Event::Retry(tries + 1));
+            self.schedule(after, Event::Retry(tries + 1, self.requests[id].caller));
         }
     }
 
     fn responds(&mut self, id: usize) {
-        self.held -= 1;
+        self.give_back(id);
         self.requests[id].stage = Stage::Over;
         if self.requests[id].fails {
             // Another error of a server is neither sample nor signal.
             self.seen.errors += 1;
             return;
         }
-        self.seen.good.push((self.now, self.now - self.requests[id].began));
+        self.seen.good.push((self.now, self.now - self.requests[id].began, self.requests[id].caller));
         self.learn(id, SampleOutcome::Answered);
     }
 
@@ -316,15 +402,23 @@ impl Model<'_> {
     }
 
     fn admit(&mut self) {
-        while self.held < self.max()
-            && let Some(id) = self.waiting.pop_front()
-        {
+        while let Some(id) = self.next() {
+            let (share, now) = (self.share(id), micros(self.now));
+            self.waiting.admitted(share, id as u64, Micros(micros(self.scene.max_wait).0), now);
+            self.waiting.take(share, 1, now);
             self.held += 1;
             let load = self.estimate.admit(&self.bounds, self.held, micros(self.now));
             let request = &mut self.requests[id];
             (request.sent, request.load, request.stage) = (self.now, load, Stage::Sent);
             self.backlog.push_back(id);
         }
+    }
+
+    fn next(&mut self) -> Option<usize> {
+        let max = self.max();
+        let room = Room { free: max.saturating_sub(self.held), reserve: background_reserve(max) };
+        let next = self.waiting.next(room, micros(self.now)).filter(|_| room.free > 0);
+        next.map(|next| next.waiter)
     }
 
     fn work(&mut self) {

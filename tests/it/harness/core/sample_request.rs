@@ -74,6 +74,7 @@ impl Sample {
             tls_subject: None,
             content: &tollgate::route::content::RequestContent::Unknown,
             consumer: None,
+            upstream: None,
         })
     }
 }

@@ -53,6 +53,7 @@ fn file(
         route("tripped", "/tripped", "tripped", ""),
         route("tiered", "/tiered", "api", "\"tiered\"") + "auth = \"keys\"\n",
         route("in-flight", "/in-flight", "api", "\"in-flight\""),
+        route("waits", "/waits", "api", "\"places\""),
         route("settled", "/settled", "bounded", "\"settled\"")
             + "cost = { reserve = 5, settle = \"bytes\", per = 1000 }\n",
     ];
@@ -69,6 +70,7 @@ fn file(
          shadow = {{ algorithm = \"gcra\", key = \"ip\", rate = \"1/day\", burst = 1, mode = \"shadow\" }}\n\
          exempted = {{ algorithm = \"gcra\", key = \"ip\", rate = \"1/day\", burst = 1, exempt = [\"ip:127.0.0.0/8\"] }}\n\
          in-flight = {{ algorithm = \"concurrency\", key = \"ip\", max = 5, ban = {{ after = 9, within = \"1min\", for = \"1h\" }} }}\n\
+         places = {{ algorithm = \"concurrency\", key = \"upstream\", max = 1, queue = 1, max_wait = \"50ms\" }}\n\
          settled = {{ algorithm = \"gcra\", key = \"ip\", rate = \"1/day\", burst = 5 }}\n\
          tiered = {{ algorithm = \"gcra\", key = \"consumer\", rate = \"1/day\", tiers = {{ pro = {{ burst = 2 }} }} }}\n\
          [auth.keys]\ntype = \"api-key\"\nfrom = \"header:x-api-key\"\nfile = \"{consumers}\"\n{}",
@@ -137,6 +139,14 @@ fn traffic(gateway: &Gateway, authority: &Authority) -> usize {
     }
     send(plain, "POST /named/b HTTP/1.1\r\nhost: host-of-a-client\r\ncontent-length: 5\r\n\r\nhello")
         .expect(200);
+    let mut holds = Client::connect(plain);
+    holds.write("POST /waits HTTP/1.1\r\nhost: test\r\ncontent-length: 2\r\n\r\n");
+    eventually("its place", || {
+        (gateway.metric("tollgate_concurrency_held", &["limit=\"places\""]) > 0.5).then_some(())
+    });
+    get(plain, "/waits").expect(503);
+    holds.write("ok");
+    holds.read().expect(200);
     let elsewhere: IpAddr = "127.9.8.7".parse().expect("an address");
     Client::connect_from(elsewhere, plain).get("/named/c", "").expect(200);
     let mut encrypted = Client::connect_tls(secure, &authority.client(), "a.test");
@@ -149,5 +159,5 @@ fn traffic(gateway: &Gateway, authority: &Authority) -> usize {
     eventually("it to be counted", || {
         (gateway.metric("tollgate_connections_refused_total", &["reason=\"tls\""]) > 0.5).then_some(())
     });
-    20 + 5 + 2 + 13 + 4
+    20 + 5 + 2 + 13 + 4 + 2
 }

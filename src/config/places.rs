@@ -1,0 +1,51 @@
+//! Places that the requests of a route take: their `priority`, and limits by upstream.
+
+use super::diagnostics::Diagnostics;
+use super::limits::LimitDraft;
+use super::report::quoted;
+use super::routes::RouteDraft;
+use crate::limit::fair_queue::Priority;
+use crate::plan::action::RouteAction;
+use crate::plan::{Limit, Mode};
+use crate::route::key::Part;
+
+/// Checks the `priority` of a route: without places that it could have before others it does nothing.
+pub(super) fn check_priority(route: &RouteDraft, limits: &[LimitDraft], diagnostics: &Diagnostics<'_>) {
+    let (Some((priority, span)), Some(_)) = (route.priority, &route.route) else { return };
+    let mut used = route.uses.iter().map(|used| limits.get(used.limit_use.limit.0).map(|draft| &draft.limit));
+    let acts =
+        |limit: &Limit| limit.has_queue() || limit.is_concurrency() && priority == Priority::Background;
+    // A limit with faults may have had a queue.
+    let acts = |limit: Option<&Option<Limit>>| match limit {
+        Some(Some(limit)) => limit.mode == Mode::Enforce && acts(limit),
+        _ => true,
+    };
+    if !used.any(acts) {
+        let message = format!(
+            "`priority` of route {} has no effect: none of its limits has a queue",
+            quoted(&route.name)
+        );
+        diagnostics.warn(
+            span,
+            message,
+            "use a limit of algorithm `concurrency` with `queue`, or leave it out",
+        );
+    }
+}
+
+/// Checks that a route whose limits count by the upstream has one.
+pub(super) fn check_upstream(route: &RouteDraft, limits: &[LimitDraft], diagnostics: &Diagnostics<'_>) {
+    let Some(RouteAction::Redirect(_) | RouteAction::Respond(_)) =
+        route.route.as_ref().map(|route| &route.action)
+    else {
+        return;
+    };
+    for used in &route.uses {
+        let limit = limits.get(used.limit_use.limit.0).and_then(|draft| draft.limit.as_ref());
+        if let Some(limit) = limit.filter(|limit| limit.key.parts.contains(&Part::Upstream)) {
+            let (name, limit) = (quoted(&route.name), quoted(&limit.name));
+            let message = format!("limit {limit} counts by the upstream, but route {name} answers itself");
+            diagnostics.fault(used.span, message, "take the limit off this route");
+        }
+    }
+}
