@@ -12,7 +12,7 @@ use super::cors::CORS;
 use super::cost::{self, COST, CostDraft};
 use super::diagnostics::Diagnostics;
 use super::headers::{self, FIELD_NAMES, FIELDS, HeaderRule};
-use super::keys::{ConfigKey, Custom, Schema, choice, duration, keys, size};
+use super::keys::{ConfigKey, Custom, Schema, duration, keys, size};
 use super::name::{self, Directory};
 use super::networks::ADDRESS_RULES;
 use super::report::{SourceSpan, quoted};
@@ -66,8 +66,8 @@ keys! {
         /// How a refusal looks. Default: 429 with a problem+json body.
         reject = Schema::Table(&REJECT);
         /// Which requests that wait for a place are first. Each lower one that waits gets a place in ten; of
-        /// "background", a tenth of the places stays free.
-        priority: Priority = choice(&PRIORITIES) => Priority::Normal;
+        /// "background", a tenth of the places stays free. Default "normal".
+        priority = Schema::Words(&["high", "normal", "low", "background"]);
         + conditions::CONDITIONS;
         + action::ACTION;
         + route_limits::ROUTE_LIMITS;
@@ -185,6 +185,16 @@ fn name_of(value: &ConfigValue<'_>) -> Option<(String, SourceSpan)> {
     Some((text.into_string(), span))
 }
 
+/// Other gateways order routes by a number of this name.
+fn priority(value: &ConfigValue<'_>) -> Option<Priority> {
+    if !value.is_text() {
+        let help = "leave it out: of routes the most specific one wins";
+        value.fault("`priority` is no number: it says whose requests are first to get a place", help);
+        return None;
+    }
+    value.choice(&PRIORITIES)
+}
+
 /// A cost that is settled by the response of a backend, on a route without one.
 fn settles_nothing(action: Option<&RouteAction>, uses: &[RouteLimit], diagnostics: &Diagnostics<'_>) {
     let Some(RouteAction::Redirect(_) | RouteAction::Respond(_)) = action else { return };
@@ -226,7 +236,7 @@ impl RouteSettings {
             reject: table.optional(&ROUTE.reject, |value| content::reject(&value)),
             addresses: networks::rules(table),
             auth: auth::of_route(table, &around.auths, around.auth_drafts),
-            priority: table.value(&ROUTE.priority),
+            priority: table.or(&ROUTE.priority, Priority::Normal, |value| priority(&value)),
         }
     }
 

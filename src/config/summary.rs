@@ -289,6 +289,12 @@ fn limit_words(limit: &Limit, used: &LimitUse, route: &Route) -> String {
     let mut text = format!("limit `{}` ({algorithm}{shadow}): {policies}, {}", limit.name, limit.key);
     for tier in &limit.tiers {
         let _ = write!(text, "; tier `{}`: {}", tier.name, words(&tier.policies));
+        if limit.share_by.is_some() {
+            let _ = write!(text, ", weight {}", tier.weight);
+        }
+    }
+    if let Some(share_by) = &limit.share_by {
+        let _ = write!(text, "; places are shared {share_by}");
     }
     if let Some(ban) = &limit.ban {
         let _ = write!(text, "; ban: {}", ban.algorithm);

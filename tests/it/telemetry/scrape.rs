@@ -47,12 +47,12 @@ fn every_request_is_counted_once_over_all_workers() {
         assert_eq!(decisions(limit, decision), count, "{limit} {decision}");
     }
     for (name, labels, count) in [
-        ("tollgate_upstream_duration_seconds_count", &[("upstream", "api")][..], 32.0),
+        ("tollgate_upstream_duration_seconds_count", &[("upstream", "api")][..], 33.0),
         ("tollgate_upstream_failures_total", &[("upstream", "away"), ("error", "connect")], 1.0),
         ("tollgate_upstream_failures_total", &[("upstream", "retried")], 0.0),
         ("tollgate_upstream_retries_total", &[("upstream", "retried"), ("reason", "connect")], 1.0),
         ("tollgate_upstream_responses_total", &[("upstream", "retried"), ("class", "2xx")], 1.0),
-        ("tollgate_upstream_responses_total", &[("upstream", "api"), ("class", "2xx")], 32.0),
+        ("tollgate_upstream_responses_total", &[("upstream", "api"), ("class", "2xx")], 33.0),
         ("tollgate_upstream_responses_total", &[("class", "5xx")], 0.0),
         ("tollgate_reserved_units_total", &[("limit", "settled")], 5.0),
         ("tollgate_settled_units_total", &[("limit", "settled"), ("direction", "refunded")], 4.0),
@@ -60,7 +60,7 @@ fn every_request_is_counted_once_over_all_workers() {
         ("tollgate_settlements_total", &[("limit", "settled"), ("result", "measured")], 1.0),
         ("tollgate_settlements_total", &[], 1.0),
         ("tollgate_store_unsettled_units_total", &[], 0.0),
-        ("tollgate_request_body_bytes_total", &[], 5.0),
+        ("tollgate_request_body_bytes_total", &[], 7.0),
         ("tollgate_response_body_bytes_total", &[("route", NAMED)], 46.0),
         ("tollgate_connections_accepted_total", &[], busy.sent as f64 + 1.0),
     ] {
