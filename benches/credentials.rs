@@ -19,6 +19,7 @@ use tollgate::auth::passwords::PasswordVerifier;
 use tollgate::auth::tokens::{NamedClaims, TokenSettings, TokenVerifier, VerificationKeys};
 use tollgate::limit::units::Timestamp;
 use tollgate::limit::wall_clock::WallTime;
+use tollgate::route::claim::ClaimPath;
 
 fn main() {
     divan::main();
@@ -29,7 +30,12 @@ const WALL_NOW: WallTime = WallTime(NOW.0);
 
 fn verifier(keys: VerificationKeys) -> Arc<TokenVerifier> {
     let rules = ClaimsRules { issuer: None, audience: None, leeway: 0 };
-    let claims = NamedClaims { name: "sub".into(), tier: None, counted: Box::default() };
+    let claims = NamedClaims {
+        name: ClaimPath::parse("sub").expect("a name"),
+        tier: None,
+        counted: Box::default(),
+        required: Box::default(),
+    };
     Arc::new(TokenVerifier::new(Arc::new(TokenSettings { keys, rules, claims }), None, [7; 16]))
 }
 

@@ -12,8 +12,8 @@ fn main() {
     divan::main();
 }
 
-/// Keys, and how many of them wait.
-#[divan::bench(args = [(10, 10), (100, 100), (10_000, 1_000), (100_000, 10_000)])]
+/// Keys, and how many of them wait. So many steps that each key has waited and held places.
+#[divan::bench(sample_count = 30, sample_size = 20_000, args = [(10, 10), (100, 100), (10_000, 1_000), (100_000, 10_000)])]
 fn step(bencher: Bencher<'_, '_>, (keys, waiting): (u128, u64)) {
     let share = |key: u128| FairShare {
         priority: Priority::Normal,

@@ -133,6 +133,9 @@ enum CliCommand {
         /// Peer address: of the client, or of a trusted proxy [default: 127.0.0.1]
         #[arg(long, value_name = "ADDRESS")]
         ip: Option<IpAddr>,
+        /// Name of the listener that the request comes at [default: that of the first]
+        #[arg(long, value_name = "NAME")]
+        listener: Option<String>,
         /// Ask the running gateway what would happen now, with its present counters and bans
         ///
         /// Asks the admin listener that the configuration names, with the token in the variable `token_env` names. Nothing is
@@ -145,9 +148,9 @@ enum CliCommand {
     },
     /// Show what the limits would have done to the requests of an access log
     ///
-    /// Reads logs of tollgate, nginx, Apache, Caddy, Traefik and Envoy, and runs their requests through the configuration in
-    /// virtual time. Nothing is sent, and no gateway needs to run. The exit status is 1 if the logs have no request, or if more
-    /// are refused than `--fail-above` allows.
+    /// Reads logs of tollgate, nginx, Apache, Caddy, Traefik, Envoy, HAProxy and AWS' load balancer, and runs their requests
+    /// through the configuration in virtual time. Nothing is sent, and no gateway needs to run. The exit status is 1 if the
+    /// logs have no request, or if more are refused than `--fail-above` allows.
     #[command(after_help = examples::REPLAY)]
     Replay(Box<ReplayArguments>),
     /// Propose limits from the requests of an access log
@@ -243,9 +246,9 @@ impl Arguments {
             Some(CliCommand::Check { file: named, options }) => {
                 check::run(named.as_ref().unwrap_or(file), options)
             }
-            Some(CliCommand::Explain { method, url, headers, ip, live, json }) => {
+            Some(CliCommand::Explain { method, url, headers, ip, listener, live, json }) => {
                 let form = if json { ExplainForm::Json } else { ExplainForm::Text };
-                why(file, &ExplainArguments { method, url, headers, ip }, live, form)
+                why(file, &ExplainArguments { method, url, headers, ip, listener }, live, form)
             }
             Some(CliCommand::Replay(arguments)) => replay::run(file, &arguments),
             Some(CliCommand::Suggest(arguments)) => suggest::run(file, is_named, &arguments),
@@ -276,6 +279,7 @@ struct ExplainArguments {
     url: String,
     headers: Vec<String>,
     ip: Option<IpAddr>,
+    listener: Option<String>,
 }
 
 /// The form of an explanation.
@@ -327,9 +331,9 @@ fn run(file: &Path, options: RunOptions) -> ExitCode {
 
 fn why(file: &Path, asked: &ExplainArguments, live: bool, form: ExplainForm) -> ExitCode {
     let refused = |error: ExplainFault| fault(MISTAKE, format_args!("{error}\n  = help: {}", error.help));
-    let ExplainArguments { method, url, headers, ip } = asked;
+    let ExplainArguments { method, url, headers, ip, listener } = asked;
     let request = match ExplainRequest::new(method, url, headers, *ip) {
-        Ok(request) => request,
+        Ok(request) => request.at_listener(listener.clone()),
         Err(error) => return refused(error),
     };
     if live {

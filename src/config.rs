@@ -34,6 +34,8 @@ mod keys;
 mod limits;
 mod lints;
 mod log;
+mod map_rules;
+mod maps;
 mod name;
 mod named_file;
 mod networks;
@@ -47,11 +49,14 @@ mod redirect_circles;
 mod redis_url;
 mod remedies;
 mod report;
+mod requirements;
 mod route_limits;
 mod routes;
 mod schema;
 mod server;
 mod service_url;
+mod set_names;
+mod sets;
 mod shares;
 mod sources;
 mod split;
@@ -185,7 +190,10 @@ fn compiled(
         let report = report.with_files(diagnostics.files());
         return CheckedConfig { plan: None, report, version: String::new() };
     }
-    let (table, is_whole) = files.into_table();
+    let (mut table, is_whole) = files.into_table();
+    if is_whole {
+        sets::apply(&mut table, &diagnostics);
+    }
     let plan = if is_whole { compiled_table(&table, &diagnostics) } else { None };
     let (named, version) = (diagnostics.files(), version(&sources));
     // The borrow of `reader` ends here.

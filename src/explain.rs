@@ -27,11 +27,13 @@ use crate::auth::method::AuthMethod;
 use crate::http1::request::{RequestError, RequestHead};
 use crate::limit::units::Timestamp;
 use crate::plan::action::{ResponseContent, RouteAction};
-use crate::plan::auth::NamedConsumer;
+use crate::plan::auth::{AuthFailure, CredentialFault, NamedConsumer};
 use crate::plan::decision::RequestVerdict;
 use crate::plan::early_response::EarlyResponse;
 use crate::plan::resolve::{RoutedRequest, Unroutable};
 use crate::plan::seen_request::SeenRequest;
+use crate::plan::split::ChosenBy;
+use crate::plan::split_cookie::SPLIT_COOKIE;
 use crate::plan::{PathEdit, Plan, Redirect, Route, Upstream, UpstreamIndex};
 use crate::route::client::{AddressRefusal, ClientAddress};
 use crate::route::key::KeySecret;
@@ -193,8 +195,9 @@ impl Explanation {
         let answered = |response| (Some(ExplainedAnswer::of(plan, response)), None);
         let (answer, unverified) = match outcome {
             Err(Unroutable { response, .. }) => answered(response),
-            Ok(Resolved { end: End::Decided(Some(RequestVerdict::Early(response))), .. }) => {
-                answered(response)
+            Ok(Resolved { end: End::Decided(Some(RequestVerdict::Early(response))), request }) => {
+                let (answer, unverified) = answered(response);
+                (answer.map(|answer| answer.with_requirement(response, request)), unverified)
             }
             Ok(Resolved { end: End::Decided(_), .. }) => (None, None),
             Ok(Resolved { end: End::Unverified(auth), .. }) => (
@@ -224,8 +227,8 @@ impl Explanation {
             ),
             client: *client,
             identified: description::identified(&plan.server.client, asked.peer, head.fields, *client),
-            consumer: routed
-                .and_then(|routed| routed.caller.consumer)
+            consumer: (outcome.as_ref().ok())
+                .and_then(|resolved| resolved.request.caller.consumer)
                 .map(|named| ExplainedConsumer::of(plan, named)),
             answer,
             unverified,
@@ -261,6 +264,20 @@ impl ExplainedAnswer {
             EarlyResponse::Options => "what the server as a whole can do".into(),
         };
         Self { status: response.status(), reason }
+    }
+
+    /// Names the requirement that the consumer does not meet, which clients are not told.
+    fn with_requirement(self, response: &EarlyResponse, request: &RoutedRequest<'_, '_>) -> Self {
+        let EarlyResponse::Unauthenticated(AuthFailure { fault: CredentialFault::Insufficient, .. }) =
+            response
+        else {
+            return self;
+        };
+        let auth = request.route.auth.as_ref();
+        match auth.and_then(|auth| auth.unmet(request.caller.consumer)) {
+            Some(required) => Self { reason: format!("the route requires {required}"), ..self },
+            None => self,
+        }
     }
 }
 
@@ -305,10 +322,22 @@ impl MatchedRoute {
 }
 
 /// The upstream; of several, the one that the key of the request selects, or all that it may be drawn from.
-fn upstream_words(plan: &Plan, action: &RouteAction, chosen: &Upstream) -> String {
-    let RouteAction::Split(split) = action else { return description::upstream(chosen) };
-    if let Some(key) = &split.key {
-        return format!("{} (chosen {key})", description::upstream(chosen));
+fn upstream_words(
+    plan: &Plan,
+    route: &Route,
+    request: &route::RouteRequest<'_>,
+    chosen: &Upstream,
+) -> String {
+    let RouteAction::Split(split) = &route.action else { return description::upstream(chosen) };
+    let by = split.choose(route.matched(request), 0).1;
+    match (&split.key, by) {
+        (_, ChosenBy::SplitCookie) => {
+            return format!("{} (chosen by the cookie `{SPLIT_COOKIE}`)", description::upstream(chosen));
+        }
+        (Some(key), ChosenBy::Key) => {
+            return format!("{} (chosen {key})", description::upstream(chosen));
+        }
+        _ => {}
     }
     let share = |&(upstream, weight): &(UpstreamIndex, u32)| {
         format!("{} (weight {weight})", description::upstream(plan.upstream(upstream)))
@@ -336,9 +365,10 @@ impl ExplainedAction {
                     PathEdit::Rewrite(_) => "rewrite",
                 });
                 let base = upstream.base_path.as_ref().map(|_| "base path");
+                let seen = routed.map_or(*request, RoutedRequest::request);
                 let forwarded = plan.target(route, index, request.path, request.query);
                 Self::Forward {
-                    upstream: upstream_words(plan, &route.action, upstream),
+                    upstream: upstream_words(plan, route, &seen, upstream),
                     edits: edits.into_iter().chain(base).collect(),
                     target: target(forwarded.unwrap_or_default()),
                 }

@@ -27,6 +27,7 @@ mod limiter;
 pub mod lua;
 mod meter;
 mod rate_params;
+pub mod release_queue;
 pub mod sliding_log;
 pub mod sliding_window;
 pub mod span;

@@ -8,6 +8,7 @@
 #![warn(clippy::let_underscore_must_use)]
 
 mod ack_timeout;
+pub mod client_certificate;
 pub mod crypto;
 pub mod own_hosts;
 #[cfg(test)]

@@ -19,18 +19,22 @@ pub mod decision;
 pub mod decisions;
 pub mod descriptors;
 pub mod early_response;
+pub mod health_check;
 mod limit;
 pub mod log;
 pub mod loop_mark;
 mod overridden;
+mod peer;
 pub mod policy;
 mod ratelimit;
 pub mod reject_reason;
+pub mod requirement;
 pub mod reservation;
 pub mod resolve;
 pub mod seen_request;
 mod server;
 pub mod split;
+pub mod split_cookie;
 mod statuses;
 pub mod sticky;
 pub mod target;
@@ -53,9 +57,11 @@ use crate::limit::fair_queue::Priority;
 use crate::limit::units::Micros;
 use crate::measure::JsonPointer;
 use crate::route::client::AddressRules;
+use crate::route::content::DEFAULT_MAX_CONTENT;
 use crate::route::exemptions::Exemptions;
-use crate::route::key::Key;
+use crate::route::key::{Key, Part};
 use crate::route::pattern::PathMatcher;
+use crate::route::tier_map::TierMap;
 use crate::route::{Conditions, MatchedRequest, RouteIndex, RouteRequest, RouteTable};
 use crate::store::redis::settings as redis;
 use crate::store::{OnError, ParamsId, SharedKeyInfo};
@@ -78,8 +84,8 @@ pub use server::{Listener, ListenerRole, ListenerTls, RequestIds, Server};
 pub use statuses::StatusSet;
 pub use trace::Trace;
 pub use upstream::{
-    Affinity, Backend, Balance, BreakerRule, Eject, Endpoint, HealthCheck, MaxConnections, Protocol,
-    ProxyProtocolVersion, Retry, Upstream,
+    Affinity, Backend, Balance, BreakerRule, Eject, Endpoint, MaxConnections, Protocol, ProxyProtocolVersion,
+    Retry, Upstream,
 };
 
 /// The whole plan. Indices inside it are always valid.
@@ -156,6 +162,8 @@ pub struct Limit {
     pub policies: Vec<Policy>,
     /// The policies of consumers' tiers, by name.
     pub tiers: Vec<Tier>,
+    /// Where the tier of a request stands, if it is not that of its consumer.
+    pub mapped_tier: Option<MappedTier>,
     /// The ban of keys that are refused too often, if any.
     pub ban: Option<LimitBan>,
     /// The key that is limited.
@@ -202,13 +210,24 @@ pub struct BanCounter {
     pub shared_key: SharedKeyInfo,
 }
 
+/// `tier` of a limit: the tier of a request by a part of it.
+#[derive(Clone, Debug)]
+pub struct MappedTier {
+    /// The name of the map.
+    pub name: Arc<str>,
+    /// The tiers.
+    pub map: Arc<TierMap>,
+    /// The part whose value is looked up.
+    pub part: Part,
+}
+
 /// The policies of a limit for the consumers of one tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tier {
     /// Its name.
     pub name: Box<str>,
-    /// As many as the limit's, with equal periods, and with the same identities: a consumer that moves to another tier
-    /// keeps its counters, which are converted.
+    /// One per rate; none if the tier is unlimited. Those with a period of the limit have the identities of the limit's: a
+    /// consumer that moves to another tier keeps its counters, which are converted.
     pub policies: Vec<Policy>,
     /// The weight of its consumers, where the limit divides by weight.
     pub weight: NonZeroU32,
@@ -273,6 +292,8 @@ pub struct Route {
     pub read_timeout: Duration,
     /// Maximum silence of an upgraded connection, in both directions.
     pub tunnel_timeout: Duration,
+    /// The longest time of an exchange, the tunnel included; `None`: no bound.
+    pub max_duration: Option<Duration>,
     /// Maximum bytes of a request body; `None`: no limit.
     pub max_body_bytes: Option<u64>,
     /// The change of the path before forwarding; `None`: it is forwarded as the client spelled it.
@@ -289,10 +310,14 @@ pub struct Route {
     pub reject: Option<Arc<Reject>>,
     /// The clients that may send requests.
     pub addresses: AddressRules,
+    /// Whether the backend gets the client's certificate (RFC 9440).
+    pub forward_client_cert: bool,
     /// The credentials that it asks for; `None`: none.
     pub auth: Option<auth::RouteAuth>,
     /// Whether one of its limits counts by a value in the body.
     pub reads_body: bool,
+    /// The maximum size of a body that is read for that, bytes.
+    pub max_key_body: usize,
     /// The members of JSON bodies that they count by.
     pub json_pointers: Vec<JsonPointer>,
     /// Whether some of them are charged before a credential is looked at.
@@ -334,6 +359,7 @@ impl Route {
             timeout: minute,
             read_timeout: minute,
             tunnel_timeout: minute,
+            max_duration: None,
             max_body_bytes: None,
             path_edit: None,
             request_headers: HeaderEdits::default(),
@@ -342,8 +368,10 @@ impl Route {
             cors: None,
             reject: None,
             addresses: AddressRules::default(),
+            forward_client_cert: false,
             auth: None,
             reads_body: false,
+            max_key_body: DEFAULT_MAX_CONTENT,
             json_pointers: Vec::new(),
             limits_before_auth: false,
             counts_by_upstream: false,
@@ -394,6 +422,13 @@ impl HeaderEdits {
         !(self.remove.is_empty() && self.set.is_empty()) && self.has(name)
     }
 
+    /// Sets these headers, too, but for those that are edited already.
+    pub fn set_others(&mut self, others: &[(HeaderName, HeaderTemplate)]) {
+        let others = others.iter().filter(|(name, _)| !self.touches(name.as_str().as_bytes()));
+        let others: Vec<_> = others.cloned().collect();
+        self.set.extend(others);
+    }
+
     #[inline(never)]
     fn has(&self, name: &[u8]) -> bool {
         let is_same = |edited: &HeaderName| edited.as_str().as_bytes().eq_ignore_ascii_case(name);
@@ -435,6 +470,12 @@ impl Plan {
 }
 
 impl Route {
+    /// Whether it requires more of a consumer than a credential.
+    #[inline]
+    pub fn requires(&self) -> bool {
+        self.auth.as_ref().is_some_and(|auth| !auth.requirements.is_empty())
+    }
+
     /// A request that the route matched.
     #[inline]
     pub fn matched<'r>(&'r self, request: &'r RouteRequest<'r>) -> MatchedRequest<'r> {

@@ -7,6 +7,7 @@
 //! parts, so that no value of a client is stored.
 
 mod candidates;
+pub mod claim;
 pub mod client;
 pub mod condition;
 pub mod consumers;
@@ -30,6 +31,7 @@ mod query;
 mod regex_index;
 mod secret;
 mod table;
+pub mod tier_map;
 mod trie;
 mod value_index;
 mod value_pattern;
@@ -43,6 +45,7 @@ use http::{HeaderName, Method};
 
 use crate::http1::fields::Fields;
 use crate::http1::request::Body;
+use crate::net::client_certificate::ClientCertificate;
 use client::ClientAddress;
 use condition::Condition;
 use consumers::Consumer;
@@ -73,8 +76,10 @@ pub struct RouteRequest<'a> {
     pub body: Body,
     /// The client's address.
     pub client: ClientAddress,
-    /// The subject of the client's certificate, as `CN=a, O=b`; `None` without one.
-    pub tls_subject: Option<&'a str>,
+    /// The client's certificate; `None` without one.
+    pub certificate: Option<&'a ClientCertificate>,
+    /// The name of the listener that it came at, if that has one.
+    pub listener: Option<&'a str>,
     /// Its body, where the route reads it.
     pub content: &'a RequestContent,
     /// The consumer that the request's credential names; `None`: it is anonymous, or not authenticated yet.
@@ -158,6 +163,8 @@ pub enum Match {
     Cookie(Arc<str>),
     /// The client is in none of its networks.
     Client,
+    /// The request came at another listener.
+    Listener,
     /// This condition holds, which must not.
     Excluded(Arc<Condition>),
 }
@@ -205,6 +212,7 @@ impl fmt::Display for Match {
             Self::Query(name) => write!(f, "the parameter `{name}` of the query is absent or differs"),
             Self::Cookie(name) => write!(f, "the cookie `{name}` is absent or differs"),
             Self::Client => f.write_str("the client is in none of its networks"),
+            Self::Listener => f.write_str("the request comes at another listener"),
             Self::Excluded(condition) => write!(f, "`not` excludes {}", condition.subject()),
         }
     }
@@ -255,6 +263,7 @@ impl Conditions {
             Condition::Query(name, _) => Match::Query(Arc::clone(name)),
             Condition::Cookie(name, _) => Match::Cookie(Arc::clone(name)),
             Condition::Clients(_) => Match::Client,
+            Condition::Listeners(_) => Match::Listener,
             Condition::Not(inner) => Match::Excluded(Arc::clone(inner)),
             // These stand inside `not` only.
             Condition::Methods(_) => Match::Method,

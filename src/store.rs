@@ -15,6 +15,7 @@ pub mod memory;
 mod operation;
 pub mod overrides;
 pub mod redis;
+mod release;
 mod request;
 pub mod snapshot;
 
@@ -45,6 +46,7 @@ pub use operation::{KeyOperation, OperationFault, OperationResult};
 use overrides::Overrides;
 use redis::SharedStore;
 use redis::settings::RedisSettings;
+pub use release::PendingRelease;
 pub use request::{BanCharge, StoreRequest};
 
 /// The maximum number of charges in one request: limits of a route, times their rates. `config` refuses more.
@@ -130,6 +132,12 @@ impl Charge<'_> {
     /// fleet.
     pub fn key_hash(&self) -> Fingerprint {
         self.key.of_policy(self.shared_key.identity)
+    }
+
+    /// Whether it is of a limit whose maximum each gateway finds for itself: its places are in this process alone, beside a
+    /// shared store, too.
+    pub fn is_adaptive(&self) -> bool {
+        self.algorithm.as_concurrency().is_some_and(|limit| limit.capacity_bounds().is_some())
     }
 }
 

@@ -70,6 +70,8 @@ pub struct Witness {
     pub headers: Vec<(HeaderName, Vec<u8>)>,
     /// Its client, which is identified.
     pub client: IpAddr,
+    /// The name of its listener.
+    pub listener: Option<Box<str>>,
 }
 
 /// One of the alternatives that the conditions of a route list.
@@ -107,7 +109,8 @@ impl Witness {
             headers: Fields::new(&head, &spans),
             body: Body::EMPTY,
             client: ClientRule::default().client(self.client),
-            tls_subject: None,
+            certificate: None,
+            listener: self.listener.as_deref(),
             content: &RequestContent::Unknown,
             consumer: None,
             upstream: None,
@@ -131,7 +134,8 @@ impl Witness {
         let client = alternative
             .network
             .map_or(Ipv4Addr::new(192, 0, 2, 1).into(), |network| address_of(network, attempt));
-        let mut witness = Self { method, host, path, query: None, headers: Vec::new(), client };
+        let mut witness =
+            Self { method, host, path, query: None, headers: Vec::new(), client, listener: None };
         for condition in &conditions.values {
             witness.satisfy(condition, attempt, random)?;
         }
@@ -175,6 +179,9 @@ impl Witness {
                     };
                     self.satisfy(&wanted, attempt, random)?;
                 }
+            }
+            Condition::Listeners(names) => {
+                self.listener = names.get(attempt % names.len().max(1)).cloned();
             }
             Condition::Clients(_) | Condition::Methods(_) | Condition::Hosts(_) | Condition::Path(..) => {}
         }

@@ -144,7 +144,7 @@ async fn answer_one(
     let (shared, query) = (asked.shared, asked.query);
     let key = || KeyRef::find(shared, first, second);
     match operation {
-        ApiOperation::Status => good(status::get(shared)),
+        ApiOperation::Status => good(status::get(shared).await),
         ApiOperation::Fleet => good(fleet::get(shared).await?),
         ApiOperation::Samples => good(history::get(shared, query)?),
         ApiOperation::Bans => good(bans::get(shared, query).await?),

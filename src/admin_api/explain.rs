@@ -23,6 +23,8 @@ pub struct ExplainQuestion {
     /// The address that connects; `None`: 127.0.0.1.
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub ip: Option<IpAddr>,
+    /// The name of the listener that it comes at; `None`: the first one.
+    pub listener: Option<String>,
 }
 
 /// The value of a header, or the values of one that is repeated.
@@ -167,6 +169,9 @@ pub struct ExplainedLimit {
     pub verdict: Option<String>,
     /// The end of the key's ban.
     pub banned_until: Option<f64>,
+    /// Whose share of its places or its queue the request takes: `consumer = acme, weight 4, priority high`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<String>,
     /// The rule of its bans, as a sentence.
     pub ban: Option<String>,
     /// One for each policy.

@@ -55,6 +55,26 @@ pub struct KeyList {
     pub followed: usize,
     /// The keys with most first, and then banned keys.
     pub keys: Vec<KeyReport>,
+    /// Of a limit with `share_by`: those with the most requests.
+    pub shares: Vec<ShareReport>,
+}
+
+/// A key of `share_by`, and its recent requests.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ShareReport {
+    /// The values of its parts, masked where they may be secrets; `None`: not known any more.
+    pub key: Option<Vec<String>>,
+    /// Its requests.
+    pub requests: u64,
+    /// Of these: admitted, at once or delayed.
+    pub admitted: u64,
+    /// Of these: refused.
+    pub refused: u64,
+    /// Its part of the requests of all keys, from 0 to 1.
+    pub demand: f64,
+    /// Its part of the admitted requests of all keys, from 0 to 1.
+    pub share: f64,
 }
 
 /// A key of a limit, and its recent requests.

@@ -158,6 +158,15 @@ second_lists! {
         /// The units of these; likewise.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub units: Option<Vec<u64>>,
+        /// Requests in flight at the end of the second; absent: it is no concurrency limit.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub held: Option<Vec<u64>>,
+        /// Requests that wait for a place; likewise.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub waiting: Option<Vec<u64>>,
+        /// What is found as the maximum of all its keys together; absent: it is written.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub found_max: Option<Vec<u64>>,
     }
 
     /// The attempts at an upstream.

@@ -5,6 +5,7 @@
 
 mod claims;
 mod key_set;
+mod unique_names;
 
 use std::fmt;
 
@@ -231,6 +232,7 @@ fn is_access_token(typ: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::route::claim::ClaimPath;
 
     const CLAIMS: &str =
         "eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ";
@@ -243,7 +245,7 @@ mod tests {
     #[track_caller]
     fn assert_joe(verified: Result<Claims, TokenFault>) {
         let claims = verified.expect("a good signature");
-        assert_eq!(claims.text("iss").as_deref(), Some("joe"));
+        assert_eq!(claims.text(&ClaimPath::parse("iss").unwrap()).as_deref(), Some("joe"));
         assert_eq!(claims.check(&RULES, 1_300_819_379), Ok(1_300_819_380));
         assert_eq!(claims.check(&RULES, 1_300_819_380), Err(ClaimsFault::Expired));
     }

@@ -10,6 +10,7 @@ use super::jwt::{
 use super::remembered::Remembered;
 use crate::limit::units::Micros;
 use crate::limit::wall_clock::WallTime;
+use crate::route::claim::ClaimPath;
 use crate::route::consumers::encoded;
 use crate::route::identity::{Identity, MAX_NAME};
 
@@ -39,11 +40,13 @@ pub enum VerificationKeys {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedClaims {
     /// The claim that names the consumer.
-    pub name: Box<str>,
+    pub name: ClaimPath,
     /// The claim that names its tier.
-    pub tier: Option<Box<str>>,
+    pub tier: Option<ClaimPath>,
     /// Claims that limits count by.
-    pub counted: Box<[Box<str>]>,
+    pub counted: Box<[ClaimPath]>,
+    /// Claims that routes require, each with a value that a route asks for.
+    pub required: Box<[(ClaimPath, Box<str>)]>,
 }
 
 /// Verifies tokens, and remembers those that it has verified.
@@ -86,17 +89,19 @@ impl TokenSettings {
     fn identify(&self, claims: &Claims, now: WallTime) -> Result<(Identity, WallTime), TokenFault> {
         let end = claims.check(&self.rules, now.seconds()).map_err(TokenFault::Claims)?;
         let short = |text: &String| encoded(text).len() <= MAX_NAME;
-        let NamedClaims { name, tier, counted } = &self.claims;
+        let NamedClaims { name, tier, counted, required } = &self.claims;
         let name = claims.text(name).filter(short).ok_or(TokenFault::Claims(ClaimsFault::Name))?;
         let tier = tier.as_ref().and_then(|tier| claims.text(tier));
         if tier.as_ref().is_some_and(|tier| !short(tier)) {
             return Err(TokenFault::Claims(ClaimsFault::Name));
         }
-        let text = |claim: &str| Some((claim.into(), claims.text(claim)?.into()));
+        let text = |claim: &ClaimPath| Some((claim.as_str().into(), claims.text(claim)?.into()));
+        let had = required.iter().filter(|(claim, wanted)| claims.has(claim, wanted));
         let identity = Identity {
             name: name.into(),
             tier: tier.map(Into::into),
-            claims: counted.iter().filter_map(|claim| text(claim)).collect(),
+            claims: counted.iter().filter_map(text).collect(),
+            required: had.map(|(claim, wanted)| (claim.as_str().into(), wanted.clone())).collect(),
             fields: Box::default(),
         };
         Ok((identity, WallTime(end.saturating_mul(Micros::SECOND.0))))

@@ -26,12 +26,13 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Asks the admin listener that `file` names, about a valid request.
 pub(super) fn ask(file: &Path, asked: &ExplainArguments, form: ExplainForm) -> ExitCode {
-    let ExplainArguments { method, url, headers, ip } = asked;
+    let ExplainArguments { method, url, headers, ip, listener } = asked;
     let question = ExplainQuestion {
         method: Some(method.clone()),
         url: url.clone(),
         headers: Some(fields(headers)),
         ip: *ip,
+        listener: listener.clone(),
     };
     let question = serde_json::to_string(&question).unwrap_or_default();
     let admin = match AdminClient::named_in(file) {

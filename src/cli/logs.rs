@@ -34,7 +34,7 @@ pub(super) struct LogArguments {
     /// Several are merged by time. Without one, standard input is read.
     #[arg(value_name = "LOG")]
     logs: Vec<PathBuf>,
-    /// The format: auto, tollgate, combined (also common), caddy, traefik or envoy
+    /// The format: auto, tollgate, combined (also common), caddy, traefik, envoy, haproxy or alb
     #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = format, hide_possible_values = true)]
     format: LogFormat,
     /// The fields of JSON lines of another server: `time=$.ts,client=$.remote_addr,…`

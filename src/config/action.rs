@@ -33,7 +33,6 @@ keys! {
         /// replaces the request's. Default: the path as sent.
         rewrite = Schema::Matching(r"^/|\$\{");
         + SPLIT;
-        one of "upstream", "redirect", "respond";
     }
 }
 

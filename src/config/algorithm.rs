@@ -58,10 +58,18 @@ impl RatedAlgorithm {
     fn parameters(self) -> &'static [&'static str] {
         match self {
             Self::TokenBucket | Self::Gcra => &["rate", "burst"],
-            Self::LeakyBucket => &["rate", "queue", "max_wait"],
+            Self::LeakyBucket => &["rate", "queue", "max_wait", "share_by"],
             Self::FixedWindow => &["rate", "align", "starts", "time_zone"],
             Self::SlidingWindow => &["rate"],
             Self::SlidingLog => &["rate", "spacing", "count_denied"],
+        }
+    }
+
+    /// The names of the parameters that its tiers take.
+    fn parameters_of_tiers(self) -> &'static [&'static str] {
+        match self {
+            Self::LeakyBucket => &["rate", "queue", "max_wait", "weight"],
+            other => other.parameters(),
         }
     }
 }
@@ -76,6 +84,10 @@ struct FileRate {
 }
 
 impl FileRate {
+    fn has_window_of(&self, other: &Self) -> bool {
+        self.rate.period() == other.rate.period() && self.unit == other.unit
+    }
+
     fn of_calendar(&self) -> CalendarRate<'_> {
         CalendarRate { text: &self.text, rate: self.rate, unit: self.unit, span: self.span }
     }
@@ -103,7 +115,9 @@ pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<RatedLimit> {
     let tier = |entry| tier(entry, kind, (&parameters, shares), rates.as_deref());
     let tiers: Vec<_> = tiers.iter().map(tier).collect();
     let rates = rates?;
-    parameters.calendar.check(rates.iter().map(FileRate::of_calendar), table.diagnostics());
+    let of_tiers = tiers.iter().flatten().flat_map(|(_, rates)| rates);
+    let all = rates.iter().chain(of_tiers).map(FileRate::of_calendar);
+    parameters.calendar.check(all, table.diagnostics());
     let rated = |written: &FileRate| {
         warn_of_month(kind, written, table.diagnostics());
         let algorithm = parameters.algorithm(kind, written, table.diagnostics())?;
@@ -111,19 +125,24 @@ pub(super) fn read(table: &mut ConfigTable<'_>) -> Option<RatedLimit> {
     };
     let rates: Vec<_> = rates.iter().map(rated).collect();
     let rates = rates.into_iter().collect::<Option<_>>()?;
-    Some(RatedLimit { rates, tiers: tiers.into_iter().collect::<Option<_>>()? })
+    let tiers = tiers.into_iter().map(|tier| Some(tier?.0)).collect::<Option<_>>()?;
+    Some(RatedLimit { rates, tiers })
 }
 
-/// Reads a tier: what it does not write is the limit's. `rates` are those of the limit, if they are sound.
+/// Reads a tier, and the rates that it writes itself: what it does not write is the limit's. `limit` are the rates of the
+/// limit, if they are sound.
 fn tier(
     entry: &Entry<'_>,
     kind: RatedAlgorithm,
     (inherited, shares): (&Parameters, bool),
     limit: Option<&[FileRate]>,
-) -> Option<RatedTier> {
+) -> Option<(RatedTier, Vec<FileRate>)> {
     name::check_label(entry.key, entry.key_span, entry.value.diagnostics());
     let mut table = entry.value.table(&quoted(&format!("[limits.*.tiers.{}]", entry.key)))?;
-    refuse_foreign(&mut table, kind.as_str(), kind.parameters());
+    if let Some(tier) = rated::unlimited(&mut table, entry.key) {
+        return table.finish().then_some((tier, Vec::new()));
+    }
+    refuse_foreign(&mut table, kind.as_str(), kind.parameters_of_tiers());
     let own = table.optional(&TIER.rate, |value| rates(&value));
     let parameters = Parameters::read(&mut table, kind).or(inherited);
     let weight = rated::weight(&mut table, shares || kind != RatedAlgorithm::LeakyBucket);
@@ -137,39 +156,24 @@ fn tier(
     let limit = limit?;
     let own = own.unwrap_or_default();
     let rates = if own.is_empty() { limit } else { &own };
-    for (at, rate) in rates.iter().enumerate() {
-        let span = rate.span;
-        match limit.get(at) {
-            Some(other) if other.rate.period() == rate.rate.period() && other.unit == rate.unit => {}
-            Some(other) => {
-                let message = format!(
-                    "the rate {} of tier {} has another period than {} of the limit",
-                    quoted(&rate.text),
-                    quoted(entry.key),
-                    quoted(&other.text)
-                );
-                let help = "give all tiers of a limit equal periods: a counter goes on when its tier changes";
-                entry.value.diagnostics().fault(span, message, help);
-            }
-            None => entry.value.diagnostics().fault(
-                span,
-                format!("tier {} has more rates than the limit", quoted(entry.key)),
-                "give all tiers of a limit as many rates, with equal periods",
-            ),
-        }
-    }
-    if rates.len() < limit.len() {
-        let message = format!("tier {} has fewer rates than the limit", quoted(entry.key));
-        let help = "give all tiers of a limit as many rates, with equal periods";
-        entry.value.diagnostics().fault(entry.key_span, message, help);
+    let is_other = |rate: &&FileRate| !limit.iter().any(|own| own.has_window_of(rate));
+    if kind == RatedAlgorithm::LeakyBucket
+        && shares
+        && let Some(rate) = rates.iter().find(is_other)
+    {
+        let message =
+            format!("the rate {} has another period than the one that is divided", quoted(&rate.text));
+        let help = "give all tiers of a limit with `share_by` its period";
+        entry.value.diagnostics().fault(rate.span, message, help);
     }
     let diagnostics = entry.value.diagnostics();
+    own.iter().for_each(|written| warn_of_month(kind, written, diagnostics));
     let rated = |written: &FileRate| {
         let algorithm = parameters.algorithm(kind, written, diagnostics)?;
         Some(Rated { rate: written.text.clone(), algorithm })
     };
     let rates = rates.iter().map(rated).collect::<Option<_>>()?;
-    Some(RatedTier { name: entry.key.to_owned(), rates, weight })
+    Some((RatedTier { name: entry.key.to_owned(), rates, weight }, own))
 }
 
 /// A period that users write for a month, which it is not.

@@ -5,16 +5,17 @@ use std::sync::Arc;
 use super::consumers::{self, ConsumersFile};
 use super::forward::FORWARD;
 use super::jwt::TOKENS;
-use super::keys::{DefaultedKey, Schema, choice, flag, keys};
+use super::keys::{DefaultedKey, SOME, Schema, choice, flag, keys};
 use super::name::{self, Directory};
 use super::report::{SourceSpan, quoted};
 use super::table::ConfigTable;
 use super::text::{Cursor, SyntaxError};
 use super::value::{ConfigValue, Entry};
-use super::{basic, forward, jwt};
+use super::{basic, forward, jwt, requirements};
 use crate::auth::method::{ApiKeys, AuthMethod};
 use crate::plan::LimitIndex;
 use crate::plan::auth::{Auth, AuthIndex, RouteAuth};
+use crate::route::claim::ClaimPath;
 use crate::route::credential::CredentialSource;
 
 keys! {
@@ -28,6 +29,10 @@ keys! {
         auth_optional: bool = flag() => false;
         /// Whether the upstream gets the credential too.
         forward_credentials: bool = flag() => false;
+        /// What the consumer must have, all of these: "consumer" (its name), "tier", claims of its token by name or
+        /// JSON pointer, or columns of its file, each with a value or a list of which one suffices; else 403.
+        /// Default: nothing.
+        require = Schema::Map(SOME, &Schema::Name, &Schema::Either(&REQUIRED));
     }
 }
 
@@ -55,6 +60,13 @@ keys! {
     }
 }
 
+/// A value that `require` asks for, or several.
+const REQUIRED: [Schema; 4] = [
+    Schema::Name,
+    Schema::Flag,
+    Schema::Whole(0, u64::MAX),
+    Schema::List(SOME, &Schema::Either(&[Schema::Name, Schema::Flag, Schema::Whole(0, u64::MAX)])),
+];
 const TYPES: [(&str, AuthType); 4] = [
     ("api-key", AuthType::ApiKey),
     ("basic", AuthType::Basic),
@@ -86,7 +98,7 @@ pub(super) struct AuthDraft {
 }
 
 /// Reads one entry of `[auth]`. `counted` are the claims by which limits count.
-pub(super) fn read(entry: &Entry<'_>, limits: &Directory<'_>, counted: &[Box<str>]) -> AuthDraft {
+pub(super) fn read(entry: &Entry<'_>, limits: &Directory<'_>, counted: &[ClaimPath]) -> AuthDraft {
     name::check_label(entry.key, entry.key_span, entry.value.diagnostics());
     let mut draft = AuthDraft {
         name: entry.key.into(),
@@ -103,7 +115,7 @@ pub(super) fn read(entry: &Entry<'_>, limits: &Directory<'_>, counted: &[Box<str
 fn auth(
     mut table: ConfigTable<'_>,
     limits: &Directory<'_>,
-    counted: &[Box<str>],
+    counted: &[ClaimPath],
     draft: &mut AuthDraft,
 ) -> Option<Auth> {
     let kind = table.require(&AUTH.kind, |value| value.choice(&TYPES));
@@ -225,7 +237,24 @@ pub(super) fn of_route(
             "leave it out, and let the service answer 2xx to those that it admits",
         );
     }
-    Some(RouteAuth { auths: named?.into_iter().collect(), optional, forwards_credentials })
+    let required = table.take(&ROUTE_AUTH.require).and_then(|value| {
+        if named.is_none() && !is_unknown {
+            value.fault("`require` has no effect without `auth`", "name an `[auth.NAME]`: `auth = \"NAME\"`");
+        }
+        if optional {
+            let help = "leave `auth_optional` out";
+            value.fault("`require` admits no request without a credential", help);
+        }
+        requirements::read(&value)
+    });
+    let auths = named?;
+    let sound: Option<Vec<&Auth>> = auths.iter().map(|auth| drafts.get(auth.0)?.auth.as_ref()).collect();
+    let required = required.unwrap_or_default();
+    if let Some(sound) = sound {
+        requirements::check(&required, &sound, table.diagnostics());
+    }
+    let requirements = required.into_iter().map(|required| required.requirement).collect();
+    Some(RouteAuth { auths: auths.into_iter().collect(), optional, forwards_credentials, requirements })
 }
 
 /// One name or a list of names.

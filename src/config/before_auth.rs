@@ -4,6 +4,7 @@ use super::diagnostics::Diagnostics;
 use super::report::{SourceSpan, quoted};
 use super::route_limits::RouteLimit;
 use crate::plan::Limit;
+use crate::route::exemptions::Exemption;
 use crate::route::key::Part;
 
 /// Checks a limit that has `before_auth` at `span`.
@@ -18,9 +19,16 @@ pub(super) fn check(limit: &Limit, span: SourceSpan, diagnostics: &Diagnostics<'
         let message = format!("the key has `{part}`, which is unknown before {known}");
         diagnostics.fault(span, message, "leave `before_auth` out, or count by `ip`");
     }
+    if let Some(exemption) = limit.exempt.iter().find(|one| matches!(one, Exemption::Consumer(_))) {
+        let message = format!("`{exemption}` is unknown before the credential is looked at");
+        diagnostics.fault(span, message, "leave `before_auth` out, or the exemption");
+    }
+    let is_known = limit.mapped_tier.as_ref().is_some_and(|mapped| !mapped.part.is_of_consumer());
     let name = limit.policies.first().map_or("", |policy| policy.algorithm.name());
     let reason = match name {
-        _ if !limit.tiers.is_empty() => Some("the tier of a consumer is unknown then".to_owned()),
+        _ if !limit.tiers.is_empty() && !is_known => {
+            Some("the tier of a consumer is unknown then".to_owned())
+        }
         _ if limit.trial.is_some() => Some("a `trial` decides together with the other limits".to_owned()),
         "concurrency" => Some("a request would hold its place while its credential is checked".to_owned()),
         "leaky-bucket" => Some("a leaky bucket delays requests, and would hold them undecided".to_owned()),

@@ -11,13 +11,12 @@ use super::report::{SourceSpan, cut_for_help, quoted};
 use super::route_limits::RouteLimit;
 use super::routes;
 use super::{
-    before_auth, consumer_rules as consumers, descriptor_rules, descriptors, limits, other_methods, places,
-    server, sticky, upstreams, witnesses,
+    before_auth, consumer_rules as consumers, descriptor_rules, descriptors, limits, map_rules,
+    other_methods, places, server, split, sticky, upstreams, witnesses,
 };
 use crate::limit::Algorithm;
 use crate::plan::cost::CostRule;
 use crate::plan::{Endpoint, Limit, Mode, Plan, PlanSections, Policy, Protocol, Server, Upstream};
-use crate::route::key::Part;
 use crate::route::path::PathMatching;
 use crate::route::{Conditions, RouteIndex, RouteTable};
 use crate::store::MAX_CHARGES;
@@ -41,6 +40,7 @@ pub(super) fn compile(mut draft: FileDraft, diagnostics: &Diagnostics<'_>) -> Op
         subject_is_never_present(&draft.limits, diagnostics);
     }
     consumers::check(&draft, diagnostics);
+    map_rules::check(&draft.maps, &draft.limits, diagnostics);
     for upstream in &draft.upstreams {
         if !is_unknown("workers") {
             too_few_connections(upstream, server.workers, diagnostics);
@@ -51,16 +51,15 @@ pub(super) fn compile(mut draft: FileDraft, diagnostics: &Diagnostics<'_>) -> Op
     }
     for route in known_routes() {
         too_many_charges(route, &draft.limits, diagnostics);
+        reads_no_body(route, &draft.limits, diagnostics);
         places::check_priority(route, &draft.limits, diagnostics);
         places::check_upstream(route, &draft.limits, diagnostics);
+        places::check_streams(route, &draft.limits, diagnostics);
         if cluster {
             not_refundable(route, &draft.limits, diagnostics);
         }
         for used in &route.uses {
             never_admitted(route, used, &draft.limits, diagnostics);
-            if draft.store.shared.is_some() {
-                found_by_one_gateway(used, &draft.limits, diagnostics);
-            }
             if let Some(limit) = &draft.limits[used.limit_use.limit.0].limit {
                 before_auth::check_cost(limit, used, diagnostics);
             }
@@ -72,7 +71,9 @@ pub(super) fn compile(mut draft: FileDraft, diagnostics: &Diagnostics<'_>) -> Op
     witnesses::check(&draft, &table, diagnostics);
     let sticky_key = sticky::shared_key(&draft.store);
     let upstreams = draft.upstreams.into_iter().map(|draft| draft.finish(sticky_key).map(Arc::new));
-    let routes = draft.routes.into_iter().map(|draft| draft.route).collect::<Option<Vec<_>>>()?;
+    let upstreams = upstreams.collect::<Option<Vec<_>>>()?;
+    let mut routes = draft.routes.into_iter().map(|draft| draft.route).collect::<Option<Vec<_>>>()?;
+    split::add_cookies(&mut routes, &upstreams, sticky_key);
     let (descriptors, of_descriptors) = descriptors::finish(draft.descriptors, routes.len())?;
     Some(Plan::assemble(PlanSections {
         server: draft.server,
@@ -83,7 +84,7 @@ pub(super) fn compile(mut draft: FileDraft, diagnostics: &Diagnostics<'_>) -> Op
         trace: draft.trace.map(Arc::new),
         limits: draft.limits.into_iter().map(|draft| draft.limit).collect::<Option<_>>()?,
         auths: draft.auths.into_iter().map(|draft| draft.auth).collect::<Option<_>>()?,
-        upstreams: upstreams.collect::<Option<_>>()?,
+        upstreams,
         routes: routes.into_iter().chain(of_descriptors).collect(),
         descriptors,
         table,
@@ -94,11 +95,12 @@ pub(super) fn compile(mut draft: FileDraft, diagnostics: &Diagnostics<'_>) -> Op
 /// A key by a certificate's subject has no effect if no client is asked for a certificate.
 fn subject_is_never_present(limits: &[limits::LimitDraft], diagnostics: &Diagnostics<'_>) {
     for draft in limits {
-        if draft.limit.as_ref().is_some_and(|limit| limit.key.parts.contains(&Part::TlsSubject)) {
+        let parts = draft.limit.iter().flat_map(|limit| &limit.key.parts);
+        if let Some(part) = parts.into_iter().find(|part| part.is_of_certificate()) {
             diagnostics.fault(
                 draft.span,
                 format!(
-                    "limit {} counts by `tls:subject`, but no client is asked for a certificate",
+                    "limit {} counts by `{part}`, but no client is asked for a certificate",
                     quoted(&draft.name)
                 ),
                 "say whose certificates clients show: `client_ca` in [[server.tls]]",
@@ -236,14 +238,26 @@ fn taken_spellings(sound: &[&routes::RouteDraft], conditions: &[Conditions], dia
     }
 }
 
+/// `max_key_body` where nothing is read from bodies.
+fn reads_no_body(route: &routes::RouteDraft, limits: &[limits::LimitDraft], diagnostics: &Diagnostics<'_>) {
+    let reads = |used: &RouteLimit| {
+        let limit = limits[used.limit_use.limit.0].limit.as_ref();
+        used.limit_use.cost.json_pointer().is_some() || limit.is_none_or(Limit::reads_body)
+    };
+    if let Some(span) = route.places.max_key_body.filter(|_| !route.uses.iter().any(reads)) {
+        let message = "`max_key_body` has no effect: no limit of the route reads the body";
+        let help = "leave it out; it is about keys `json:` and `form:`, and costs from `json:`";
+        diagnostics.warn(span, message, help);
+    }
+}
+
 fn too_many_charges(
     route: &routes::RouteDraft,
     limits: &[limits::LimitDraft],
     diagnostics: &Diagnostics<'_>,
 ) {
-    let rates = |used: &RouteLimit| {
-        limits[used.limit_use.limit.0].limit.as_ref().map_or(1, |limit| limit.policies.len())
-    };
+    let rates =
+        |used: &RouteLimit| limits[used.limit_use.limit.0].limit.as_ref().map_or(1, Limit::max_charges);
     let charges: usize = route.uses.iter().map(rates).sum();
     if charges > MAX_CHARGES {
         let message = format!("route {} is charged to {charges} rates at once", quoted(&route.name));
@@ -343,20 +357,4 @@ fn raise(limit: &Limit, policy: &Policy) -> String {
 /// The rate in a policy's name, `NAME:RATE`.
 fn rate_of(policy: &Policy) -> &str {
     policy.name.rsplit(':').next().unwrap_or("")
-}
-
-/// A maximum that is found is that of one gateway: places in a shared store cannot have it.
-fn found_by_one_gateway(used: &RouteLimit, limits: &[limits::LimitDraft], diagnostics: &Diagnostics<'_>) {
-    let draft = &limits[used.limit_use.limit.0];
-    if draft.limit.as_ref().is_some_and(Limit::is_adaptive) {
-        let message = format!(
-            "`max = \"auto\"` of limit `{}` is not known beside `backend = \"redis\"` yet",
-            draft.name
-        );
-        diagnostics.fault(
-            used.span,
-            message,
-            "write a number as `max`, which then holds for the whole fleet",
-        );
-    }
 }

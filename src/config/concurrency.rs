@@ -98,6 +98,9 @@ fn bounded(table: &mut ConfigTable<'_>, max: Option<Maximum>) -> Option<Maximum>
 fn tier(entry: &Entry<'_>, limit: &Parameters, shares: bool) -> Option<RatedTier> {
     name::check_label(entry.key, entry.key_span, entry.value.diagnostics());
     let mut table = entry.value.table(&quoted(&format!("[limits.*.tiers.{}]", entry.key)))?;
+    if let Some(tier) = rated::unlimited(&mut table, entry.key) {
+        return table.finish().then_some(tier);
+    }
     for bound in ["min", "ceiling", "share_by"] {
         let message = format!("`{bound}` is that of the limit, for all its tiers");
         table.misplaced(bound, &message, "write it in the limit");

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use http::{HeaderName, HeaderValue, Method};
 
 use super::keys::{ANY, NamedSchema, SOME, Schema, flag, keys};
+use super::name::Directory;
 use super::report::quoted;
 use super::table::ConfigTable;
 use super::text::{Cursor, SyntaxError};
@@ -26,6 +27,8 @@ keys! {
         methods = Schema::List(SOME, &Schema::Text);
         /// Whether `//` is one slash; if not, it is significant in matching and kept.
         merge_slashes: bool = flag() => true;
+        /// Names of listeners at which requests come. Default: any.
+        listeners = Schema::Set(SOME, &Schema::TextUpTo(256));
         /// Conditions none of which may hold. Default: none.
         excluded as "not" = Schema::Table(&NOT);
         + VALUES;
@@ -83,17 +86,35 @@ pub(super) fn read(
     table: &mut ConfigTable<'_>,
     path: Option<PathMatcher>,
     matching: PathMatching,
+    listener_names: &Directory<'_>,
 ) -> Option<Conditions> {
     let errors_before = table.diagnostics().errors();
     let hosts = table.or(&CONDITIONS.hosts, Vec::new(), |value| distinct(&value, host));
     let methods = table.or(&CONDITIONS.methods, Vec::new(), |value| methods(&value));
     let mut values = values(table, PatternPlace::Route);
+    let listeners = table.optional(&CONDITIONS.listeners, |value| listeners(&value, listener_names));
+    values.extend(listeners.map(Condition::listeners));
     let merge_slashes = table.value(&CONDITIONS.merge_slashes);
     let excluded =
         table.or(&CONDITIONS.excluded, Vec::new(), |value| excluded(&value, merge_slashes, matching));
     values.extend(excluded.into_iter().map(Condition::negated));
     let conditions = Conditions { hosts, methods, values, merge_slashes, path: path? };
     (table.diagnostics().errors() == errors_before).then_some(conditions)
+}
+
+/// Names of listeners, each once.
+fn listeners(value: &ConfigValue<'_>, names: &Directory<'_>) -> Option<Vec<Box<str>>> {
+    let mut found: Vec<Box<str>> = Vec::new();
+    value.some_of(|item| {
+        let text = item.text()?;
+        names.find(&text)?;
+        if found.iter().any(|name| **name == *text.as_str()) {
+            item.fault("`listeners` names the same listener twice", "leave one of the two out");
+        }
+        found.push(text.as_str().into());
+        Some(())
+    })?;
+    Some(found)
 }
 
 /// Where a pattern stands.

@@ -95,13 +95,16 @@ fn consumer_is_never_known<'d>(
     mut users: impl Iterator<Item = &'d RouteDraft>,
     diagnostics: &Diagnostics<'_>,
 ) {
-    if !sound.key.parts.iter().any(Part::is_of_consumer) {
-        return;
-    }
+    let exempts = |exemption: &Exemption| matches!(exemption, Exemption::Consumer(_));
+    let what = match () {
+        () if sound.key.parts.iter().any(Part::is_of_consumer) => "counts by consumer",
+        () if sound.exempt.iter().any(exempts) => "exempts a consumer",
+        () => return,
+    };
     let has_none = |route: &&RouteDraft| route.route.as_ref().is_some_and(|route| route.auth.is_none());
     if let Some(route) = users.find(has_none) {
         let message = format!(
-            "limit {} counts by consumer, but route {} has no `auth`, so none is ever known there",
+            "limit {} {what}, but route {} has no `auth`, so none is ever known there",
             quoted(&limit.name),
             quoted(&route.name)
         );
@@ -185,7 +188,7 @@ fn unknown_tiers<'d>(
     draft: &'d FileDraft,
     diagnostics: &Diagnostics<'_>,
 ) {
-    if sound.tiers.is_empty() {
+    if sound.tiers.is_empty() || sound.mapped_tier.is_some() {
         return;
     }
     let mut known: Vec<&str> = auths_of(users, draft).map(|auth| &*auth.name).collect();
@@ -241,7 +244,7 @@ fn shared_tiers<'d>(
         (Some(_), Some(_)) => return,
         (part, _) => part,
     };
-    if sound.tiers.is_empty() {
+    if sound.tiers.is_empty() || sound.mapped_tier.is_some() {
         return;
     }
     let mut tiers = HashMap::new();

@@ -95,6 +95,7 @@ fn address(
 /// The listener of these decisions.
 pub(super) fn listener(decisions: &DecisionService) -> Listener {
     Listener {
+        name: None,
         address: decisions.listen,
         tls: decisions.tls.is_some(),
         proxy_protocol: false,

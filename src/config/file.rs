@@ -1,6 +1,7 @@
 //! The allowed sections of `gateway.toml`, read in the order in which they refer to each other.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use toml::de::DeTable;
 
@@ -11,16 +12,21 @@ use super::name::Directory;
 use super::report::SourceSpan;
 use super::routes::{self, DeclaredNames};
 use super::server::ServerDraft;
+use super::sets::SETS;
 use super::table::ConfigTable;
 use super::value::{ConfigValue, Entry};
 use super::{
-    admin, auth, content, decisions, descriptors, limits, log, route_limits, server, store, trace, upstreams,
+    admin, auth, content, decisions, descriptors, limits, log, maps, route_limits, server, sets, store,
+    trace, upstreams,
 };
+use crate::auth::method::AuthMethod;
 use crate::plan::action::ErrorPages;
 use crate::plan::admin::Admin;
+use crate::plan::auth::{Auth, AuthIndex};
 use crate::plan::decisions::DecisionService;
 use crate::plan::log::Log;
 use crate::plan::{Server, StoreSettings, Trace};
+use crate::route::claim::ClaimPath;
 use crate::route::key::Part;
 
 keys! {
@@ -48,9 +54,13 @@ keys! {
         upstreams = Schema::Map(ANY, &Schema::TextUpTo(256), &Schema::Named(&upstreams::WRITTEN));
         /// Limits, by name. The name is sent in responses: 1 to 64 letters, digits, `-`, `_` and `.`.
         limits = Schema::Map(ANY, &Schema::Matching(r"^[A-Za-z0-9_.-]{1,64}$"), &Schema::Table(&limits::LIMIT));
+        /// Tiers by network or by another value of a request, by the name that `tier` of a limit gives.
+        maps = Schema::Map(ANY, &Schema::TextUpTo(256), &Schema::Table(&maps::MAP));
         /// Bodies of errors that the gateway itself answers, by status (400 to 599). Default: a problem document
         /// (RFC 9457).
         errors = Schema::Map(ANY, &Schema::Matching(r"^[45][0-9][0-9]$"), &Schema::Table(&content::ERROR_PAGE));
+        /// Keys that routes share, by the name that routes give in `use`.
+        sets = Schema::Map(ANY, &Schema::TextUpTo(256), &Schema::Table(&sets::SET));
         /// Routes. Of all routes whose conditions hold, the most specific wins: host, path (exact, with parameters,
         /// regular expressions in file order, prefixes), methods, more conditions on values, then file order.
         routes = Schema::List(SOME, &Schema::Table(&routes::ROUTE));
@@ -68,6 +78,7 @@ pub(super) struct FileDraft {
     pub(super) store: StoreSettings,
     pub(super) log: Log,
     pub(super) trace: Option<Trace>,
+    pub(super) maps: Vec<maps::MapDraft>,
     pub(super) limits: Vec<limits::LimitDraft>,
     pub(super) auths: Vec<auth::AuthDraft>,
     pub(super) upstreams: Vec<upstreams::UpstreamDraft>,
@@ -79,7 +90,8 @@ pub(super) struct FileDraft {
 /// Reads all sections. Errors are reported to `diagnostics`.
 pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'a>) -> FileDraft {
     let mut file = ConfigTable::new("the file", SourceSpan::default(), document, diagnostics);
-    file.skip(&[INCLUDE]);
+    // The files are gathered, and each route is its sets and itself.
+    file.skip(&[INCLUDE, SETS]);
     let ServerDraft { mut server, max_body_bytes, limits: server_limits } =
         server::read(section(&mut file, &FILE.server, server::TITLE));
     // Its tokens name limits.
@@ -88,8 +100,9 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
     let log_table = section(&mut file, &FILE.log, "`[log]`");
     let trace = file.optional(&FILE.trace, |value| value.table("`[trace]`")).and_then(trace::read);
     let upstreams: Vec<_> = entries(&mut file, &FILE.upstreams).iter().map(upstreams::read).collect();
+    let maps: Vec<_> = entries(&mut file, &FILE.maps).iter().map(maps::read).collect();
     let limits: Vec<_> =
-        entries(&mut file, &FILE.limits).iter().map(|entry| limits::read(entry, on_error)).collect();
+        entries(&mut file, &FILE.limits).iter().map(|entry| limits::read(entry, on_error, &maps)).collect();
     let admin = admin.and_then(|value| value.table("`[admin]`")).and_then(|table| {
         // An unknown address may be any.
         let is_unknown = diagnostics.is_uncertain(server::TITLE, server::SERVER.listen.name);
@@ -105,7 +118,7 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
     let limit_names = || Directory::new("limit", limits.iter().map(|limit| &*limit.name));
     let (auth_entries, names) = (entries(&mut file, &FILE.auth), limit_names());
     let claims = counted_claims(&limits);
-    let auths: Vec<_> = auth_entries.iter().map(|entry| auth::read(entry, &names, &claims)).collect();
+    let mut auths: Vec<_> = auth_entries.iter().map(|entry| auth::read(entry, &names, &claims)).collect();
     let log = log::read(log_table, &auths);
     let server_limits = server_limits.and_then(|value| route_limits::read_server(&value, &limit_names()));
     let around = DeclaredNames {
@@ -115,11 +128,18 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
         auth_drafts: &auths,
         upstreams: Directory::new("upstream", upstreams.iter().map(|upstream| &*upstream.name)),
         max_body_bytes,
+        response_headers: &server.response_headers,
         path_matching: server.path_matching,
+        max_buffered: server.max_buffered,
+        listeners: Directory::new(
+            "listener",
+            server.listen.iter().filter_map(|listener| listener.name.as_deref()),
+        ),
     };
     let routes = routes(&mut file, &around, has_decisions);
     let descriptors =
         file.or(&FILE.descriptors, Vec::new(), |value| descriptors::read_all(&value, &around.limits));
+    keep_claims(&mut auths, &routes);
     let errors = file.or(&FILE.errors, ErrorPages::default(), |value| content::errors(&value));
     file.finish();
     FileDraft {
@@ -129,6 +149,7 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
         store,
         log,
         trace,
+        maps,
         limits,
         auths,
         upstreams,
@@ -167,13 +188,32 @@ fn entries<'a>(file: &mut ConfigTable<'a>, key: &ConfigKey<Custom>) -> Vec<Entry
 }
 
 /// The claims of tokens by which limits count.
-fn counted_claims(limits: &[limits::LimitDraft]) -> Vec<Box<str>> {
+fn counted_claims(limits: &[limits::LimitDraft]) -> Vec<ClaimPath> {
     let parts = limits.iter().filter_map(|draft| draft.limit.as_ref()).flat_map(|limit| &limit.key.parts);
     let claims = parts.filter_map(|part| match part {
-        Part::JwtClaim(claim) => Some(claim.as_str().into()),
+        Part::JwtClaim(claim) => Some((claim.as_str(), claim)),
         _ => None,
     });
-    claims.collect::<BTreeSet<_>>().into_iter().collect()
+    claims.collect::<BTreeMap<_, _>>().into_values().cloned().collect()
+}
+
+/// Adds to each auth with tokens which values of claims its routes require: no others are kept of a verified token.
+fn keep_claims(auths: &mut [auth::AuthDraft], routes: &[routes::RouteDraft]) {
+    let used: Vec<_> = routes.iter().filter_map(|route| route.route.as_ref()?.auth.as_ref()).collect();
+    for (index, draft) in auths.iter_mut().enumerate() {
+        let Some(Auth { method: AuthMethod::Tokens(tokens), .. }) = &mut draft.auth else { continue };
+        // It was read a moment ago, and is this draft's alone.
+        let Some(tokens) = Arc::get_mut(tokens) else { continue };
+        let mut required = BTreeMap::new();
+        for auth in used.iter().filter(|auth| auth.auths.contains(&AuthIndex(index))) {
+            for requirement in &auth.requirements {
+                let Some(claim) = requirement.attribute.claim() else { continue };
+                required.extend(requirement.any_of.iter().map(|wanted| ((claim.as_str(), wanted), claim)));
+            }
+        }
+        let pairs = required.into_iter().map(|((_, wanted), claim)| (claim.clone(), wanted.clone()));
+        tokens.claims.required = pairs.collect();
+    }
 }
 
 /// A gateway that only decides for others needs none.

@@ -61,6 +61,34 @@ pub(super) fn framing_or_content_type(name: &HeaderName) -> Option<&'static str>
     framing(name)
 }
 
+/// Fields that the gateway writes into answers of its own, each once.
+const OWN: [HeaderName; 11] = [
+    header::ALLOW,
+    header::CACHE_CONTROL,
+    header::CONTENT_TYPE,
+    header::DATE,
+    header::LOCATION,
+    header::RETRY_AFTER,
+    header::SET_COOKIE,
+    header::VARY,
+    header::WWW_AUTHENTICATE,
+    HeaderName::from_static("x-request-id"),
+    HeaderName::from_static("x-tollgate-status"),
+];
+
+/// For headers of every response, those of the gateway itself included.
+pub(super) fn framing_or_own(name: &HeaderName) -> Option<&'static str> {
+    let text = name.as_str();
+    let is_limit =
+        text.starts_with("ratelimit") || text.starts_with("x-ratelimit") || text.starts_with("grpc-");
+    if OWN.contains(name) || is_limit || text.starts_with("access-control-") {
+        return Some(
+            "write it in `set_response_headers` of the routes: answers of the gateway have their own",
+        );
+    }
+    framing(name)
+}
+
 /// For headers that are only compared.
 pub(super) fn any(_name: &HeaderName) -> Option<&'static str> {
     None

@@ -2,16 +2,19 @@
 
 use http::uri::PathAndQuery;
 
+use super::diagnostics::Diagnostics;
 use super::keys::{SOME, Schema, keys, words as words_of};
 use super::named_file::MAX_BYTES;
-use super::report::quoted;
+use super::report::{SourceSpan, quoted};
+use super::service_url;
 use super::table::ConfigTable;
+use super::text::SyntaxError;
 use super::value::ConfigValue;
-use super::{service_url, text};
 use crate::auth::fetch::ServiceTarget;
 use crate::auth::jwt::{ClaimsRules, KeySet, MIN_SECRET, SecretKey, SignatureAlgorithm};
 use crate::auth::tokens::{NamedClaims, TokenSettings, VerificationKeys};
 use crate::plan::Endpoint;
+use crate::route::claim::ClaimPath;
 
 keys! {
     /// The keys of `type = "jwt"`.
@@ -30,7 +33,7 @@ keys! {
         algorithms = Schema::List(SOME, &Schema::Words(&ALGORITHMS));
         /// jwt: by how much the clocks of issuer and gateway may differ, at most 5min. Default "30s".
         leeway = Schema::Text;
-        /// jwt: the claim that names the consumer. Default "sub". forward: "header:NAME", the header of the answer
+        /// jwt: the claim that names the consumer, by its name or by a JSON pointer. Default "sub". forward: "header:NAME", the header of the answer
         /// that does. Default: none.
         name = Schema::Name;
         /// jwt: the claim that names the consumer's tier; forward: "header:NAME", the header of the answer.
@@ -59,7 +62,7 @@ const HELP: &str = "write `https://HOST/PATH`, or the path of a file";
 
 /// Reads all keys but those that auths of any type have. `None` if they have faults. `counted` are the claims by which
 /// limits count.
-pub(super) fn read(table: &mut ConfigTable<'_>, name: &str, counted: &[Box<str>]) -> Option<TokenSettings> {
+pub(super) fn read(table: &mut ConfigTable<'_>, name: &str, counted: &[ClaimPath]) -> Option<TokenSettings> {
     let algorithms = table.take(&TOKENS.algorithms);
     let keys = match (table.take(&TOKENS.jwks), table.take(&TOKENS.secret_env)) {
         (Some(jwks), None) => public(&jwks, algorithms.as_ref()),
@@ -94,13 +97,13 @@ pub(super) fn read(table: &mut ConfigTable<'_>, name: &str, counted: &[Box<str>]
     let claim = |value: ConfigValue<'_>| {
         let text = value.text()?;
         let claim = text.parse("a claim", self::claim)?;
-        nested_claim(&claim, &text);
+        nested_claim(claim.as_str(), text.span(), text.diagnostics());
         Some(claim)
     };
-    let name = table.or(&TOKENS.name, "sub".into(), claim);
+    let name = table.or(&TOKENS.name, ClaimPath::Name("sub".into()), claim);
     let tier = table.optional(&TOKENS.tier, claim);
     let rules = ClaimsRules { issuer: issuer.map(Into::into), audience: audience.map(Into::into), leeway };
-    let claims = NamedClaims { name: name.into(), tier: tier.map(Into::into), counted: counted.into() };
+    let claims = NamedClaims { name, tier, counted: counted.into(), required: Box::default() };
     Some(TokenSettings { keys: keys?, rules, claims })
 }
 
@@ -195,11 +198,12 @@ fn leeway(value: &ConfigValue<'_>) -> Option<u32> {
     Some(whole)
 }
 
-fn claim(name: &str) -> Result<String, text::SyntaxError> {
+fn claim(name: &str) -> Result<ClaimPath, SyntaxError> {
     if name.is_empty() {
-        return Err(text::SyntaxError::new("a claim has a name", "write, for example, `sub`"));
+        return Err(SyntaxError::new("a claim has a name", "write, for example, `sub`"));
     }
-    Ok(name.to_owned())
+    let help = "write, for example, `/app_metadata/plan`";
+    ClaimPath::parse(name).map_err(|fault| SyntaxError::new(format!("{}: {fault}", quoted(name)), help))
 }
 
 /// Claims of tokens that are objects: Supabase, Auth0, Keycloak, Clerk, Firebase, Kubernetes, OpenID Connect.
@@ -219,19 +223,19 @@ const OBJECTS: [&str; 13] = [
     "verified_claims",
 ];
 
-/// Warns of a claim that is meant to stand within another one: such claims are not read.
-pub(super) fn nested_claim(claim: &str, text: &text::Cursor<'_>) {
-    let plain = claim.trim_start_matches("$.").trim_start_matches('/');
+/// Warns of a name that is meant as the place of a value within a claim.
+pub(super) fn nested_claim(claim: &str, span: SourceSpan, diagnostics: &Diagnostics<'_>) {
+    if claim.starts_with('/') {
+        return;
+    }
+    let plain = claim.trim_start_matches("$.");
     let outer = plain.split_once(['.', '/']).map(|(outer, _)| outer);
     let is_nested = |outer: &str| OBJECTS.contains(&outer) || plain.len() < claim.len();
-    if let Some(outer) = outer.filter(|outer| is_nested(outer)) {
-        let message = format!(
-            "{} names a claim of that whole name: a claim within {} is not read",
-            text.quoted(),
-            quoted(outer)
-        );
-        let inner = plain.rsplit(['.', '/']).next().unwrap_or_default();
-        let help = format!("let the issuer put the value into a claim of its own, such as {}", quoted(inner));
-        text.diagnostics().warn(text.span(), message, help);
+    if outer.is_some_and(is_nested) {
+        let message = format!("{} names a claim of that whole name", quoted(claim));
+        let pointer: Vec<_> = plain.split(['.', '/']).map(|name| name.replace('~', "~0")).collect();
+        let help =
+            format!("write {} for the value within a claim", quoted(&format!("/{}", pointer.join("/"))));
+        diagnostics.warn(span, message, help);
     }
 }

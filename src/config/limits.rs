@@ -12,6 +12,7 @@ use super::ban::BAN;
 use super::calendar::CALENDAR;
 use super::content::REJECT;
 use super::keys::{ANY, NamedSchema, Schema, choice, count, duration, flag, keys, share};
+use super::maps::MapDraft;
 use super::rated::{RATED, Rated, RatedLimit, RatedTier};
 use super::report::{SourceSpan, quoted};
 use super::store::ON_ERROR;
@@ -19,7 +20,8 @@ use super::table::ConfigTable;
 use super::text::SyntaxError;
 use super::value::{ConfigValue, Entry};
 use super::{
-    algorithm, ban, before_auth, conditions, content, jwt, name, networks, path_spelling, remedies, shares,
+    algorithm, ban, before_auth, conditions, content, jwt, maps, name, networks, path_spelling, remedies,
+    shares,
 };
 use crate::clock::micros;
 use crate::limit::Algorithm;
@@ -67,9 +69,12 @@ keys! {
         /// concurrency and leaky-bucket: the places and the queue are divided among the keys that want them, by the
         /// weights of their tiers. Keys as in `key`. Default: first come, first served.
         share_by = KEY;
-        /// Exempt requests: "ip:10.0.0.0/8", "header:x-internal=1" (the value is a pattern), "path:/health".
-        /// Default: none.
-        exempt = Schema::List(ANY, &Schema::Matching(r"^(ip|header|path):|\$\{"));
+        /// Whose tier a request has: "map:NAME(PART)", the tier of a value of the request in `[maps.NAME]`, with a part
+        /// as in `key`. Default: that of its consumer.
+        tier = Schema::Matching(r"^map:.+\(.+\)$|\$\{");
+        /// Exempt requests: "ip:10.0.0.0/8", "header:x-internal=1" (the value is a pattern), "path:/health",
+        /// "consumer:NAME". Default: none.
+        exempt = Schema::List(ANY, &Schema::Matching(r"^(ip|header|path|consumer):|\$\{"));
         /// shadow: decide, count and log, but let through.
         mode: Mode = choice(&Mode::WORDS) => Mode::Enforce;
         /// Whether admin views show the values of header, cookie and query keys whole.
@@ -122,19 +127,24 @@ pub(super) struct LimitDraft {
 }
 
 /// Reads one entry of `[limits]`, with the `on_error` of `[store]`.
-pub(super) fn read(entry: &Entry<'_>, on_error: OnError) -> LimitDraft {
+pub(super) fn read(entry: &Entry<'_>, on_error: OnError, maps: &[MapDraft]) -> LimitDraft {
     name::check_limit(entry.key, entry.key_span, entry.value.diagnostics());
     let limit = entry
         .value
         .table(&quoted(&format!("[limits.{}]", entry.key)))
-        .and_then(|table| limit(entry.key, table, on_error));
+        .and_then(|table| limit(entry.key, table, on_error, maps));
     let (limit, exempt_places) = limit.unzip();
     let exempt_places = exempt_places.unwrap_or_default();
     LimitDraft { name: entry.key.into(), span: entry.key_span, exempt_places, limit }
 }
 
 /// The limit, and the places of its exemptions.
-fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<(Limit, Vec<SourceSpan>)> {
+fn limit(
+    name: &str,
+    mut table: ConfigTable<'_>,
+    inherited: OnError,
+    maps: &[MapDraft],
+) -> Option<(Limit, Vec<SourceSpan>)> {
     let diagnostics = table.diagnostics();
     let rated = algorithm::read(&mut table);
     let key = key(&mut table);
@@ -144,27 +154,22 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<(
         value.each(|item| Some((written_exemption(&item)?, item.span())))
     });
     let mode = table.value(&LIMIT.mode);
+    let tier_place = table.given("tier");
+    let mapped_tier = table.optional(&LIMIT.tier, |value| maps::tier(&value, maps));
     let reject = table.optional(&LIMIT.reject, |value| content::reject(&value));
     let reveal = table.value(&LIMIT.reveal);
     let trial = table.optional(&LIMIT.trial, |value| trial(&value, name, mode));
     let retry_jitter = table.optional(&LIMIT.retry_jitter, |value| jitter(&value));
     let max_keys = table.get(&LIMIT.max_keys).and_then(NonZeroU64::new);
-    let ban_place = table.given("ban");
+    let (ban_place, on_error_place) = (table.given("ban"), table.given("on_error"));
     let share_by = table.optional(&LIMIT.share_by, |value| Some((share_key(&value)?, value.span())));
     let before_auth = table.optional(&LIMIT.before_auth, |value| Some((value.boolean()?, value.span())));
     table.finish().then_some(())?;
     let key = key?;
     let RatedLimit { rates, tiers } = rated?;
-    let mut tiers: Vec<Tier> = tiers
-        .into_iter()
-        .map(|RatedTier { name: tier, rates, weight }| Tier {
-            name: tier.into(),
-            policies: policy::policies(name, &key, on_error, written(rates)),
-            weight,
-        })
-        .collect();
-    tiers.sort_by(|one, other| one.name.cmp(&other.name));
-    let policies = policy::policies(name, &key, on_error, written(rates));
+    let own = written(rates);
+    let tiers = tiers_of((name, &key, on_error), tiers, &own);
+    let policies = policy::policies(name, &key, on_error, own);
     let (exempt, exempt_places): (Vec<_>, Vec<_>) = exempt.into_iter().unzip();
     let exempt = Exemptions::new(exempt);
     let ban = ban.map(|ban| ban.of(name, &key, on_error, diagnostics));
@@ -173,6 +178,7 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<(
         name: name.into(),
         policies,
         tiers,
+        mapped_tier,
         ban,
         key,
         share_by,
@@ -186,6 +192,10 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<(
         reveal,
         before_auth: before_auth.is_some_and(|(on, _)| on),
     };
+    if let Some(span) = tier_place.filter(|_| limit.tiers.is_empty()) {
+        let message = "`tier` has no effect: the limit has no tiers";
+        diagnostics.fault(span, message, format!("add `[limits.{name}.tiers.NAME]`, or leave it out"));
+    }
     if let Some(span) = share_place {
         shares::check(&limit, span, diagnostics);
     }
@@ -193,8 +203,25 @@ fn limit(name: &str, mut table: ConfigTable<'_>, inherited: OnError) -> Option<(
         let message = "an overload of the backend is no offence of a client: `ban` counts nothing here";
         diagnostics.fault(span, message, "leave `ban` out, or write a number as `max` and another `key`");
     }
+    if let Some(span) = on_error_place.filter(|_| limit.is_adaptive()) {
+        let message =
+            "`on_error` means nothing with `max = \"auto\"`: each gateway counts these requests itself";
+        diagnostics.fault(span, message, "leave `on_error` out, or write a number as `max`");
+    }
     before_auth.inspect(|(_, span)| before_auth::check(&limit, *span, diagnostics));
     Some((limit, exempt_places))
+}
+
+/// The tiers of a limit with these rates of its `own`, by name.
+fn tiers_of(of: (&str, &Key, OnError), tiers: Vec<RatedTier>, own: &[(String, Algorithm)]) -> Vec<Tier> {
+    let tier = |RatedTier { name, rates, weight }: RatedTier| Tier {
+        name: name.into(),
+        policies: policy::policies_of_tier(of, written(rates), own),
+        weight,
+    };
+    let mut tiers: Vec<_> = tiers.into_iter().map(tier).collect();
+    tiers.sort_by(|one, other| one.name.cmp(&other.name));
+    tiers
 }
 
 /// The key of shares. Each request has one: the client's address stands in for what is missing or ambiguous.
@@ -330,7 +357,7 @@ fn part(value: &ConfigValue<'_>) -> Option<Part> {
         })
     })?;
     if let Part::JwtClaim(claim) = &part {
-        jwt::nested_claim(claim, &text);
+        jwt::nested_claim(claim.as_str(), text.span(), text.diagnostics());
     }
     Some(part)
 }

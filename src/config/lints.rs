@@ -14,7 +14,7 @@ use crate::plan::action::RouteAction;
 use crate::plan::cost::CostRule;
 use crate::plan::{Limit, LimitIndex, Mode};
 use crate::route::Conditions;
-use crate::route::key::{Missing, Part};
+use crate::route::key::{Key, Missing, Part};
 use crate::route::path::{EncodedDots, Path, PathMatching};
 use crate::route::pattern::HostPattern;
 
@@ -54,7 +54,7 @@ pub(super) fn advise(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
         let patterns = Patterns::new(draft);
         for route in &draft.routes {
             exact_path(route, &patterns, diagnostics);
-            split_by_cookie(route, draft, diagnostics);
+            split_with_one_sticky_cookie(route, draft, diagnostics);
         }
     }
 }
@@ -139,24 +139,17 @@ fn hosts_of(conditions: &Conditions) -> Vec<String> {
     }
 }
 
-/// A split whose choice a client does not keep: by a cookie that its first request does not have, or with one cookie for
-/// several upstreams.
-fn split_by_cookie(route: &routes::RouteDraft, draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
+/// A split whose upstreams share the name of a sticky cookie, where a client may get from one to another.
+fn split_with_one_sticky_cookie(
+    route: &routes::RouteDraft,
+    draft: &FileDraft,
+    diagnostics: &Diagnostics<'_>,
+) {
     let Some(RouteAction::Split(split)) = route.route.as_ref().map(|route| &route.action) else { return };
-    let key = split.key.as_ref();
-    let cookie = key.and_then(|key| key.parts.iter().find(|part| matches!(part, Part::Cookie(_))));
-    // Another route may set the cookie before a client comes here.
-    let is_alone = draft.routes.iter().filter(|other| !other.upstreams.is_empty()).take(2).count() == 1;
-    if let Some(cookie) = cookie.filter(|_| is_alone) {
-        let message = format!(
-            "route {} is split by `{cookie}`, which the first request of a client does not have: the next one may reach \
-             another upstream",
-            quoted(&route.name)
-        );
-        let help = "write `upstream_key = \"ip\"`, or name a header that each request has";
-        diagnostics.warn(route.span, message, help);
-    }
-    if key.is_some_and(|key| !key.may_be_missing()) {
+    // The cookie of splits keeps a client that lacks the cookie of the key.
+    let keeps_clients =
+        |key: &Key| !key.may_be_missing() || key.parts.iter().any(|part| matches!(part, Part::Cookie(_)));
+    if split.key.as_ref().is_some_and(keeps_clients) {
         return;
     }
     let used = split.shares.iter().filter(|(_, weight)| *weight > 0);

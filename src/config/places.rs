@@ -6,6 +6,7 @@ use super::report::quoted;
 use super::routes::RouteDraft;
 use crate::limit::fair_queue::Priority;
 use crate::plan::action::RouteAction;
+use crate::plan::cost::{CostRule, Settle};
 use crate::plan::{Limit, Mode};
 use crate::route::key::Part;
 
@@ -14,7 +15,7 @@ pub(super) fn check_priority(route: &RouteDraft, limits: &[LimitDraft], diagnost
     let (Some((priority, span)), Some(_)) = (route.priority, &route.route) else { return };
     let mut used = route.uses.iter().map(|used| limits.get(used.limit_use.limit.0).map(|draft| &draft.limit));
     let acts =
-        |limit: &Limit| limit.has_queue() || limit.is_concurrency() && priority == Priority::Background;
+        |limit: &Limit| limit.has_fair_queue() || limit.is_concurrency() && priority == Priority::Background;
     // A limit with faults may have had a queue.
     let acts = |limit: Option<&Option<Limit>>| match limit {
         Some(Some(limit)) => limit.mode == Mode::Enforce && acts(limit),
@@ -28,9 +29,34 @@ pub(super) fn check_priority(route: &RouteDraft, limits: &[LimitDraft], diagnost
         diagnostics.warn(
             span,
             message,
-            "use a limit of algorithm `concurrency` with `queue`, or leave it out",
+            "use a limit of algorithm `concurrency` with `queue`, or `leaky-bucket` with `share_by`, or leave it out",
         );
     }
+}
+
+/// Recommends a written maximum where responses are measured to the end of their streams: how long these take says little of the
+/// backend's load.
+pub(super) fn check_streams(route: &RouteDraft, limits: &[LimitDraft], diagnostics: &Diagnostics<'_>) {
+    if !route.uses.iter().any(|used| reads_streams(&used.limit_use.cost)) {
+        return;
+    }
+    for used in &route.uses {
+        let limit = limits.get(used.limit_use.limit.0).and_then(|draft| draft.limit.as_ref());
+        if let Some(limit) = limit.filter(|limit| limit.is_adaptive()) {
+            let (name, limit) = (quoted(&route.name), quoted(&limit.name));
+            let message = format!(
+                "`max = \"auto\"` of limit {limit} learns from how long responses take, but those of route {name} are streams"
+            );
+            let help = "write a number as `max`: as many as the backend computes at the same time";
+            diagnostics.warn(used.span, message, help);
+        }
+    }
+}
+
+/// Whether the cost is known at the end of a stream of events.
+fn reads_streams(cost: &CostRule) -> bool {
+    let Some(settled) = cost.settled() else { return false };
+    matches!(&settled.settle, Settle::Values { in_events, .. } if !in_events.is_empty())
 }
 
 /// Checks that a route whose limits count by the upstream has one.

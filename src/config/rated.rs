@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::keys::{ANY, NamedSchema, Schema, count, duration, flag, keys};
+use super::keys::{ANY, ConfigSection as _, NamedSchema, Schema, count, duration, flag, keys};
 use super::report::listed;
 use super::table::ConfigTable;
 use crate::limit::Algorithm;
@@ -34,8 +34,10 @@ keys! {
     /// What the limit gives consumers of this tier. A key that is not written here is as in the limit; a default
     /// follows from the tier's own rate.
     pub(super) TIER: TierKeys = "[limits.NAME.tiers.NAME]" {
-        /// As in the limit, with the same periods in the same order.
+        /// As in the limit; other periods and more rates have counters of their own.
         rate = RATES;
+        /// Whether the limit does not apply to consumers of this tier. Then it has no other key.
+        unlimited: bool = flag() => false;
         /// concurrency and leaky-bucket with `share_by`: the share of a key of this tier, by that of a key without a
         /// tier. Default 1.
         weight: u32 = count(1, 1_000);
@@ -86,9 +88,22 @@ pub(super) struct RatedLimit {
 /// What a limit gives consumers of one tier.
 pub(super) struct RatedTier {
     pub(super) name: String,
+    /// None if it is unlimited.
     pub(super) rates: Vec<Rated>,
     /// Its share of what is divided.
     pub(super) weight: NonZeroU32,
+}
+
+/// Reads a tier that the limit does not apply to: it has no other key. `None`: the limit applies.
+pub(super) fn unlimited(table: &mut ConfigTable<'_>, name: &str) -> Option<RatedTier> {
+    if !table.value(&TIER.unlimited) {
+        return None;
+    }
+    for key in TIER.keys().into_iter().filter(|key| key.name() != TIER.unlimited.key.name) {
+        let message = format!("`{}` means nothing to a tier that is unlimited", key.name());
+        table.misplaced(key.name(), &message, "leave one of the two out");
+    }
+    Some(RatedTier { name: name.to_owned(), rates: Vec::new(), weight: NonZeroU32::MIN })
 }
 
 /// Reads `weight` of a tier of a limit that divides something, or does not.

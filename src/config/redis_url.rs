@@ -1,5 +1,6 @@
 //! The URL of a Redis or Valkey server: `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, `rediss://` for TLS,
-//! `redis+sentinel://HOST[:PORT]/MASTER[/DATABASE]` for a sentinel.
+//! `redis+sentinel://HOST[:PORT]/MASTER[/DATABASE]` for a sentinel, `unix://[[USER]:PASSWORD@]/PATH[?db=DATABASE]` for a
+//! Unix socket.
 //!
 //! No message repeats the text: it may hold a password.
 
@@ -11,6 +12,8 @@ use super::endpoint;
 use super::text::SyntaxError;
 use crate::store::redis::settings::{Login, RedisServer};
 
+/// The longest path of a Unix socket (unix(7)).
+const MAX_SOCKET_PATH: usize = 107;
 /// The maximum number of a database.
 const MAX_DATABASE: u32 = 1_000_000;
 
@@ -40,6 +43,7 @@ pub(super) fn parse(text: &str) -> Result<RedisUrl, SyntaxError> {
         "rediss" | "valkeys" => (true, false),
         "redis+sentinel" => (false, true),
         "rediss+sentinel" => (true, true),
+        "unix" | "redis+unix" => return unix_socket(rest),
         "redis+cluster" | "rediss+cluster" | "redis-cluster" | "rediss-cluster" | "valkey+cluster" => {
             return Err(SyntaxError::new(
                 "a cluster has no URL of its own",
@@ -66,10 +70,39 @@ pub(super) fn parse(text: &str) -> Result<RedisUrl, SyntaxError> {
     })
 }
 
+/// `[[USER]:PASSWORD@]/PATH[?db=DATABASE]`.
+fn unix_socket(rest: &str) -> Result<RedisUrl, SyntaxError> {
+    let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
+    let begin = rest.find('/').unwrap_or(rest.len());
+    let (user, path) = rest.split_at(begin);
+    let login = match user {
+        "" => None,
+        user => Some(login(user.strip_suffix('@').ok_or_else(no_path)?)?),
+    };
+    if path.len() < 2 || path.len() > MAX_SOCKET_PATH || path.contains(['#', '\0', '@']) {
+        return Err(no_path());
+    }
+    let number = match query {
+        Some(query) => database(query.strip_prefix("db=").ok_or_else(no_path)?)?,
+        None => 0,
+    };
+    Ok(RedisUrl {
+        server: RedisServer { host: path.into(), port: 0 },
+        common: Common { tls: false, login, database: number, master: None },
+    })
+}
+
+fn no_path() -> SyntaxError {
+    SyntaxError::new(
+        "the URL of the store names no valid Unix socket",
+        "write its absolute path of at most 107 bytes: `unix:///run/redis/redis.sock`, or with a database `…?db=2`",
+    )
+}
+
 fn no_url() -> SyntaxError {
     SyntaxError::new(
         "this is not the URL of a Redis or Valkey server",
-        "write `redis://HOST:PORT`, `rediss://HOST:PORT` for TLS, or `redis+sentinel://HOST:PORT/MASTER`",
+        "write `redis://HOST:PORT`, `rediss://HOST:PORT` for TLS, `redis+sentinel://HOST:PORT/MASTER`, or `unix:///PATH`",
     )
 }
 
@@ -142,6 +175,8 @@ mod tests {
         assert_eq!(read("redis://10.0.0.1:7000/"), "10.0.0.1:7000 false - 0 -");
         assert_eq!(read("rediss://:p%40ss@[::1]:7000/3"), "[::1]:7000 true -/p@ss 3 -");
         assert_eq!(read("redis://gate:a:b@redis.internal"), "redis.internal:6379 false gate/a:b 0 -");
+        assert_eq!(read("unix:///run/redis.sock"), "unix:/run/redis.sock false - 0 -");
+        assert_eq!(read("redis+unix://u:p%40@/run/redis.sock?db=3"), "unix:/run/redis.sock false u/p@ 3 -");
         assert_eq!(read("redis+sentinel://s1/mymaster"), "s1:26379 false - 0 mymaster");
         assert_eq!(read("redis+sentinel://s1:1/mymaster/2"), "s1:1 false - 2 mymaster");
     }
@@ -164,6 +199,14 @@ mod tests {
             "redis+sentinel://secret",
             "redis://u:%ffsecret@h",
             "redis://h/9999999",
+            "unix://secret",
+            "unix://secret/run/redis.sock",
+            "unix:///",
+            "unix://u:secret@",
+            "unix://u:secret@host/run/redis.sock",
+            "unix:///run/redis.sock?secret=1",
+            "unix:///run/redis.sock?db=secret",
+            "unix:///run/secret#1",
         ] {
             let refusal = parse(text).unwrap_err();
             assert!(!format!("{refusal:?}").contains("secret"), "{refusal:?}");

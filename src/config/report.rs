@@ -62,9 +62,11 @@ pub(super) struct Findings {
     faults: Vec<Diagnostic>,
     errors: usize,
     warnings: usize,
+    /// Errors that were reported before, word for word.
+    repeated: u32,
     remarks: Vec<Remark>,
     /// The number of notes that are not kept.
-    hidden_notes: usize,
+    hidden_notes: u32,
 }
 
 /// Something that is neither an error nor a warning, with its place.
@@ -342,15 +344,20 @@ impl std::error::Error for Report {}
 impl Findings {
     /// Adds a fault; beyond [`MAX_SHOWN`] of its severity it is only counted.
     pub(super) fn push(&mut self, fault: Diagnostic) {
+        let message = readable(&redact::without_users(&fault.message));
+        let fault = Diagnostic { message, help: readable(&fault.help), ..fault };
+        // What stands in a set is read for each route that uses it.
+        if self.faults.contains(&fault) {
+            self.repeated += u32::from(fault.severity == Severity::Error);
+            return;
+        }
         let count = match fault.severity {
             Severity::Error => &mut self.errors,
             Severity::Warning => &mut self.warnings,
         };
         *count += 1;
         if *count <= MAX_SHOWN {
-            let message = readable(&redact::without_users(&fault.message));
-            let help = readable(&fault.help);
-            self.faults.push(Diagnostic { message, help, ..fault });
+            self.faults.push(fault);
         }
     }
 
@@ -388,7 +395,7 @@ impl Findings {
 
     /// How many errors so far.
     pub(super) fn errors(&self) -> usize {
-        self.errors
+        self.errors + self.repeated as usize
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
+use http::{HeaderName, Method};
 
 use super::action::{self, ActionDraft};
 use super::auth::AuthDraft;
@@ -12,14 +12,16 @@ use super::cors::CORS;
 use super::cost::{self, COST, CostDraft};
 use super::diagnostics::Diagnostics;
 use super::headers::{self, FIELD_NAMES, FIELDS, HeaderRule};
-use super::keys::{ConfigKey, Custom, Schema, duration, keys, size};
+use super::keys::{ConfigKey, Custom, Schema, duration, flag, keys, size};
 use super::name::{self, Directory};
 use super::networks::ADDRESS_RULES;
 use super::report::{SourceSpan, quoted};
 use super::route_limits::{self, ROUTE_LIMITS, RouteLimit, ServerLimit};
 use super::server::{MAX_SIZE, body_bound};
+use super::set_names::USE;
 use super::table::ConfigTable;
 use super::text::Cursor;
+use super::units::size_in_words;
 use super::value::ConfigValue;
 use super::{auth, conditions, content, cors, networks, path_spelling, templates};
 use crate::limit::fair_queue::Priority;
@@ -27,18 +29,27 @@ use crate::plan::action::RouteAction;
 use crate::plan::auth::RouteAuth;
 use crate::plan::cors::Cors;
 use crate::plan::cost::CostRule;
+use crate::plan::template::HeaderTemplate;
 use crate::plan::{HeaderEdits, LimitUse, Reject, Route, UpstreamIndex};
 use crate::route::Conditions;
 use crate::route::client::AddressRules;
+use crate::route::content::DEFAULT_MAX_CONTENT;
 use crate::route::path::PathMatching;
 
 keys! {
-
     pub(super) ROUTE: RouteKeys = "[[routes]]" {
         /// What logs and metrics call it, 1 to 256 bytes, none twice. Default: the path.
         name = Schema::TextUpTo(256);
         /// "/a" exactly, "/a/{id}" any one segment, "/a/*" this and all below, "~^/v[0-9]+$" a regular expression.
         path = Schema::Matching(r"^[/~]|\$\{"), required "\"/*\"";
+        + USE;
+        + SETTINGS;
+    }
+}
+
+keys! {
+    /// The keys of a route that a set may have, too.
+    pub(super) SETTINGS: SettingKeys = "settings of a route" {
         /// Units that a request spends: 0 (never charged) to 10^9, or a table that says where the number is.
         /// Default 1.
         cost = Schema::Named(&COST);
@@ -46,10 +57,16 @@ keys! {
         timeout: Duration = duration() => Duration::from_secs(30);
         /// Silence inside a response body.
         read_timeout: Duration = duration() => Duration::from_secs(60);
+        /// The longest time of a whole exchange, from the head of the request to the end of the response or tunnel:
+        /// 504, or the response is cut. Default: no bound.
+        max_duration: Duration = duration();
         /// How long an upgraded connection (WebSocket) may be silent in both directions; then it is closed.
         tunnel_timeout: Duration = duration() => Duration::from_secs(3600);
         /// The largest request body; a larger one is answered 413. 0: no bound. Default: that of [server].
         max_body_bytes: u64 = size(0, MAX_SIZE);
+        /// The largest request body that keys `json:` and `form:` and costs are read from, at most a sixteenth of
+        /// max_buffered; a larger one is answered 413, or as `unreadable` says.
+        max_key_body: usize = size(1 << 10, 4 << 30) => DEFAULT_MAX_CONTENT;
         /// Fields that the upstream gets with these values, which may have {client} and other values of the
         /// request. Default: none.
         set_request_headers = Schema::Named(&FIELDS);
@@ -63,6 +80,9 @@ keys! {
         /// Which sites' scripts may read the answers. Preflights are answered here, never charged. Default: the
         /// backend's business.
         cors = Schema::Table(&CORS);
+        /// Whether the upstream gets the client's certificate in `client-cert` (RFC 9440). The field of a client is
+        /// dropped.
+        forward_client_cert: bool = flag() => false;
         /// How a refusal looks. Default: 429 with a problem+json body.
         reject = Schema::Table(&REJECT);
         /// Which requests that wait for a place are first. Each lower one that waits gets a place in ten; of
@@ -113,6 +133,7 @@ pub(super) struct RoutePlaces {
     pub(super) allow: Option<SourceSpan>,
     pub(super) deny: Option<SourceSpan>,
     pub(super) redirect: Option<SourceSpan>,
+    pub(super) max_key_body: Option<SourceSpan>,
 }
 
 /// The names that routes refer to.
@@ -126,7 +147,11 @@ pub(super) struct DeclaredNames<'a> {
     pub(super) auth_drafts: &'a [AuthDraft],
     /// The bound on bodies that routes inherit.
     pub(super) max_body_bytes: Option<u64>,
+    /// The headers of every response.
+    pub(super) response_headers: &'a [(HeaderName, HeaderTemplate)],
     pub(super) path_matching: PathMatching,
+    pub(super) listeners: Directory<'a>,
+    pub(super) max_buffered: usize,
 }
 
 /// Reads one of `[[routes]]`.
@@ -135,13 +160,13 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
     let given_name = table.optional(&ROUTE.name, |value| name_of(&value));
     let path = table.require(&ROUTE.path, |value| value.text());
     let matcher = path.as_ref().and_then(|text| conditions::path(text, around.path_matching));
-    let conditions = conditions::read(&mut table, matcher.clone(), around.path_matching);
+    let conditions = conditions::read(&mut table, matcher.clone(), around.path_matching, &around.listeners);
     if let (Some(path), Some(conditions)) = (&path, &conditions) {
         path_spelling::check(path, conditions, around.path_matching);
     }
     let ActionDraft { upstreams, redirect, path_edit, action } =
         action::read(&mut table, (path.as_ref(), matcher.as_ref()), &around.upstreams, around.path_matching);
-    let cost = table.or(&ROUTE.cost, CostDraft::DEFAULT, |value| cost::read(&value));
+    let cost = table.or(&SETTINGS.cost, CostDraft::DEFAULT, |value| cost::read(&value));
     let own =
         table.or(&ROUTE_LIMITS.limits, Vec::new(), |value| route_limits::uses(&value, &cost, &around.limits));
     let uses = route_limits::join(&mut table, around.server_limits, own, &cost);
@@ -155,7 +180,10 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
         allow: table.given("allow"),
         deny: table.given_value("deny"),
         redirect: table.given("redirect"),
+        max_key_body: table.given("max_key_body"),
     };
+    // The route is its sets and itself already.
+    table.skip(&[USE.sets.name]);
     let priority_span = table.given("priority");
     let settings = RouteSettings::read(&mut table, methods, around);
     let is_sound = table.finish();
@@ -210,7 +238,10 @@ struct RouteSettings {
     timeout: Duration,
     read_timeout: Duration,
     tunnel_timeout: Duration,
+    max_duration: Option<Duration>,
     max_body_bytes: Option<u64>,
+    max_key_body: usize,
+    forward_client_cert: bool,
     request_headers: HeaderEdits,
     response_headers: HeaderEdits,
     cors: Option<Box<Cors>>,
@@ -222,21 +253,28 @@ struct RouteSettings {
 
 impl RouteSettings {
     fn read(table: &mut ConfigTable<'_>, methods: &[Method], around: &DeclaredNames<'_>) -> Self {
-        let request = (&ROUTE.set_request_headers, &ROUTE.remove_request_headers);
-        let response = (&ROUTE.set_response_headers, &ROUTE.remove_response_headers);
-        let response_headers = edits(table, response, headers::framing);
+        let request = (&SETTINGS.set_request_headers, &SETTINGS.remove_request_headers);
+        let response = (&SETTINGS.set_response_headers, &SETTINGS.remove_response_headers);
+        let mut response_headers = edits(table, response, headers::framing);
         Self {
-            cors: table.optional(&ROUTE.cors, |value| cors_of(&value, methods, &response_headers)),
-            response_headers,
-            timeout: table.value(&ROUTE.timeout),
-            read_timeout: table.value(&ROUTE.read_timeout),
-            tunnel_timeout: table.value(&ROUTE.tunnel_timeout),
-            max_body_bytes: table.get(&ROUTE.max_body_bytes).map_or(around.max_body_bytes, body_bound),
+            cors: table.optional(&SETTINGS.cors, |value| cors_of(&value, methods, &response_headers)),
+            response_headers: {
+                response_headers.set_others(around.response_headers);
+                response_headers
+            },
+            timeout: table.value(&SETTINGS.timeout),
+            read_timeout: table.value(&SETTINGS.read_timeout),
+            tunnel_timeout: table.value(&SETTINGS.tunnel_timeout),
+            max_duration: max_duration(table),
+            max_body_bytes: table.get(&SETTINGS.max_body_bytes).map_or(around.max_body_bytes, body_bound),
             request_headers: edits(table, request, headers::framing_or_host),
-            reject: table.optional(&ROUTE.reject, |value| content::reject(&value)),
+            max_key_body: table
+                .or_default(&SETTINGS.max_key_body, |value| key_body(&value, around.max_buffered)),
+            forward_client_cert: table.value(&SETTINGS.forward_client_cert),
+            reject: table.optional(&SETTINGS.reject, |value| content::reject(&value)),
             addresses: networks::rules(table),
             auth: auth::of_route(table, &around.auths, around.auth_drafts),
-            priority: table.or(&ROUTE.priority, Priority::Normal, |value| priority(&value)),
+            priority: table.or(&SETTINGS.priority, Priority::Normal, |value| priority(&value)),
         }
     }
 
@@ -249,7 +287,8 @@ impl RouteSettings {
         cost: CostRule,
         limits: Vec<LimitUse>,
     ) -> Route {
-        let Self { timeout, read_timeout, tunnel_timeout, max_body_bytes, .. } = self;
+        let Self { timeout, read_timeout, tunnel_timeout, max_duration, max_body_bytes, .. } = self;
+        let (forward_client_cert, max_key_body) = (self.forward_client_cert, self.max_key_body);
         let Self { request_headers, response_headers, cors, reject, addresses, auth, priority, .. } = self;
         Route {
             name,
@@ -260,6 +299,7 @@ impl RouteSettings {
             timeout,
             read_timeout,
             tunnel_timeout,
+            max_duration,
             max_body_bytes,
             path_edit: None,
             request_headers,
@@ -268,14 +308,42 @@ impl RouteSettings {
             cors,
             reject,
             addresses,
+            forward_client_cert,
             auth,
             reads_body: false,
+            max_key_body,
             json_pointers: Vec::new(),
             limits_before_auth: false,
             counts_by_upstream: false,
             priority,
         }
     }
+}
+
+/// `max_key_body`: a client that holds a sixteenth of all that is held loses no request to others.
+fn key_body(value: &ConfigValue<'_>, max_buffered: usize) -> Option<usize> {
+    let bytes = SETTINGS.max_key_body.value.read(value)?;
+    if bytes > max_buffered / 16 {
+        let most = size_in_words(max_buffered as u64 / 16);
+        let message = format!("`max_key_body` is more than a sixteenth of `max_buffered`, {most}");
+        value.fault(message, "write a larger `max_buffered` in [server], or at most that");
+        return None;
+    }
+    Some(bytes)
+}
+
+/// `max_duration`: shorter than each time-out that is given, it would leave this without effect.
+fn max_duration(table: &mut ConfigTable<'_>) -> Option<Duration> {
+    let bound = table.get(&SETTINGS.max_duration)?;
+    for key in [&SETTINGS.timeout, &SETTINGS.read_timeout, &SETTINGS.tunnel_timeout] {
+        if let Some(span) = table.given(key.name)
+            && table.value(key) >= bound
+        {
+            let message = format!("`{}` has no effect: `max_duration` is not longer", key.name);
+            table.diagnostics().warn(span, message, "leave it out, or write a longer `max_duration`");
+        }
+    }
+    Some(bound)
 }
 
 /// `cors`, which must be the only setting of its headers: browsers accept neither of two.

@@ -6,12 +6,15 @@ use std::time::Duration;
 use http::HeaderName;
 use ipnet::IpNet;
 
+use super::headers::{self, FIELDS};
 use super::keys::{ANY, NamedSchema, SOME, Schema, choice, count, duration, flag, keys, size};
 use super::report::quoted;
+use super::set_names::USE;
 use super::table::ConfigTable;
 use super::text::SyntaxError;
 use super::value::ConfigValue;
-use super::{networks, remedies, tls};
+use super::{name, networks, remedies, templates, tls};
+use crate::plan::template::HeaderTemplate;
 use crate::plan::{Listener, ListenerRole, RatelimitHeaders, RatelimitPolicies, RequestIds, Server};
 use crate::route::client::{ClientRule, ClientSource};
 use crate::route::path::{EncodedDots, PathMatching};
@@ -77,6 +80,10 @@ keys! {
         request_id: RequestIds = choice(&REQUEST_IDS) => RequestIds::Own;
         /// Whether `via` is appended to requests; it makes some backends stop compressing.
         via: bool = flag() => false;
+        /// Fields that every answer has, those of the gateway itself included: fixed values, such as
+        /// strict-transport-security. The edits of a route win in what its upstream answers. Default: none.
+        set_response_headers = Schema::Named(&FIELDS);
+        + USE;
         + networks::ADDRESS_RULES;
     }
 }
@@ -84,6 +91,8 @@ keys! {
 keys! {
     /// An address with its settings.
     pub(super) LISTENER: ListenerKeys = "an item of listen" {
+        /// What routes call it in `listeners`, none twice. Default: none.
+        name = Schema::TextUpTo(256);
         /// An IP address with a port: "127.0.0.1:8080", "[::1]:8080".
         address = Schema::Named(&ADDRESS), required "\"127.0.0.1:8080\"";
         /// Whether clients speak TLS here. Default: whether there is a [[server.tls]].
@@ -133,7 +142,7 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> ServerDraft<'_> {
     let certificates = table.take(&SERVER.tls);
     let tls = certificates.is_some();
     let (proxy_protocol, role) = (false, ListenerRole::Traffic);
-    let default_listen = vec![Listener { address: DEFAULT_ADDRESS, tls, proxy_protocol, role }];
+    let default_listen = vec![Listener { name: None, address: DEFAULT_ADDRESS, tls, proxy_protocol, role }];
     let max_body_bytes = body_bound(table.value(&SERVER.max_body_bytes));
     let server = Server {
         listen: table.or(&SERVER.listen, default_listen, |value| listen(&value, tls)),
@@ -158,8 +167,13 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> ServerDraft<'_> {
         ratelimit_policies: table.value(&SERVER.ratelimit_policies),
         request_id: table.value(&SERVER.request_id),
         via: table.value(&SERVER.via),
+        response_headers: table.or(&SERVER.set_response_headers, Vec::new(), |value| {
+            headers::fields_with(&value, headers::framing_or_own, fixed_value)
+        }),
         addresses: networks::rules(&mut table),
     };
+    // The routes are their sets and themselves already.
+    table.skip(&[USE.sets.name]);
     if let Some(certificates) = certificates
         && !server.listen.iter().any(|listener| listener.tls)
         && !table.is_uncertain(SERVER.listen.name)
@@ -185,6 +199,19 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> ServerDraft<'_> {
     }
     table.finish();
     ServerDraft { server, max_body_bytes, limits }
+}
+
+/// A value for all answers: some of them are written before a request is read.
+fn fixed_value(value: &ConfigValue<'_>) -> Option<HeaderTemplate> {
+    let template = templates::header(value)?;
+    if template.has_values() {
+        value.fault(
+            "an answer without a request has no values of it",
+            "write a fixed value, or this header in `set_response_headers` of routes",
+        );
+        return None;
+    }
+    Some(template)
 }
 
 /// A bound on bodies: `None` (no bound) for 0.
@@ -296,6 +323,9 @@ fn listen(value: &ConfigValue<'_>, tls: bool) -> Option<Vec<Listener>> {
         if address.port() != 0 && listeners.iter().any(|other| other.address == address) {
             item.fault(format!("the address `{address}` is listed twice"), "leave one of the two out");
         }
+        if listener.name.is_some() && listeners.iter().any(|other| other.name == listener.name) {
+            item.fault("two listeners have one name", "give each a name of its own");
+        }
         listeners.push(listener);
         Some(())
     })?;
@@ -308,7 +338,13 @@ fn listener(value: &ConfigValue<'_>, tls: bool) -> Option<Listener> {
         if tls {
             tls_at_port_80(address, value);
         }
-        return Some(Listener { address, tls, proxy_protocol: false, role: ListenerRole::Traffic });
+        return Some(Listener {
+            name: None,
+            address,
+            tls,
+            proxy_protocol: false,
+            role: ListenerRole::Traffic,
+        });
     }
     if let Some(help) = value.whole_text().and_then(|number| remedies::port(number, false)) {
         return value.mismatch("a string or a table", help);
@@ -321,8 +357,13 @@ fn listener(value: &ConfigValue<'_>, tls: bool) -> Option<Listener> {
     }
     let tls = table.or(&LISTENER.tls, tls, |value| speaks_tls(&value, tls));
     let proxy_protocol = table.value(&LISTENER.proxy_protocol);
+    let name = table.optional(&LISTENER.name, |value| {
+        let text = value.text()?;
+        name::check_label(text.as_str(), text.span(), text.diagnostics());
+        Some(text.into_string().into())
+    });
     table.finish();
-    Some(Listener { address: address?, tls, proxy_protocol, role: ListenerRole::Traffic })
+    Some(Listener { name, address: address?, tls, proxy_protocol, role: ListenerRole::Traffic })
 }
 
 /// The port of http, where a listener speaks TLS only since the file has certificates.

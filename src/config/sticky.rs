@@ -1,14 +1,19 @@
 //! `sticky` of an upstream.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::keys::{Schema, keys};
+use super::keys::{Schema, choice, duration, flag, keys};
+use super::report::quoted;
+use super::table::ConfigTable;
+use super::text::SyntaxError;
 use super::value::ConfigValue;
 use crate::http1::syntax::is_token;
 use crate::plan::StoreSettings;
-use crate::plan::sticky::StickyKey;
+use crate::plan::split_cookie::SPLIT_COOKIE;
+use crate::plan::sticky::{CookieAttributes, SameSite, StickyKey};
 
 keys! {
     /// A cookie keeps a client at the server of its first response, as long as that is available. Not with
@@ -16,6 +21,16 @@ keys! {
     pub(super) STICKY: StickyKeys = "sticky" {
         /// The name of the cookie, 1 to 64 bytes.
         cookie = Schema::Name, required "\"route\"";
+        /// Which requests that another site begins carry the cookie. none, which is all of them, needs secure = true.
+        same_site: SameSite = choice(&SameSite::WORDS) => SameSite::Lax;
+        /// The begin of the paths whose requests carry the cookie, up to 1024 bytes. Default "/".
+        path = Schema::Name;
+        /// How long clients keep the cookie, from the response that sets it, at least "1s". Default: until their session
+        /// ends.
+        max_age: Duration = duration();
+        /// true: requests without TLS do not carry the cookie. false: they do. Default: true if the client that it is
+        /// set for uses TLS.
+        secure: bool = flag();
         /// The environment variable with the secret of at least 16 bytes that signs the values, so that they
         /// outlive a restart and all gateways of a fleet agree. Default: the secret of the store, else one of the
         /// process.
@@ -26,11 +41,14 @@ keys! {
 /// Bytes of a cookie's name, and the least of a secret.
 const MAX_NAME: usize = 64;
 const MIN_SECRET: usize = 16;
+/// Bytes of a cookie's path.
+const MAX_PATH: usize = 1_024;
 
 /// `sticky` as written in the file.
 #[derive(Clone, Debug)]
 pub(super) struct StickyDraft {
     pub(super) cookie: String,
+    pub(super) attributes: CookieAttributes,
     /// Its own key; `None`: the fleet's, or one of this process.
     pub(super) key: Option<StickyKey>,
 }
@@ -45,8 +63,14 @@ pub(super) fn read(value: &ConfigValue<'_>) -> Option<StickyDraft> {
             value.fault("this is not the name of a cookie", help);
             return None;
         }
+        if name == SPLIT_COOKIE {
+            let message = format!("{} is the name of the cookie of splits", quoted(&name));
+            value.fault(message, "write another name: `route`");
+            return None;
+        }
         Some(name)
     });
+    let attributes = attributes(&mut table, cookie.as_deref());
     let key = table.optional(&STICKY.secret_env, |value| {
         let secret = value.variable()?;
         if secret.len() < MIN_SECRET {
@@ -60,7 +84,54 @@ pub(super) fn read(value: &ConfigValue<'_>) -> Option<StickyDraft> {
         table.diagnostics().fault(table.span(), "the system has no random numbers", "look at `/dev/urandom`");
     }
     table.finish();
-    Some(StickyDraft { cookie: cookie?, key })
+    Some(StickyDraft { cookie: cookie?, attributes, key })
+}
+
+/// The attributes of the cookie with this name.
+fn attributes(table: &mut ConfigTable<'_>, name: Option<&str>) -> CookieAttributes {
+    let same_site = table.value(&STICKY.same_site);
+    let path = table.or(&STICKY.path, "/".into(), |value| value.text()?.parse("a path", path));
+    let max_age = table.optional(&STICKY.max_age, |value| {
+        let seconds = value.duration()?.as_secs();
+        if seconds == 0 {
+            value.fault("a cookie lives for a second at least", "write `max_age = \"1h\"`, or leave it out");
+        }
+        (seconds > 0).then_some(seconds)
+    });
+    let secure = table.get(&STICKY.secure);
+    let place = |key: &'static str| table.given_value(key).unwrap_or(table.span());
+    let is_uncertain = ["same_site", "path", "secure"].iter().any(|key| table.is_uncertain(key));
+    if same_site == SameSite::None && secure != Some(true) && !is_uncertain {
+        let message = "browsers refuse a cookie with `same_site = \"none\"` that is not secure";
+        table.diagnostics().fault(place("same_site"), message, "add `secure = true`");
+    }
+    // RFC 6265bis §4.1.3.
+    let (is_host, is_secure) =
+        name.map_or((false, false), |name| (name.starts_with("__Host-"), name.starts_with("__Secure-")));
+    if (is_host || is_secure) && secure == Some(false) && !is_uncertain {
+        let help = "leave `secure` out, or give the cookie another name";
+        table.diagnostics().fault(
+            place("secure"),
+            "browsers refuse a cookie of this name that is not secure",
+            help,
+        );
+    }
+    if is_host && *path != *"/" && !is_uncertain {
+        let help = "leave `path` out, or give the cookie another name";
+        table.diagnostics().fault(place("path"), "browsers refuse a `__Host-` cookie with a path", help);
+    }
+    CookieAttributes { path, same_site, max_age, secure }
+}
+
+/// A path (RFC 6265 §4.1.1) without spaces.
+fn path(text: &str) -> Result<Box<str>, SyntaxError> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';');
+    if text.starts_with('/') && is_plain && text.len() <= MAX_PATH {
+        return Ok(text.into());
+    }
+    let message = format!("{} is not the path of a cookie", quoted(text));
+    let help = format!("write up to {MAX_PATH} bytes that begin with `/`, without `;` and spaces: `/shop`");
+    Err(SyntaxError::new(message, help))
 }
 
 /// The key where `sticky` has no secret: that of the fleet, so that all its gateways agree, or one of this process.

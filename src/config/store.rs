@@ -32,7 +32,8 @@ keys! {
         /// How often `snapshot` is written, "1s" to "1h": what a crash loses at most.
         snapshot_interval: Duration = duration() => Duration::from_secs(30);
         /// Where the counters are shared: "redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]", "rediss://…" for TLS,
-        /// "redis+sentinel://HOST[:PORT]/MASTER"; a list of nodes is a cluster. Required with "redis", or url_env.
+        /// "redis+sentinel://HOST[:PORT]/MASTER", "unix:///PATH"; a list of nodes is a cluster. Required with
+        /// "redis", or url_env.
         url = Schema::Either(&[Schema::Named(&REDIS_URL), Schema::List(SOME, &Schema::Named(&REDIS_URL))]);
         /// In place of url: the environment variable that holds it; several URLs stand there with spaces in
         /// between.
@@ -55,8 +56,10 @@ keys! {
 /// The URL of a shared store, in the schema.
 static REDIS_URL: NamedSchema = NamedSchema {
     name: "redis_url",
-    description: "\"redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]\", \"rediss://…\" for TLS, \"redis+sentinel://HOST[:PORT]/MASTER\".",
-    schema: Schema::Matching(r"^(redis|rediss|valkey|valkeys|redis\+sentinel|rediss\+sentinel)://|\$\{"),
+    description: "\"redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]\", \"rediss://…\" for TLS, \"redis+sentinel://HOST[:PORT]/MASTER\", \"unix:///PATH\".",
+    schema: Schema::Matching(
+        r"^(unix|redis\+unix|redis|rediss|valkey|valkeys|redis\+sentinel|rediss\+sentinel)://|\$\{",
+    ),
 };
 
 /// `on_error`, of the store or of a limit.
@@ -215,6 +218,12 @@ fn servers(value: &ConfigValue<'_>, urls: Vec<RedisUrl>) -> Option<(RedisServers
             return refuse(
                 "a list of URLs is a cluster, which has only database 0",
                 "leave out the `/` and the number",
+            );
+        }
+        (None, true) if listed.iter().any(|server| server.unix_socket().is_some()) => {
+            return refuse(
+                "a list of URLs is a cluster, and none of its nodes is behind a Unix socket",
+                "write the one URL without brackets",
             );
         }
         (None, true) => RedisServers::Cluster(listed),

@@ -210,7 +210,12 @@ fn auth_words(plan: &Plan, auth: &RouteAuth) -> String {
     let verb = if auth.optional { "takes" } else { "requires" };
     let gets = if auth.forwards_credentials { "gets too" } else { "does not get" };
     let anonymous = if auth.optional { "; without one the client is anonymous" } else { "" };
-    format!("{verb} a credential of {}, which the backend {gets}{anonymous}", names.join(" or "))
+    let required: Vec<_> = auth.requirements.iter().map(ToString::to_string).collect();
+    let required = match required.as_slice() {
+        [] => String::new(),
+        required => format!("; the consumer must have {}", required.join(" and ")),
+    };
+    format!("{verb} a credential of {}, which the backend {gets}{anonymous}{required}", names.join(" or "))
 }
 
 /// `; without the store 503`, of a limit on shared counters.
@@ -288,13 +293,17 @@ fn limit_words(limit: &Limit, used: &LimitUse, route: &Route) -> String {
     let policies = words(&limit.policies);
     let mut text = format!("limit `{}` ({algorithm}{shadow}): {policies}, {}", limit.name, limit.key);
     for tier in &limit.tiers {
-        let _ = write!(text, "; tier `{}`: {}", tier.name, words(&tier.policies));
+        let words = if tier.policies.is_empty() { "no limit".to_owned() } else { words(&tier.policies) };
+        let _ = write!(text, "; tier `{}`: {words}", tier.name);
         if limit.share_by.is_some() {
             let _ = write!(text, ", weight {}", tier.weight);
         }
     }
+    if let Some(mapped) = &limit.mapped_tier {
+        let _ = write!(text, "; the tier is that of `{}` in map `{}`", mapped.part, mapped.name);
+    }
     if let Some(share_by) = &limit.share_by {
-        let _ = write!(text, "; places are shared {share_by}");
+        let _ = write!(text, "; shared {share_by}");
     }
     if let Some(ban) = &limit.ban {
         let _ = write!(text, "; ban: {}", ban.algorithm);

@@ -1,5 +1,6 @@
 //! `tls = { ca, cert, key, server_name }`: TLS to a server; `server`: TLS to clients.
 
+mod policy;
 pub(super) mod server;
 
 use std::sync::Arc;

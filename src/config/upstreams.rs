@@ -1,6 +1,7 @@
 //! `[upstreams.NAME]`: short (`NAME = "http://…"`) or as a table.
 
 mod failures;
+mod health;
 mod servers;
 
 use std::sync::Arc;
@@ -22,7 +23,8 @@ use crate::labels::labels;
 use crate::plan::sticky::{Sticky, StickyKey};
 use crate::plan::{Balance, MaxConnections, Protocol, ProxyProtocolVersion, Upstream};
 use crate::route::key::{Key, Repeated};
-use failures::{BREAKER, EJECT, HEALTH, RETRY};
+use failures::{BREAKER, EJECT, RETRY};
+use health::HEALTH;
 use servers::{SERVER_URL, Servers, WEIGHTED_SERVER};
 
 labels! {
@@ -85,8 +87,8 @@ keys! {
         /// The time in which a server that is back gets from a tenth of its share of the requests to all of it.
         /// Default: all at once.
         slow_start: Duration = duration();
-        /// How servers are asked whether they are well: GET in the `protocol` of the upstream; 2xx and 3xx are
-        /// good. Default: they are not asked.
+        /// How servers are asked whether they are well, each on a connection of its own. Default: they are not
+        /// asked.
         health = Schema::Table(&HEALTH);
         /// When another attempt is made, on another server where there is one. Default { attempts = 2, budget = 0.2 }.
         retry = Schema::Table(&RETRY);
@@ -158,7 +160,10 @@ fn upstream(
     let host = table.optional(&UPSTREAM.host, |value| value.text()?.parse("a host", host));
     let retry = table.section(&UPSTREAM.retry, "`retry`").map(failures::retry);
     let eject = table.section(&UPSTREAM.eject, "`eject`").and_then(failures::eject);
-    let health = table.optional(&UPSTREAM.health, |value| failures::health(&value));
+    let known_protocol = (!table.is_uncertain(UPSTREAM.protocol.name)).then_some(protocol);
+    let health = table.optional(&UPSTREAM.health, |value| {
+        health::read(&value, known_protocol, backend.as_ref().map(|(_, backend)| backend))
+    });
     let max_connections = max_connections(&mut table);
     let breaker = table.optional(&UPSTREAM.breaker, |value| failures::breaker(&value));
     *sticky = table.optional(&UPSTREAM.sticky, |value| {
@@ -197,8 +202,9 @@ impl UpstreamDraft {
     /// The upstream. `key`: that of sticky cookies without a secret of their own.
     pub(super) fn finish(self, key: Option<StickyKey>) -> Option<Upstream> {
         let mut upstream = self.upstream?;
-        if let Some(StickyDraft { cookie, key: own }) = self.sticky {
-            let sticky = Sticky::new(&cookie, &own.or(key)?, &self.name, upstream.endpoints());
+        if let Some(StickyDraft { cookie, attributes, key: own }) = self.sticky {
+            let (key, servers) = (own.or(key)?, upstream.endpoints());
+            let sticky = Sticky::new(&cookie, attributes, &key, &self.name, servers);
             upstream.sticky = Some(Box::new(sticky));
         }
         Some(upstream)

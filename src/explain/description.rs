@@ -109,6 +109,10 @@ pub(super) fn why_not(
         }
         Match::Excluded(condition) => format!("`not` excludes {}", excluded(condition, request)),
         Match::Client => format!("the client {} is in none of its networks", request.client.address),
+        Match::Listener => match request.listener {
+            Some(listener) => format!("the listener `{listener}` is none of its listeners"),
+            None => "the request comes at a listener without a name".to_owned(),
+        },
     }
 }
 
@@ -131,6 +135,10 @@ fn why_not_value(condition: &Condition, request: &route::RouteRequest<'_>) -> St
 fn excluded(condition: &Condition, request: &route::RouteRequest<'_>) -> String {
     match condition {
         Condition::Clients(_) => format!("the client {}", request.client.address),
+        Condition::Listeners(_) => match request.listener {
+            Some(listener) => format!("the listener `{listener}`"),
+            None => "a listener without a name".to_owned(),
+        },
         Condition::Methods(_) => format!("the method `{}`", request.method),
         Condition::Hosts(_) => format!("the host `{}`", request.host),
         Condition::Path(path, _) => format!("the path, which matches `{path}`"),
@@ -154,7 +162,8 @@ pub(super) fn upstream(upstream: &Upstream) -> String {
         Backend::Echo => format!("`{}` (the built-in echo)", upstream.name),
         Backend::Servers(servers) => {
             let servers: Vec<_> = servers.iter().map(|server| &*server.authority).collect();
-            format!("`{}` ({})", upstream.name, servers.join(", "))
+            let health = upstream.health.as_ref().map(|health| format!("; health check: {health}"));
+            format!("`{}` ({}{})", upstream.name, servers.join(", "), health.unwrap_or_default())
         }
     }
 }

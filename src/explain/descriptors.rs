@@ -120,7 +120,7 @@ pub(super) fn with_call<T>(
 ) -> Option<T> {
     let (mut spans, mut seen) = (Vec::new(), None);
     let head = asked.head(&mut spans).ok()?;
-    let peer = Peer { address: asked.peer, secure: true, subject: None };
+    let peer = Peer { address: asked.peer, secure: true, certificate: None, listener: None };
     Some(f(see_call(plan, &head, peer, &mut seen).ok()?.request()))
 }
 

@@ -106,6 +106,7 @@ pub(crate) fn limit(plan: &Plan, applied: &LimitExplanation) -> ExplainedLimit {
         missing: applied.missing.map(|missing| missing.to_string()),
         ban: applied.ban.clone(),
         policies: policies(applied),
+        share: applied.share.clone(),
         overridden: applied.is_overridden.then_some(true),
         allows: applied.policies.clone(),
         ..ExplainedLimit::default()
@@ -200,7 +201,10 @@ pub(crate) fn refusal_status(plan: &Plan, refuses: &LimitExplanation) -> u16 {
         return StatusCode::BAD_REQUEST.as_u16();
     }
     let limit = plan.limit(refuses.index);
-    let own =
-        if limit.is_adaptive() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::TOO_MANY_REQUESTS };
+    let own = if limit.protects_backend() {
+        StatusCode::SERVICE_UNAVAILABLE
+    } else {
+        StatusCode::TOO_MANY_REQUESTS
+    };
     plan.route(refuses.route).reject_of(limit).map_or(own, |reject| reject.status).as_u16()
 }

@@ -1,12 +1,15 @@
 //! A limit on a request, or on a descriptor of a call, and its effect.
 
+use std::num::NonZeroU32;
+
 use super::description;
 use crate::limit::Algorithm;
+use crate::limit::fair_queue::Priority;
 use crate::limit::units::{Cost, Fingerprint};
 use crate::plan::admission::{self, LimitCheck};
 use crate::plan::trial::Trial;
 use crate::plan::{LimitIndex, LimitUse, Mode, Route, TierIndex};
-use crate::route::key::Missing;
+use crate::route::key::{Key, Missing};
 use crate::route::mask::{Masking, ShortIds};
 use crate::route::{self, RouteIndex};
 
@@ -51,6 +54,8 @@ pub struct LimitExplanation {
     pub is_overridden: bool,
     /// Whether automatic bans neither begin for the key nor refuse it.
     pub by_hand_only: bool,
+    /// Whose share of its places or its queue the request takes: `consumer = acme, weight 4, priority high`.
+    pub share: Option<String>,
     /// Its ban as text.
     pub ban: Option<String>,
 }
@@ -62,7 +67,7 @@ pub enum LimitStatus {
     Charged(Cost),
     /// Nothing: the route has no cost there.
     Free,
-    /// Nothing: this exemption applies.
+    /// Nothing: this exemption applies, or this tier is unlimited (`tier:NAME`).
     Exempt(String),
     /// Nothing: a part of the key is missing.
     Skipped,
@@ -111,9 +116,26 @@ impl LimitExplanation {
                 .map(|policy| description::policy(policy, check.cost()))
                 .collect(),
             by_hand_only: check.by_hand_only(),
+            share: limit.share_by.as_ref().map(|share_by| {
+                share(share_by, (limit.weight(check.tier), route.priority), matched, masking)
+            }),
             ban: limit.ban.as_ref().map(|ban| ban.algorithm.to_string()),
         }
     }
+}
+
+fn share(
+    share_by: &Key,
+    (weight, priority): (NonZeroU32, Priority),
+    matched: route::MatchedRequest<'_>,
+    masking: Masking<'_>,
+) -> String {
+    let part = |(part, value): (String, Option<String>)| match value {
+        Some(value) => format!("{part} = {value}"),
+        None => part,
+    };
+    let parts: Vec<_> = share_by.describe(matched, masking).into_iter().map(part).collect();
+    format!("{}, weight {weight}, priority {priority}", parts.join(" and "))
 }
 
 impl LimitStatus {
@@ -123,7 +145,8 @@ impl LimitStatus {
             admission::Applicability::Free => Self::Free,
             admission::Applicability::Exempt => {
                 let first = check.limit.exempt.first(matched);
-                Self::Exempt(first.map(ToString::to_string).unwrap_or_default())
+                let tier = || check.limit.tier_name(check.tier).map(|tier| format!("tier:{tier}"));
+                Self::Exempt(first.map(ToString::to_string).or_else(tier).unwrap_or_default())
             }
             admission::Applicability::Skipped => Self::Skipped,
             // The body of an explained request is unknown: what reads it finds nothing.

@@ -16,6 +16,8 @@ pub struct ExplainRequest {
     pub(super) title: String,
     /// The address that connects to the gateway.
     pub(super) peer: IpAddr,
+    /// The name of the listener that it comes at; `None`: the first one.
+    pub(super) listener: Option<String>,
     /// The call, if it is one on descriptors: then the head says nothing.
     pub(super) call: Option<DescribedCall>,
 }
@@ -40,6 +42,12 @@ pub struct ExplainFault {
 }
 
 impl ExplainRequest {
+    /// The same request, at the listener of this name.
+    #[must_use]
+    pub fn at_listener(self, listener: Option<String>) -> Self {
+        Self { listener, ..self }
+    }
+
     /// Reads a method, a URL (`http://host/path?query` or only `/path?query`) and headers (`name: value`). `ip` is the
     /// peer's address, which is the client unless it is a trusted proxy; 127.0.0.1 if not given.
     ///
@@ -77,7 +85,7 @@ impl ExplainRequest {
         if method.contains(is_line_end) || target.contains(is_line_end) {
             return fault(format!("`{title}` has a line end"), "percent-encode it: `%0A`");
         }
-        Ok(Self { text, title, peer, call: None })
+        Ok(Self { text, title, peer, listener: None, call: None })
     }
 
     fn of_call(domain: &str, target: &str, headers: &[String], peer: IpAddr) -> Result<Self, ExplainFault> {
@@ -92,7 +100,7 @@ impl ExplainRequest {
             return fault(format!("`{title}` has no list of descriptors"), help);
         };
         let call = Some(DescribedCall { domain: domain.to_owned(), descriptors });
-        Ok(Self { text: b"POST / HTTP/1.0\r\n\r\n".to_vec(), title, peer, call })
+        Ok(Self { text: b"POST / HTTP/1.0\r\n\r\n".to_vec(), title, peer, listener: None, call })
     }
 
     /// The head, as the gateway reads it.

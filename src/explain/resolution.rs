@@ -76,16 +76,18 @@ impl DecisionObserver<'_> for Unobserved {
 }
 
 /// Resolves the request, by what is known of its credential: drives its decision by counters that are only looked at.
-pub(super) fn resolved<'p, 'r>(
+pub(super) fn resolved<'p: 'r, 'r>(
     plan: &'p Plan,
-    request: &ExplainRequest,
+    request: &'r ExplainRequest,
     head: &'r RequestHead<'r>,
     sources: ExplainSources<'_>,
     credential: Option<KnownCredential<'p>>,
     seen: &'r mut Option<SeenRequest<'r>>,
 ) -> Resolution<'p, 'r> {
     // With TLS, so that the route after a redirect is explained too.
-    let peer = Peer { address: request.peer, secure: true, subject: None };
+    let first = || plan.server.client_listeners().next()?.name.as_deref();
+    let listener = request.listener.as_deref().or_else(first);
+    let peer = Peer { address: request.peer, secure: true, certificate: None, listener };
     let RouteLookup { client, host, route, outcome } = locate(plan, sources.loop_mark, head, peer, seen);
     let outcome = outcome.map(|located| drive(plan, located, sources, credential));
     Resolution { client, host, route, outcome }

@@ -139,6 +139,7 @@ impl Display for LimitExplanation {
             detail(f, "numbers", "those of an override of this key")?;
         }
         self.policies.iter().try_for_each(|policy| detail(f, "allows", policy))?;
+        self.share.iter().try_for_each(|share| detail(f, "share", share))?;
         self.ban.iter().try_for_each(|ban| detail(f, "ban", ban))
     }
 }

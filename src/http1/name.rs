@@ -29,6 +29,14 @@ pub fn claims_consumer(name: &[u8]) -> bool {
         && name.get(..CONSUMER.len()).is_some_and(|start| same_to_cgi(start, CONSUMER))
 }
 
+/// Whether the name is one under which backends get the certificate of a client (RFC 9440), or is read so.
+#[inline]
+pub fn claims_certificate(name: &[u8]) -> bool {
+    // Few names have these lengths.
+    matches!(name.len(), 11 | 17)
+        && (same_to_cgi(name, b"client-cert") || same_to_cgi(name, b"client-cert-chain"))
+}
+
 #[cold]
 fn hyphenated(name: &[u8]) -> SmallVec<[u8; 32]> {
     name.iter().map(|&byte| if byte == b'_' { b'-' } else { byte }).collect()

@@ -2,7 +2,7 @@
 
 use super::fields::Fields;
 use super::mentioned::MentionedNames;
-use super::name::{Name, claims_consumer, with_hyphens};
+use super::name::{Name, claims_certificate, claims_consumer, with_hyphens};
 use super::syntax::split_field;
 
 /// Trailers that are dropped beside those that a proxy knows: they authenticate, control or describe the message
@@ -80,7 +80,10 @@ fn is_forbidden(name: &[u8]) -> bool {
         Name::of(name) != Name::Other
             || FORBIDDEN.iter().any(|forbidden| forbidden.eq_ignore_ascii_case(name))
     };
-    is(name) || claims_consumer(name) || with_hyphens(name).is_some_and(|twin| is(&twin))
+    is(name)
+        || claims_consumer(name)
+        || claims_certificate(name)
+        || with_hyphens(name).is_some_and(|twin| is(&twin))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //!   periods is the route's baseline.
 //! - **Gradient**: the mean, over a window, of latency by baseline, of requests admitted near the maximum. At 1 nothing
 //!   waits in the backend. Above [`TOLERANCE`] the maximum falls in proportion; below it grows, by less the nearer it is.
+//!   Work that varies makes the gradient uncertain: the maximum falls only if the gradient less its standard error is above.
 //! - **Probe**: if the load never is low by itself, the maximum is halved for some requests every few seconds.
 //! - **A cut in vain**: if less in flight does not lower the gradient, the backend itself has become slower. The baselines are
 //!   forgotten, and found anew.
@@ -128,6 +129,8 @@ enum Phase {
 struct SampleWindow {
     /// Latency by baseline, at high load.
     gradient: Mean,
+    /// The sum of what these say of their baselines.
+    baseline_error: f64,
     /// Of these, samples of abandoned requests.
     abandoned: u32,
     answered: u32,
@@ -141,7 +144,17 @@ struct SampleWindow {
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean {
     sum: f64,
+    /// Of the squares.
+    squares: f64,
     count: u32,
+}
+
+/// The latency of a request by the baseline of its route.
+#[derive(Clone, Copy, Debug)]
+struct LatencyRatio {
+    ratio: f64,
+    /// The square of the baseline's relative standard error.
+    baseline_error: f64,
 }
 
 /// The latency of a route at low load, by period.
@@ -151,22 +164,49 @@ struct Baseline([Mean; PERIODS]);
 impl Mean {
     fn add(&mut self, value: f64) {
         self.sum += value;
+        self.squares += value * value;
         self.count = self.count.saturating_add(1);
     }
 
     fn get(&self) -> Option<f64> {
         (self.count >= FEW).then(|| self.sum / f64::from(self.count))
     }
+
+    /// The square of the standard error, relative to the mean.
+    fn error(&self) -> f64 {
+        let count = f64::from(self.count.max(1));
+        let square = self.sum * self.sum;
+        if square > 0.0 { (self.squares / square - 1.0 / count).max(0.0) } else { 0.0 }
+    }
+
+    fn with(self, other: &Self) -> Self {
+        Self {
+            sum: self.sum + other.sum,
+            squares: self.squares + other.squares,
+            count: self.count.saturating_add(other.count),
+        }
+    }
+}
+
+impl SampleWindow {
+    fn add(&mut self, latency: LatencyRatio) {
+        self.gradient.add(latency.ratio);
+        self.baseline_error += latency.baseline_error;
+    }
+
+    /// The gradient less its standard error.
+    fn certain_gradient(&self) -> Option<f64> {
+        let gradient = self.gradient.get()?;
+        let error = self.gradient.error() + self.baseline_error / f64::from(self.gradient.count);
+        Some(gradient * (1.0 - error.sqrt()))
+    }
 }
 
 impl Baseline {
     /// The mean; without the present period, if only its fastest requests have ended.
-    fn get(&self, is_young: bool) -> Option<f64> {
-        let all = self.0.iter().skip(is_young.into()).fold(Mean::default(), |all, one| Mean {
-            sum: all.sum + one.sum,
-            count: all.count.saturating_add(one.count),
-        });
-        all.get().filter(|latency| *latency > 0.0)
+    fn get(&self, is_young: bool) -> Option<Mean> {
+        let all = self.0.iter().skip(is_young.into()).fold(Mean::default(), Mean::with);
+        all.get().is_some_and(|latency| latency > 0.0).then_some(all)
     }
 
     fn begin_period(&mut self) {
@@ -243,10 +283,10 @@ impl CapacityEstimate {
         match sample.outcome {
             SampleOutcome::Overloaded => self.window.overloaded += 1,
             SampleOutcome::Abandoned => {
-                if let Some(gradient) = self.gradient(sample.route, latency, now)
-                    && gradient > TOLERANCE
+                if let Some(latency) = self.by_baseline(sample.route, latency, now)
+                    && latency.ratio > TOLERANCE
                 {
-                    self.window.gradient.add(gradient);
+                    self.window.add(latency);
                     self.window.abandoned += 1;
                 }
             }
@@ -263,9 +303,9 @@ impl CapacityEstimate {
                 if load.is_high
                     && load.level == self.level
                     && is_typical
-                    && let Some(gradient) = self.gradient(sample.route, latency, now)
+                    && let Some(latency) = self.by_baseline(sample.route, latency, now)
                 {
-                    self.window.gradient.add(gradient);
+                    self.window.add(latency);
                 }
             }
         }
@@ -300,8 +340,8 @@ impl CapacityEstimate {
             self.max = (self.max * (1.0 - errors / 2.0)).max(floor.min(self.max));
         }
         let mut in_vain = false;
-        match window.gradient.get() {
-            Some(gradient) if gradient > TOLERANCE => {
+        match (window.certain_gradient(), window.gradient.get()) {
+            (Some(gradient), _) if gradient > TOLERANCE => {
                 let mostly_answered = window.abandoned < window.gradient.count / 2;
                 in_vain = mostly_answered && self.cut.is_some_and(|good| gradient > good);
                 self.cut = None;
@@ -314,15 +354,15 @@ impl CapacityEstimate {
                     self.phase = Phase::Steady;
                 }
             }
-            Some(gradient) => {
+            (_, Some(gradient)) => {
                 self.cut = None;
                 if window.is_loaded && !has_errors {
                     self.grow(gradient);
                 }
             }
             // The clients do not reach the maximum: to double it once more tells nothing.
-            None if window.is_above_low && !window.is_loaded => self.phase = Phase::Steady,
-            None => {}
+            (_, None) if window.is_above_low && !window.is_loaded => self.phase = Phase::Steady,
+            (_, None) => {}
         }
         self.max = bounds.clamp(self.max);
         self.begin_period(in_vain, bounds, now);
@@ -389,10 +429,11 @@ impl CapacityEstimate {
         (self.max / DEPTH).max(f64::from(bounds.min.get()))
     }
 
-    fn gradient(&self, route: u64, latency: f64, now: Timestamp) -> Option<f64> {
+    fn by_baseline(&self, route: u64, latency: f64, now: Timestamp) -> Option<LatencyRatio> {
         let is_young = now.since(self.period_since) < self.at_least(Micros(0), 3.0);
         let known = self.routes.iter().find(|(known, _)| *known == route).or(self.routes.get(MAX_ROUTES - 1));
-        Some(latency / known?.1.get(is_young)?)
+        let baseline = known?.1.get(is_young)?;
+        Some(LatencyRatio { ratio: latency / baseline.get()?, baseline_error: baseline.error() })
     }
 
     fn baseline(&mut self, route: u64) -> &mut Baseline {

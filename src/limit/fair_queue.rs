@@ -12,15 +12,18 @@
 //! that of CoDel, RFC 8289).
 //!
 //! Only keys with places or requests are known, and up to [`MAX_DEBTORS`] that have used more than others of late. A step
-//! takes time that grows with the logarithm of the number of keys.
+//! takes time that grows with the logarithm of the number of keys, and with the number of different numbers of places that
+//! the keys hold: with *n* places these are at most √(2*n*) for each weight.
 //!
 //! Pure: no clock, no I/O. Moments are of any clock that does not go back.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod priority_class;
+
 use std::fmt;
 use std::num::NonZeroU32;
 
 use super::units::{Fingerprint, Micros, Timestamp};
+use priority_class::{PriorityClass, SCALE};
 
 /// Which requests are first, the highest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,53 +81,10 @@ pub struct Room {
     pub reserve: u32,
 }
 
-/// The requests of one priority.
-#[derive(Debug)]
-struct PriorityClass<W> {
-    keys: BTreeMap<Fingerprint, ShareState<W>>,
-    /// The keys with requests, by what they have used.
-    turns: BTreeSet<(u64, Fingerprint)>,
-    /// The same, by the number of their requests.
-    lengths: BTreeSet<(u64, Fingerprint)>,
-    waiting: usize,
-    held: u64,
-    /// The sum of the weights of keys with places or requests.
-    weights: u64,
-    /// Places that others got since this priority got one, while it waits.
-    passed_over: u32,
-    /// What the key had used that was next last: a key that comes begins here.
-    virtual_time: u64,
-    /// Changes when the last request leaves the queue.
-    epoch: u32,
-    epoch_since: Timestamp,
-    /// Keys without places and requests that are still known.
-    debtors: Vec<Fingerprint>,
-}
-
-/// What is known of a key.
-#[derive(Debug)]
-struct ShareState<W> {
-    weight: NonZeroU32,
-    held: u32,
-    /// In this epoch, until `since`.
-    used: u64,
-    since: Timestamp,
-    epoch: u32,
-    /// As it stands in [`PriorityClass::turns`].
-    turn: u64,
-    /// It is one of [`PriorityClass::debtors`].
-    is_debtor: bool,
-    waiting: VecDeque<QueueEntry<W>>,
-}
-
 /// Keys of a priority that are known although they have neither places nor requests.
 pub const MAX_DEBTORS: usize = 1_024;
 /// A lower priority that waits gets one of so many places.
 const GUARANTEED: u32 = 10;
-/// A place counts for at least so long: of places that become free together not all go to the same key.
-const LEAST_USE: Micros = Micros(1_000);
-/// What is divided by weights is multiplied by this before.
-const SCALE: u64 = 1_024;
 
 /// The places, of `max`, that stay free of requests of [`Priority::Background`]: a tenth, at least one, but not the only one.
 pub fn background_reserve(max: u32) -> u32 {
@@ -201,8 +161,37 @@ impl<W> FairQueue<W> {
 
     /// The request that waited has got its places, of a limit with this longest wait.
     pub fn admitted(&mut self, share: FairShare, ticket: u64, max_wait: Micros, now: Timestamp) {
+        let Some(waiting) = self.leave_in_turn(share, ticket, now) else { return };
+        match now.since(waiting.since) > Micros(max_wait.0 / 2) {
+            true => _ = self.slow_since.get_or_insert(now),
+            false => self.slow_since = None,
+        }
+    }
+
+    /// The request that waited has used its places for `span` at once, and waits no more.
+    pub fn served(
+        &mut self,
+        share: FairShare,
+        ticket: u64,
+        span: Micros,
+        now: Timestamp,
+    ) -> Option<QueueEntry<W>> {
+        let waiting = self.leave_in_turn(share, ticket, now)?;
+        let class = self.class(share.priority);
+        // What is used while nobody waits costs nothing later.
+        if class.waiting > 0 {
+            class.change(share.key, Some(share.weight), now, |state| {
+                let used = state.weighed(u64::from(waiting.places).saturating_mul(span.0));
+                state.used = state.used.saturating_add(used);
+            });
+        }
+        Some(waiting)
+    }
+
+    /// A request leaves the queue because it is its turn.
+    fn leave_in_turn(&mut self, share: FairShare, ticket: u64, now: Timestamp) -> Option<QueueEntry<W>> {
         let used = self.class(share.priority).used(share.key, now);
-        let Some(waiting) = self.leave(share, ticket, now) else { return };
+        let waiting = self.leave(share, ticket, now)?;
         for (priority, class) in Priority::ALL.into_iter().zip(&mut self.classes) {
             class.passed_over = match class.waiting {
                 0 => 0,
@@ -212,17 +201,14 @@ impl<W> FairQueue<W> {
         }
         let class = self.class(share.priority);
         class.virtual_time = class.virtual_time.max(used);
-        match now.since(waiting.since) > Micros(max_wait.0 / 2) {
-            true => _ = self.slow_since.get_or_insert(now),
-            false => self.slow_since = None,
-        }
+        Some(waiting)
     }
 
     /// The request whose turn it is, with so many places free.
-    pub fn next(&mut self, room: Room, now: Timestamp) -> Option<&QueueEntry<W>> {
+    pub fn next(&self, room: Room, now: Timestamp) -> Option<&QueueEntry<W>> {
         let mut next: Option<(bool, u32, usize)> = None;
         for (index, priority) in Priority::ALL.into_iter().enumerate() {
-            let class = &mut self.classes[index];
+            let class = &self.classes[index];
             let Some(places) = class.first(now).map(|first| first.places) else { continue };
             if !room.admits(priority, places) {
                 continue;
@@ -246,6 +232,19 @@ impl<W> FairQueue<W> {
             .max_by_key(|((length, _), priority)| (*length, *priority))?;
         let dropped = self.class(priority).change(key, None, now, |state| state.waiting.pop_back())?;
         Some((priority, dropped))
+    }
+
+    /// Whether another key has more requests, by weight, than this one with a request more, or as many of a lower priority.
+    pub fn is_shorter_than_longest(&self, share: FairShare) -> bool {
+        let class = &self.classes[share.priority as usize];
+        let own = class.keys.get(&share.key).map_or(0, |state| state.waiting.len() as u64) + 1;
+        let own = own.saturating_mul(SCALE) / u64::from(share.weight.get());
+        Priority::ALL.into_iter().zip(&self.classes).any(|(priority, class)| {
+            let longest = class.lengths.last();
+            longest.is_some_and(|(length, key)| {
+                (*length, priority) > (own, share.priority) && (priority, *key) != (share.priority, share.key)
+            })
+        })
     }
 
     /// If requests have waited for longer than half of `max_wait` for as long as that, drops the newest request of the lowest
@@ -277,181 +276,6 @@ impl<W> FairQueue<W> {
 
     fn class(&mut self, priority: Priority) -> &mut PriorityClass<W> {
         &mut self.classes[priority as usize]
-    }
-}
-
-impl<W> Default for PriorityClass<W> {
-    fn default() -> Self {
-        Self {
-            keys: BTreeMap::new(),
-            turns: BTreeSet::new(),
-            lengths: BTreeSet::new(),
-            waiting: 0,
-            held: 0,
-            weights: 0,
-            passed_over: 0,
-            virtual_time: 0,
-            epoch: 0,
-            epoch_since: Timestamp(0),
-            debtors: Vec::new(),
-        }
-    }
-}
-
-impl<W> PriorityClass<W> {
-    /// Changes a key. All that follows from its state is kept true here.
-    fn change<R>(
-        &mut self,
-        key: Fingerprint,
-        weight: Option<NonZeroU32>,
-        now: Timestamp,
-        change: impl FnOnce(&mut ShareState<W>) -> R,
-    ) -> R {
-        if self.waiting == 0 && self.epoch_since < now {
-            self.epoch_since = now;
-        }
-        let (epoch, since) = (self.epoch, self.epoch_since);
-        let state = self.keys.entry(key).or_insert_with(|| ShareState::new(epoch, now));
-        let was_waiting = !state.waiting.is_empty();
-        if was_waiting {
-            self.turns.remove(&(state.turn, key));
-            self.lengths.remove(&(state.length(), key));
-        }
-        self.waiting -= state.waiting.len();
-        self.held -= u64::from(state.held);
-        state.settle(epoch, since, now);
-        if state.is_active() {
-            self.weights -= u64::from(state.weight.get());
-        } else {
-            state.used = state.used.max(self.virtual_time);
-        }
-        state.weight = weight.unwrap_or(state.weight);
-        let result = change(state);
-        self.waiting += state.waiting.len();
-        self.held += u64::from(state.held);
-        if state.is_active() {
-            self.weights += u64::from(state.weight.get());
-        }
-        if !state.waiting.is_empty() {
-            state.turn = state.used_with_places();
-            self.turns.insert((state.turn, key));
-            self.lengths.insert((state.length(), key));
-        } else if !state.is_active() {
-            if state.used <= self.virtual_time {
-                self.keys.remove(&key);
-            } else if !state.is_debtor {
-                state.is_debtor = true;
-                self.debtors.push(key);
-            }
-        }
-        if was_waiting && self.waiting == 0 {
-            self.end_epoch();
-        } else if self.debtors.len() > MAX_DEBTORS {
-            self.forget_debtors();
-        }
-        result
-    }
-
-    /// Forgets those that others have caught up with, and of the others all but half of the bound.
-    #[cold]
-    fn forget_debtors(&mut self) {
-        let virtual_time = self.virtual_time;
-        let mut kept = 0;
-        let keys = &mut self.keys;
-        self.debtors.retain(|key| match keys.get_mut(key) {
-            Some(state) if state.is_active() => {
-                state.is_debtor = false;
-                false
-            }
-            Some(state) if state.used > virtual_time && kept < MAX_DEBTORS / 2 => {
-                kept += 1;
-                true
-            }
-            _ => {
-                keys.remove(key);
-                false
-            }
-        });
-    }
-
-    /// The last request has left the queue: nobody has used what another wanted.
-    fn end_epoch(&mut self) {
-        self.epoch = self.epoch.wrapping_add(1);
-        self.virtual_time = 0;
-        for key in self.debtors.drain(..) {
-            match self.keys.get_mut(&key) {
-                Some(state) if state.is_active() => state.is_debtor = false,
-                _ => _ = self.keys.remove(&key),
-            }
-        }
-    }
-
-    /// What the key has used.
-    fn used(&mut self, key: Fingerprint, now: Timestamp) -> u64 {
-        let (epoch, since) = (self.epoch, self.epoch_since);
-        let Some(state) = self.keys.get_mut(&key) else { return 0 };
-        state.settle(epoch, since, now);
-        state.used_with_places()
-    }
-
-    /// The first request of the key that has used least.
-    fn first(&mut self, now: Timestamp) -> Option<&QueueEntry<W>> {
-        let mut refreshed = 0;
-        loop {
-            // What a key uses only grows until it is changed: the least number known is the least if it is still true.
-            let (turn, key) = *self.turns.first()?;
-            let used = self.used(key, now);
-            if used <= turn || refreshed > self.keys.len() {
-                return self.keys.get(&key)?.waiting.front();
-            }
-            refreshed += 1;
-            self.turns.remove(&(turn, key));
-            self.turns.insert((used, key));
-            self.keys.get_mut(&key)?.turn = used;
-        }
-    }
-}
-
-impl<W> ShareState<W> {
-    fn new(epoch: u32, now: Timestamp) -> Self {
-        let weight = NonZeroU32::MIN;
-        Self {
-            weight,
-            held: 0,
-            used: 0,
-            since: now,
-            epoch,
-            turn: 0,
-            is_debtor: false,
-            waiting: VecDeque::new(),
-        }
-    }
-
-    fn is_active(&self) -> bool {
-        self.held > 0 || !self.waiting.is_empty()
-    }
-
-    /// Counts what was used until `now`, in this epoch.
-    fn settle(&mut self, epoch: u32, epoch_since: Timestamp, now: Timestamp) {
-        if self.epoch != epoch {
-            (self.epoch, self.used) = (epoch, 0);
-        }
-        let span = now.since(self.since.max(epoch_since));
-        self.used = self.used.saturating_add(self.weighed(u64::from(self.held).saturating_mul(span.0)));
-        self.since = self.since.max(now);
-    }
-
-    /// What it has used, with the least use of the places that it holds.
-    fn used_with_places(&self) -> u64 {
-        self.used.saturating_add(self.weighed(u64::from(self.held).saturating_mul(LEAST_USE.0)))
-    }
-
-    fn length(&self) -> u64 {
-        self.weighed(self.waiting.len() as u64)
-    }
-
-    fn weighed(&self, number: u64) -> u64 {
-        number.saturating_mul(SCALE) / u64::from(self.weight.get())
     }
 }
 

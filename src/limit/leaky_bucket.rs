@@ -39,7 +39,28 @@ impl Algorithm {
     }
 }
 
+impl Algorithm {
+    /// The parameters, if it is a leaky bucket.
+    pub fn as_leaky_bucket(&self) -> Option<&LeakyBucket> {
+        match self {
+            Self::LeakyBucket(bucket) => Some(bucket),
+            _ => None,
+        }
+    }
+}
+
 impl LeakyBucket {
+    /// The longest delay of a request.
+    pub fn max_wait(&self) -> Micros {
+        self.max_wait
+    }
+
+    /// The units that leave within `span`, rounded up: so many less would have to be ahead of a request that is refused for so
+    /// long.
+    pub fn units_in(&self, span: Micros) -> u64 {
+        self.meter.units_up(self.meter.drained_in(span))
+    }
+
     /// How many requests of one unit could join a queue of `ticks`; at most `queue` are reported.
     #[inline]
     fn joining(&self, ticks: u64) -> u64 {

@@ -110,6 +110,11 @@ impl Meter {
         self.unit.divide(ticks)
     }
 
+    /// Units of so many ticks, rounded up.
+    pub(super) fn units_up(&self, ticks: u64) -> u64 {
+        self.unit.divide_up(ticks)
+    }
+
     /// Units in use at `now`, rounded up.
     pub(super) fn in_use(&self, level: Level, now: Timestamp) -> u64 {
         self.unit.divide_up(self.drained(level, now).ticks)

@@ -1,6 +1,9 @@
-//! The JSON lines of Caddy (<https://caddyserver.com/docs/logging>). They have the end of a request.
+//! The JSON lines of Caddy (<https://caddyserver.com/docs/logging>), and those of `format console`, which have the time,
+//! the level, the name of the logger and the message before the object. They have the end of a request.
 
 use std::ops::ControlFlow::Continue;
+
+use memchr::{memchr, memmem};
 
 use super::fields::{LineFields, number, status};
 use super::json::{JsonValue, first_text, members};
@@ -10,18 +13,27 @@ use super::time::{any_time, client, go_span, span};
 
 /// What Caddy writes for the values of headers that hold credentials.
 const REDACTED: &[u8] = b"REDACTED";
+/// How the names of the loggers of access logs begin. Others, such as `http.log.error`, log the same requests once more.
+const LOGGER: &[u8] = b"http.log.access";
 
 /// Reads a line.
 pub(super) fn read<'l>(line: &'l [u8], fields: &mut LineFields<'l>) -> Result<(), ProblemKind> {
-    let mut request = None;
+    let (columns, object) = split_console(line).ok_or(ProblemKind::NotReadable)?;
+    let (mut request, mut logger) = (None, None);
     let mut has_time = false;
-    members(line, |key, value| {
+    if let Some(columns) = columns {
+        has_time = true;
+        fields.time = any_time(columns.time);
+        logger = columns.logger;
+    }
+    members(object, |key, value| {
         let text = value.text();
         match (key, value) {
             (b"ts", _) => {
                 has_time = true;
                 fields.time = text.and_then(|text| any_time(text.raw()));
             }
+            (b"logger", _) => logger = text.map(LoggedText::raw),
             (b"request", JsonValue::Object(object)) => request = Some(object),
             (b"duration", JsonValue::Number(seconds)) => fields.duration = span(seconds, 6),
             (b"duration", JsonValue::Text(text)) => fields.duration = go_span(text.raw()),
@@ -35,10 +47,28 @@ pub(super) fn read<'l>(line: &'l [u8], fields: &mut LineFields<'l>) -> Result<()
     })
     .ok_or(ProblemKind::NotReadable)?;
     fields.is_end = true;
+    let is_access_log = logger.is_none_or(|name| name.starts_with(LOGGER));
     match request {
-        Some(request) if has_time => read_request(request, fields),
+        Some(request) if has_time && is_access_log => read_request(request, fields),
         _ => Err(ProblemKind::NotReadable),
     }
+}
+
+/// What `format console` writes before the object.
+struct ConsoleColumns<'l> {
+    time: &'l [u8],
+    logger: Option<&'l [u8]>,
+}
+
+/// The columns before the object if there are any, and the object. Columns end with a tab.
+fn split_console(line: &[u8]) -> Option<(Option<ConsoleColumns<'_>>, &[u8])> {
+    if line.trim_ascii_start().starts_with(b"{") {
+        return Some((None, line));
+    }
+    let (columns, object) = line.split_at_checked(memmem::find(line, b"\t{")?)?;
+    let (time, others) = columns.split_at_checked(memchr(b'\t', columns)?)?;
+    let logger = others.split(|byte| *byte == b'\t').find(|column| column.starts_with(b"http."));
+    Some((Some(ConsoleColumns { time, logger }), object))
 }
 
 /// `client_ip` is the client behind trusted proxies; Caddy 2.6 and earlier have only `remote_ip`.

@@ -1,7 +1,8 @@
 //! The common and combined log formats of Apache and nginx, also with the host in front (`vhost_combined`), and that of
 //! Traefik, which adds the duration.
 
-use super::fields::{LineFields, number, status};
+use super::columns::{blanks, quoted, word};
+use super::fields::{LineFields, is_list, number, status};
 use super::problems::ProblemKind;
 use super::text::LoggedText;
 use super::time::{client, common_time, span};
@@ -53,13 +54,13 @@ fn split_time(line: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
 fn read_client<'l>(before: &'l [u8], fields: &mut LineFields<'l>) {
     let mut rest = before;
     let first = hops(&mut rest);
-    set_client(first, fields);
+    fields.set_client(first);
     let behind_first = rest;
     let second = hops(&mut rest);
     // A name with a port never is an address, but an address with a port may be a host.
     let may_be_host = !is_list(first) && (fields.client.is_none() || first.contains(&b':'));
     if may_be_host && (is_list(second) || client(second).is_some()) {
-        set_client(second, fields);
+        fields.set_client(second);
         let host = LoggedText::plain(first);
         fields.host = host.known().map(|host| host.part(without_default_port(host.raw())));
     } else {
@@ -67,14 +68,6 @@ fn read_client<'l>(before: &'l [u8], fields: &mut LineFields<'l>) {
     }
     word(&mut rest);
     fields.consumer = LoggedText::escaped(blanks(rest)).known().filter(|user| user.raw() != br#""""#);
-}
-
-fn set_client<'l>(text: &'l [u8], fields: &mut LineFields<'l>) {
-    (fields.client, fields.hops) = if is_list(text) { (None, Some(text)) } else { (client(text), None) };
-}
-
-fn is_list(text: &[u8]) -> bool {
-    text.contains(&b',')
 }
 
 /// Takes the next word from the text, and those after it for as long as a word ends with a comma.
@@ -86,38 +79,6 @@ fn hops<'l>(rest: &mut &'l [u8]) -> &'l [u8] {
 
 fn without_default_port(host: &[u8]) -> &[u8] {
     [b":80".as_slice(), b":443"].into_iter().find_map(|port| host.strip_suffix(port)).unwrap_or(host)
-}
-
-/// Takes the next word from the text.
-fn word<'l>(rest: &mut &'l [u8]) -> LoggedText<'l> {
-    let text = blanks(rest);
-    let length = memchr::memchr(b' ', text).unwrap_or(text.len());
-    let (word, after) = text.split_at(length);
-    *rest = after;
-    LoggedText::plain(word)
-}
-
-const fn blanks(mut text: &[u8]) -> &[u8] {
-    while let [b' ', rest @ ..] = text {
-        text = rest;
-    }
-    text
-}
-
-/// The text in quotes, and what is after it.
-fn quoted(text: &[u8]) -> Option<(LoggedText<'_>, &[u8])> {
-    let text = text.strip_prefix(b"\"")?;
-    let (mut at, mut has_escapes) = (0, false);
-    loop {
-        at += memchr::memchr2(b'"', b'\\', text.get(at..)?)?;
-        if text.get(at) == Some(&b'"') {
-            let (raw, rest) = (text.get(..at)?, text.get(at + 1..)?);
-            let text = if has_escapes { LoggedText::escaped(raw) } else { LoggedText::plain(raw) };
-            return Some((text, rest));
-        }
-        has_escapes = true;
-        at += 2;
-    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use super::fields::{KnownFields, LineFields, OwnFields};
 use super::format::LineFormat;
 use super::head::write_head;
 use super::options::{LogCounts, LogOptions};
+use super::prefix::without_prefixes;
 use super::problems::{LogProblems, ProblemKind};
 use super::request::{LinePlace, LoggedRequest, OwnRecord};
 use super::spill::LineKey;
@@ -84,6 +85,7 @@ impl LineDecoder {
     ///
     /// The line is left out.
     pub(super) fn date(&self, line: &[u8], of_file: &mut Option<LineFormat>) -> Result<DatedLine, LeftOut> {
+        let line = without_prefixes(line);
         if line.trim_ascii().is_empty() {
             return Err(LeftOut::Empty);
         }
@@ -108,9 +110,12 @@ impl LineDecoder {
             },
             None => ProblemKind::NotReadable,
         };
-        let found = match (first, self.format) {
-            (ProblemKind::NotReadable, None) => LineFormat::detect(line),
-            _ => None,
+        // Where no format reads a line, its time does not count.
+        let (found, first) = match (first, self.format) {
+            (ProblemKind::NotReadable | ProblemKind::NoTime, None) => {
+                (LineFormat::detect(line), ProblemKind::NotReadable)
+            }
+            _ => (None, first),
         };
         // Lines of text have no NUL.
         let is_binary = found.is_none() && memchr::memchr(0, line).is_some();
@@ -141,7 +146,7 @@ impl LineDecoder {
     /// When the request of a line ended, if the line tells.
     pub(super) fn end(&self, line: &[u8], dated: DatedLine) -> Option<Timestamp> {
         let mut fields = LineFields::default();
-        dated.format.read(line, self.map.as_ref(), &mut fields).ok()?;
+        dated.format.read(without_prefixes(line), self.map.as_ref(), &mut fields).ok()?;
         fields.duration.map(|duration| dated.time.plus(duration))
     }
 
@@ -152,6 +157,7 @@ impl LineDecoder {
     }
 
     fn read(&mut self, line: &[u8], key: LineKey, format: LineFormat) -> Result<(), ProblemKind> {
+        let line = without_prefixes(line);
         let mut fields = LineFields::default();
         let mut result = format.read(line, self.map.as_ref(), &mut fields);
         // A line that breaks off after its time, or one whose time two formats spell alike.
@@ -164,12 +170,15 @@ impl LineDecoder {
         }
         result?;
         if let Some(hops) = fields.hops {
-            fields.client = last_untrusted(hops, &self.trusted_proxies);
+            fields.client = last_untrusted(hops, &self.trusted_proxies).or(fields.client);
         }
         let request = &mut self.request;
         write_head(&mut request.head, &fields, self.host.as_deref())?;
-        // In these formats the operator chooses the fields; a log without clients can be read.
-        let is_optional = matches!(format, LineFormat::Tollgate | LineFormat::Mapped) && !self.known.client;
+        // In these formats the operator chooses the fields, and Envoy's text has only what proxies wrote of clients; a log
+        // without clients can be read.
+        let may_lack_clients =
+            matches!(format, LineFormat::Tollgate | LineFormat::Mapped | LineFormat::Envoy);
+        let is_optional = may_lack_clients && !self.known.client;
         if fields.client.is_none() && !is_optional {
             return Err(ProblemKind::NoClient);
         }

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::problems::ProblemKind;
 use super::text::LoggedText;
+use super::time::client;
 use crate::limit::units::{Micros, Timestamp};
 
 /// A header that a line has, or whose absence it tells.
@@ -74,6 +75,33 @@ impl<'l> LineFields<'l> {
         self.method = Some(line.part(method));
         self.target = Some(line.part(target));
     }
+
+    /// Takes the host from a target such as `https://www.example.com:443/x`, without the port that is the default one.
+    pub(super) fn split_absolute_target(&mut self) {
+        let Some(target) = self.target else { return };
+        let schemes = [(b"https://".as_slice(), b":443".as_slice()), (b"http://", b":80")];
+        let found =
+            schemes.iter().find_map(|(scheme, port)| Some((target.raw().strip_prefix(*scheme)?, *port)));
+        let Some((after, port)) = found else { return };
+        let length = after.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(after.len());
+        let (authority, path) = after.split_at(length);
+        let host = authority.strip_suffix(port).unwrap_or(authority);
+        self.host = target.part(host).known();
+        // A target without a path stays as it is: its head is written with one.
+        if self.host.is_some() && path.starts_with(b"/") {
+            self.target = Some(target.part(path));
+        }
+    }
+
+    /// Takes the client from an address, or from a list of addresses as proxies write it.
+    pub(super) fn set_client(&mut self, text: &'l [u8]) {
+        (self.client, self.hops) = if is_list(text) { (None, Some(text)) } else { (client(text), None) };
+    }
+}
+
+/// Whether a text is a list of addresses in place of one.
+pub(super) fn is_list(text: &[u8]) -> bool {
+    text.contains(&b',')
 }
 
 /// A whole number.
@@ -184,6 +212,25 @@ mod tests {
             fields.set_request_line(LoggedText::plain(line.as_bytes()));
             assert_eq!(fields.method.map(LoggedText::raw), method.map(str::as_bytes), "{line}");
             assert_eq!(fields.target.map(LoggedText::raw), target.map(str::as_bytes), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_host_of_an_absolute_target_has_no_default_port() {
+        for (target, host, path) in [
+            ("https://www.example.com:443/a?b", Some("www.example.com"), "/a?b"),
+            ("http://www.example.com:80/", Some("www.example.com"), "/"),
+            ("http://[2001:db8::1]:443/", Some("[2001:db8::1]:443"), "/"),
+            ("https://www.example.com?x", Some("www.example.com"), "https://www.example.com?x"),
+            ("https:///x", None, "https:///x"),
+            ("/a", None, "/a"),
+            ("*", None, "*"),
+        ] {
+            let mut fields =
+                LineFields { target: Some(LoggedText::plain(target.as_bytes())), ..LineFields::default() };
+            fields.split_absolute_target();
+            assert_eq!(fields.host.map(LoggedText::raw), host.map(str::as_bytes), "{target}");
+            assert_eq!(fields.target.map(LoggedText::raw), Some(path.as_bytes()), "{target}");
         }
     }
 

@@ -4,7 +4,7 @@ use super::field_map::FieldMap;
 use super::fields::LineFields;
 use super::options::LogFormat;
 use super::problems::ProblemKind;
-use super::{caddy, combined, envoy, tollgate, traefik};
+use super::{alb, caddy, combined, envoy, haproxy, tollgate, traefik};
 use crate::labels::labels;
 use crate::limit::units::Timestamp;
 
@@ -16,6 +16,8 @@ labels! {
         Caddy = "caddy",
         Traefik = "traefik",
         Envoy = "envoy",
+        Haproxy = "haproxy",
+        Alb = "alb",
         Mapped = "map",
     }
 }
@@ -30,6 +32,8 @@ impl LineFormat {
             LogFormat::Caddy => Self::Caddy,
             LogFormat::Traefik => Self::Traefik,
             LogFormat::Envoy => Self::Envoy,
+            LogFormat::Haproxy => Self::Haproxy,
+            LogFormat::Alb => Self::Alb,
         })
     }
 
@@ -50,6 +54,8 @@ impl LineFormat {
             Self::Caddy => caddy::read(line, fields),
             Self::Traefik => traefik::read(line, fields),
             Self::Envoy => envoy::read(line, fields),
+            Self::Haproxy => haproxy::read(line, fields),
+            Self::Alb => alb::read(line, fields),
             Self::Mapped => map.ok_or(ProblemKind::NotReadable)?.read(line, fields),
         }
     }
@@ -63,7 +69,7 @@ impl LineFormat {
         match self {
             Self::Tollgate => tollgate::time(line),
             Self::Combined => combined::time(line),
-            Self::Caddy | Self::Traefik | Self::Envoy | Self::Mapped => {
+            Self::Caddy | Self::Traefik | Self::Envoy | Self::Haproxy | Self::Alb | Self::Mapped => {
                 let mut fields = LineFields::default();
                 self.read(line, map, &mut fields)?;
                 fields.arrival()
@@ -75,7 +81,8 @@ impl LineFormat {
     pub(super) fn detect(line: &[u8]) -> Option<Self> {
         let candidates: &[Self] = match line.trim_ascii_start().first() {
             Some(b'{') => &[Self::Tollgate, Self::Traefik, Self::Envoy, Self::Caddy],
-            _ => &[Self::Combined],
+            // The combined format is the last one: it ends anyhow, so parts of other lines may look like it.
+            _ => &[Self::Envoy, Self::Haproxy, Self::Alb, Self::Caddy, Self::Combined],
         };
         candidates.iter().copied().find(|format| format.read(line, None, &mut LineFields::default()).is_ok())
     }

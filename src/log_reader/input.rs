@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::format::LineFormat;
 use super::line_times::{LatestTime, LeastTimes};
-use super::lines::LineSplitter;
 use super::options::LogInput;
 use super::problems::LogFault;
 use super::source::{self, InputKind};
+use super::whole_lines::WholeLines;
 use crate::limit::units::{Micros, Timestamp};
 
 /// A log and how far it has been read.
@@ -21,7 +21,7 @@ pub(super) struct OpenLog {
     /// The format of its first readable line.
     pub(super) format: Option<LineFormat>,
     pub(super) latest: LatestTime,
-    lines: Option<LineSplitter>,
+    lines: Option<WholeLines>,
     has_ended: bool,
     /// Bytes read of it in this phase.
     read: Arc<AtomicU64>,
@@ -60,9 +60,9 @@ impl OpenLog {
     /// # Errors
     ///
     /// It cannot be opened.
-    pub(super) fn open_lines(&self) -> io::Result<LineSplitter> {
+    pub(super) fn open_lines(&self) -> io::Result<WholeLines> {
         self.read.store(0, Ordering::Relaxed);
-        source::open(&self.input, self.kind, Arc::clone(&self.read)).map(LineSplitter::new)
+        source::open(&self.input, self.kind, Arc::clone(&self.read)).map(WholeLines::new)
     }
 
     /// Prepares the second pass.
@@ -77,7 +77,7 @@ impl OpenLog {
     /// # Errors
     ///
     /// It cannot be opened.
-    pub(super) fn take_lines(&mut self) -> io::Result<LineSplitter> {
+    pub(super) fn take_lines(&mut self) -> io::Result<WholeLines> {
         match self.lines.take() {
             Some(lines) => Ok(lines),
             None => self.open_lines(),
@@ -85,7 +85,7 @@ impl OpenLog {
     }
 
     /// Puts the lines back.
-    pub(super) fn put_back(&mut self, lines: LineSplitter) {
+    pub(super) fn put_back(&mut self, lines: WholeLines) {
         self.lines = Some(lines);
     }
 
@@ -104,6 +104,6 @@ impl OpenLog {
             let latest = self.latest.latest().unwrap_or_default();
             return Some(Timestamp(latest.0.saturating_sub(reorder.0)));
         }
-        Some(self.least.after(self.lines.as_ref().map_or(0, LineSplitter::line)))
+        Some(self.least.after(self.lines.as_ref().map_or(0, WholeLines::line)))
     }
 }

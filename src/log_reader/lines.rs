@@ -27,8 +27,10 @@ pub(super) struct LineSplitter {
 pub(super) enum LineEvent {
     /// A line, without its end.
     Line(Range<usize>),
-    /// The beginning of a line that is too long.
+    /// The beginning of a line that is too long, or the last part of one.
     TooLong(Range<usize>),
+    /// The log ended within a divided line, of which these are the parts so far.
+    NoEnd(Range<usize>),
     /// No line is complete: bytes were read, or a stream has none yet.
     Pending,
     /// No line is left.
@@ -150,7 +152,7 @@ mod tests {
             match splitter.next() {
                 LineEvent::Line(range) => found.push((splitter.line(), Some(splitter.bytes(range).to_vec()))),
                 LineEvent::TooLong(_) => found.push((splitter.line(), None)),
-                LineEvent::Pending | LineEvent::Fault(_) => (),
+                LineEvent::NoEnd(_) | LineEvent::Pending | LineEvent::Fault(_) => (),
                 LineEvent::End => return found,
             }
         }

@@ -48,12 +48,16 @@ labels! {
         Tollgate = "tollgate",
         /// The combined or common format of Apache and nginx.
         Combined = "combined",
-        /// JSON lines of Caddy.
+        /// JSON lines of Caddy, and those of its console.
         Caddy = "caddy",
         /// JSON lines of Traefik.
         Traefik = "traefik",
-        /// JSON lines of Envoy and Istio.
+        /// JSON lines of Envoy and Istio, and their default text.
         Envoy = "envoy",
+        /// `option httplog` of `HAProxy`.
+        Haproxy = "haproxy",
+        /// AWS' Application Load Balancer.
+        Alb = "alb",
     }
 }
 

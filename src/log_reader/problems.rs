@@ -23,6 +23,8 @@ labels! {
         NoClient = "no client address",
         /// The line is longer than [`MAX_LINE`](super::lines::MAX_LINE).
         TooLong = "longer than 1 MiB",
+        /// The log ends within a line that a container runtime divided.
+        NoEnd = "a divided line whose end is missing",
         /// The line has a NUL byte.
         Binary = "binary data",
         /// The time jumps against those of the lines around it. The line is used.

@@ -180,7 +180,7 @@ impl<'w> LogReader<'w> {
                     }
                     false
                 }
-                LineEvent::TooLong(_) | LineEvent::Pending => true,
+                LineEvent::TooLong(_) | LineEvent::NoEnd(_) | LineEvent::Pending => true,
                 // The second pass counts the fault.
                 LineEvent::Fault(_) | LineEvent::End => {
                     log.least.finish();
@@ -238,12 +238,8 @@ impl<'w> LogReader<'w> {
         place.line = lines.line();
         match event {
             LineEvent::Line(range) => self.hold(index, place, lines.bytes(range)),
-            LineEvent::TooLong(range) => {
-                self.lines += 1;
-                self.decoder.counts.lines += 1;
-                self.decoder.note(ProblemKind::TooLong, place, lines.bytes(range));
-                self.call_watch();
-            }
+            LineEvent::TooLong(range) => self.leave_out(ProblemKind::TooLong, place, lines.bytes(range)),
+            LineEvent::NoEnd(range) => self.leave_out(ProblemKind::NoEnd, place, lines.bytes(range)),
             LineEvent::Pending => self.call_watch(),
             LineEvent::Fault(fault) => return self.end_log(place, Some(&fault)),
             LineEvent::End => return self.end_log(place, None),
@@ -251,6 +247,13 @@ impl<'w> LogReader<'w> {
         if let Some(log) = self.logs.get_mut(index) {
             log.put_back(lines);
         }
+    }
+
+    fn leave_out(&mut self, kind: ProblemKind, place: LinePlace, text: &[u8]) {
+        self.lines += 1;
+        self.decoder.counts.lines += 1;
+        self.decoder.note(kind, place, text);
+        self.call_watch();
     }
 
     fn end_log(&mut self, place: LinePlace, fault: Option<&io::Error>) {

@@ -4,23 +4,39 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LoggedText<'l> {
     raw: &'l [u8],
-    has_escapes: bool,
+    escapes: Escapes,
+}
+
+/// How a server writes bytes that it does not write as they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Escapes {
+    #[default]
+    None,
+    /// `\u00e9` of JSON, `\xHH` of Apache and nginx.
+    Backslash,
+    /// `#HH` of `HAProxy`.
+    Hash,
 }
 
 impl<'l> LoggedText<'l> {
     /// Text without escapes.
     pub(super) const fn plain(raw: &'l [u8]) -> Self {
-        Self { raw, has_escapes: false }
+        Self { raw, escapes: Escapes::None }
     }
 
     /// Text in which each backslash begins an escape: of JSON (`\u00e9`), of Apache and nginx (`\xHH`).
     pub(super) const fn escaped(raw: &'l [u8]) -> Self {
-        Self { raw, has_escapes: true }
+        Self { raw, escapes: Escapes::Backslash }
+    }
+
+    /// Text in which each `#` begins the two hexadecimal digits of a byte.
+    pub(super) const fn hash_escaped(raw: &'l [u8]) -> Self {
+        Self { raw, escapes: Escapes::Hash }
     }
 
     /// A part of this text.
     pub(super) const fn part(self, raw: &'l [u8]) -> Self {
-        Self { raw, has_escapes: self.has_escapes }
+        Self { raw, escapes: self.escapes }
     }
 
     /// The bytes as the line has them.
@@ -35,15 +51,23 @@ impl<'l> LoggedText<'l> {
 
     /// Appends the decoded bytes.
     pub(super) fn write_to(self, output: &mut Vec<u8>) {
-        if !self.has_escapes {
-            output.extend_from_slice(self.raw);
-            return;
-        }
+        let mark = match self.escapes {
+            Escapes::None => {
+                output.extend_from_slice(self.raw);
+                return;
+            }
+            Escapes::Backslash => b'\\',
+            Escapes::Hash => b'#',
+        };
         let mut rest = self.raw;
-        while let Some(at) = memchr::memchr(b'\\', rest) {
+        while let Some(at) = memchr::memchr(mark, rest) {
             let (clean, escape) = rest.split_at(at);
             output.extend_from_slice(clean);
-            rest = decode(escape.get(1..).unwrap_or_default(), output);
+            let escape = escape.get(1..).unwrap_or_default();
+            rest = match self.escapes {
+                Escapes::Hash => hex_byte(b"#", escape, output),
+                Escapes::None | Escapes::Backslash => backslash_escape(escape, output),
+            };
         }
         output.extend_from_slice(rest);
     }
@@ -51,7 +75,7 @@ impl<'l> LoggedText<'l> {
     /// Replaces `output` by the decoded text; bytes that are not UTF-8 become U+FFFD.
     pub(super) fn assign_to(self, output: &mut String) {
         output.clear();
-        if !self.has_escapes
+        if self.escapes == Escapes::None
             && let Ok(text) = std::str::from_utf8(self.raw)
         {
             output.push_str(text);
@@ -64,7 +88,7 @@ impl<'l> LoggedText<'l> {
 }
 
 /// Appends what the escape stands for, of which `escape` begins after the backslash. Returns the bytes after it.
-fn decode<'l>(escape: &'l [u8], output: &mut Vec<u8>) -> &'l [u8] {
+fn backslash_escape<'l>(escape: &'l [u8], output: &mut Vec<u8>) -> &'l [u8] {
     let Some((&kind, rest)) = escape.split_first() else {
         output.push(b'\\');
         return escape;
@@ -76,7 +100,7 @@ fn decode<'l>(escape: &'l [u8], output: &mut Vec<u8>) -> &'l [u8] {
         b'b' => 8,
         b'f' => 12,
         b'v' => 11,
-        b'x' => return hex_byte(rest, output),
+        b'x' => return hex_byte(b"\\x", rest, output),
         b'u' => return unicode(rest, output),
         other => other,
     };
@@ -84,14 +108,15 @@ fn decode<'l>(escape: &'l [u8], output: &mut Vec<u8>) -> &'l [u8] {
     rest
 }
 
-fn hex_byte<'l>(digits: &'l [u8], output: &mut Vec<u8>) -> &'l [u8] {
+/// Appends the byte of two digits, or the `mark` before them if they are none. Returns the bytes after it.
+fn hex_byte<'l>(mark: &[u8], digits: &'l [u8], output: &mut Vec<u8>) -> &'l [u8] {
     match hex(digits, 2).and_then(|(value, rest)| Some((u8::try_from(value).ok()?, rest))) {
         Some((byte, rest)) => {
             output.push(byte);
             rest
         }
         None => {
-            output.extend_from_slice(b"\\x");
+            output.extend_from_slice(mark);
             digits
         }
     }
@@ -143,6 +168,17 @@ mod tests {
         assert_eq!(decoded(r"\u00e9\ud83d\ude00\u000d"), "é😀\r".as_bytes());
         assert_eq!(decoded(r"\x16\x03\xFF"), [0x16, 3, 0xff]);
         assert_eq!(decoded(r"\n\t\r"), b"\n\t\r");
+    }
+
+    #[test]
+    fn escapes_of_haproxy_are_decoded() {
+        for (raw, expected) in
+            [("/a#22#C3#a9#23", "/a\"é#"), (r"/a\x22", r"/a\x22"), ("#", "#"), ("#2", "#2"), ("#zz", "#zz")]
+        {
+            let mut output = Vec::new();
+            LoggedText::hash_escaped(raw.as_bytes()).write_to(&mut output);
+            assert_eq!(output, expected.as_bytes(), "{raw}");
+        }
     }
 
     #[test]

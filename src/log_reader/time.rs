@@ -9,23 +9,33 @@ pub fn parse_time(text: &str) -> Option<Timestamp> {
     rfc3339(text.as_bytes())
 }
 
-/// A time in any of the forms: RFC 3339, seconds since 1970 (also milli-, micro- and nanoseconds), common log format.
+/// A time in any of the forms: RFC 3339, seconds since 1970 (also milli-, micro- and nanoseconds), common log format, wall
+/// time of Go (`2026/01/31 23:59:59.999`).
 pub(super) fn any_time(text: &[u8]) -> Option<Timestamp> {
     match text.get(4) {
         Some(b'-') => rfc3339(text),
+        Some(b'/') => year_first(text, b'/'),
         _ if text.contains(&b'/') => common_time(text),
         _ => epoch(text),
     }
 }
 
-/// `2026-01-31T23:59:59.999999Z`, also with an offset, other counts of decimals, or a blank for the `T`.
+/// `2026-01-31T23:59:59.999999Z`, also with an offset, other counts of decimals, or a blank for the `T`. Without an offset
+/// it is a time in UTC.
 pub(super) fn rfc3339(text: &[u8]) -> Option<Timestamp> {
+    year_first(text, b'-')
+}
+
+fn year_first(text: &[u8], separator: u8) -> Option<Timestamp> {
     let (date, mut rest) = text.split_first_chunk::<19>()?;
-    let &[y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2, b'T' | b't' | b' ', h1, h2, b':', n1, n2, b':', s1, s2] =
+    let &[y1, y2, y3, y4, p1, m1, m2, p2, d1, d2, b'T' | b't' | b' ', h1, h2, b':', n1, n2, b':', s1, s2] =
         date
     else {
         return None;
     };
+    if p1 != separator || p2 != separator {
+        return None;
+    }
     let year = two(y1, y2)? * 100 + two(y3, y4)?;
     let seconds = clock_seconds([h1, h2, n1, n2, s1, s2])?;
     let mut micros = 0;
@@ -44,38 +54,38 @@ pub(super) fn rfc3339(text: &[u8]) -> Option<Timestamp> {
 
 /// `10/Oct/2000:13:55:36 -0700`.
 pub(super) fn common_time(text: &[u8]) -> Option<Timestamp> {
-    let &[
-        d1,
-        d2,
-        b'/',
-        a,
-        b,
-        c,
-        b'/',
-        y1,
-        y2,
-        y3,
-        y4,
-        b':',
-        h1,
-        h2,
-        b':',
-        n1,
-        n2,
-        b':',
-        s1,
-        s2,
-        b' ',
-        sign,
-        o1,
-        o2,
-        o3,
-        o4,
-    ] = <&[u8; 26]>::try_from(text).ok()?
+    let (date, zone) = text.split_first_chunk::<20>()?;
+    let &[b' ', sign, h1, h2, n1, n2] = zone else { return None };
+    let (days, seconds) = common_date(date)?;
+    moment(days, seconds - offset([sign, h1, h2, n1, n2])?, 0)
+}
+
+/// `06/Feb/2009:12:14:14.655`, which has no time zone: a time in UTC.
+pub(super) fn common_time_without_zone(text: &[u8]) -> Option<Timestamp> {
+    let (date, rest) = text.split_first_chunk::<20>()?;
+    let micros = match rest {
+        [] => 0,
+        [b'.', decimals @ ..] if decimals.iter().all(u8::is_ascii_digit) => fraction(decimals)?,
+        _ => return None,
+    };
+    let (days, seconds) = common_date(date)?;
+    moment(days, seconds, micros)
+}
+
+/// The days since 1970 and the seconds of the day of `10/Oct/2000:13:55:36`.
+fn common_date(text: &[u8; 20]) -> Option<(i64, i64)> {
+    let &[d1, d2, b'/', m1, m2, m3, b'/', y1, y2, y3, y4, b':', h1, h2, b':', n1, n2, b':', s1, s2] = text
     else {
         return None;
     };
-    let month = match &[a, b, c] {
+    let year = two(y1, y2)? * 100 + two(y3, y4)?;
+    let seconds = clock_seconds([h1, h2, n1, n2, s1, s2])?;
+    Some((days(year, month([m1, m2, m3])?, two(d1, d2)?)?, seconds))
+}
+
+/// The number of a month: `Jan` is 1.
+pub(super) const fn month(name: [u8; 3]) -> Option<i64> {
+    Some(match &name {
         b"Jan" => 1,
         b"Feb" => 2,
         b"Mar" => 3,
@@ -89,10 +99,7 @@ pub(super) fn common_time(text: &[u8]) -> Option<Timestamp> {
         b"Nov" => 11,
         b"Dec" => 12,
         _ => return None,
-    };
-    let year = two(y1, y2)? * 100 + two(y3, y4)?;
-    let seconds = clock_seconds([h1, h2, n1, n2, s1, s2])? - offset([sign, o1, o2, o3, o4])?;
-    moment(days(year, month, two(d1, d2)?)?, seconds, 0)
+    })
 }
 
 /// A number since 1970. Its size tells its unit: seconds until the year 5138, then milli-, micro- and nanoseconds.
@@ -190,6 +197,15 @@ pub(super) fn client(text: &[u8]) -> Option<IpAddr> {
     address.map(|address: IpAddr| address.to_canonical())
 }
 
+/// The address of `ADDRESS:PORT`. Addresses of IPv6 come with and without brackets, so the port is what follows the last
+/// colon.
+pub(super) fn client_with_port(text: &[u8]) -> Option<IpAddr> {
+    let (address, port) = text.split_at_checked(memchr::memrchr(b':', text)?)?;
+    let port = port.get(1..)?;
+    let is_port = (1..=5).contains(&port.len()) && port.iter().all(u8::is_ascii_digit);
+    if is_port { client(address) } else { None }
+}
+
 fn two(tens: u8, ones: u8) -> Option<i64> {
     let is_number = tens.is_ascii_digit() && ones.is_ascii_digit();
     is_number.then(|| i64::from(tens - b'0') * 10 + i64::from(ones - b'0'))
@@ -253,6 +269,8 @@ mod tests {
             "2000-10-10T20:55:36Z",
             "2000-10-10T13:55:36-07:00",
             "2000-10-10 20:55:36.000",
+            "2000/10/10 20:55:36",
+            "2000/10/10 20:55:36.000000000",
             "971211336",
             "971211336.000",
             "971211336000",
@@ -271,8 +289,21 @@ mod tests {
             "2000-10-10T24:55:36Z",
             "2000-10-10T20:55:36X",
             "10/Okt/2000:13:55:36 -0700",
+            "10/Oct/2000:13:55:36",
+            "2000/10-10 20:55:36",
         ] {
             assert_eq!(any_time(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn times_without_a_zone_are_those_of_utc() {
+        let expected = 971_211_336_000_000;
+        let read = |text: &str| common_time_without_zone(text.as_bytes());
+        assert_eq!(read("10/Oct/2000:20:55:36"), Some(Timestamp(expected)));
+        assert_eq!(read("10/Oct/2000:20:55:36.655"), Some(Timestamp(expected + 655_000)));
+        for text in ["10/Oct/2000:20:55:36.", "10/Oct/2000:20:55:36.6x", "10/Oct/2000:20:55:36 +0000", ""] {
+            assert_eq!(read(text), None, "{text}");
         }
     }
 
@@ -306,6 +337,25 @@ mod tests {
         assert_eq!(client(b"unix:"), None);
     }
 
+    #[test]
+    fn of_an_address_with_a_port_the_last_colon_is_before_the_port() {
+        for (text, address) in [
+            ("192.0.2.1:80", Some("192.0.2.1")),
+            ("2001:db8::1:33317", Some("2001:db8::1")),
+            ("::1:1234", Some("::1")),
+            ("[::1]:1234", Some("::1")),
+            ("::ffff:192.0.2.1:80", Some("192.0.2.1")),
+            ("2a02:a33c:4538:1:bcf4:5264:e01c:f215:50718", Some("2a02:a33c:4538:1:bcf4:5264:e01c:f215")),
+            ("unix:1", None),
+            ("192.0.2.1", None),
+            ("192.0.2.1:", None),
+            ("::1:abcd", None),
+        ] {
+            let expected = address.and_then(|address| address.parse().ok());
+            assert_eq!(client_with_port(text.as_bytes()), expected, "{text}");
+        }
+    }
+
     proptest! {
         #[test]
         fn dates_are_those_of_the_calendar(seconds in 0_i64..7_000_000_000) {
@@ -324,7 +374,8 @@ mod tests {
         #[test]
         fn random_text_is_read_without_panic(text in "[0-9:./eE+TZ a-z-]{0,40}") {
             let bytes = text.as_bytes();
-            let _ = (any_time(bytes), go_span(bytes), client(bytes));
+            let _ = (any_time(bytes), common_time_without_zone(bytes), go_span(bytes));
+            let _ = (client(bytes), client_with_port(bytes));
             for exponent in [-3, 0, 3, 6] {
                 let _ = decimal(bytes, exponent);
             }

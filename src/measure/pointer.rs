@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use serde_json::{Map, Value};
 use thiserror::Error;
 
 /// Maximum number of reference tokens of a pointer, so the maximum depth that a scanner keeps.
@@ -58,6 +59,24 @@ impl JsonPointer {
     /// The keys of its tokens, without escapes.
     pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
         self.tokens.iter().map(|token| &*token.key)
+    }
+
+    /// As it was parsed.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The value at this place of an object. `None` for the whole object, and where there is none.
+    pub fn find<'v>(&self, object: &'v Map<String, Value>) -> Option<&'v Value> {
+        let (first, rest) = self.tokens.split_first()?;
+        let member = |object: &'v Map<String, Value>, token: &PointerToken| {
+            object.get(std::str::from_utf8(&token.key).ok()?)
+        };
+        rest.iter().try_fold(member(object, first)?, |value, token| match value {
+            Value::Object(object) => member(object, token),
+            Value::Array(items) => items.get(usize::try_from(token.index?).ok()?),
+            _ => None,
+        })
     }
 
     pub(super) fn tokens(&self) -> &[PointerToken] {

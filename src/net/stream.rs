@@ -13,6 +13,7 @@ use rustls::{ClientConfig, ServerConfig};
 use socket2::SockRef;
 use tokio::net::TcpStream;
 
+use super::client_certificate::ClientCertificate;
 use super::socket::Socket;
 use super::tls::{Alpn, TlsSession, TlsStream};
 use super::{Peek, close_sending, poll_peek, reset_on_close};
@@ -230,13 +231,13 @@ impl Stream {
         }
     }
 
-    /// The subject of the peer's certificate, as `CN=a, O=b`. `None` if it sent none.
-    pub fn subject(&self) -> Option<String> {
+    /// The peer's certificate. `None` if it sent none.
+    pub fn peer_certificate(&self) -> Option<ClientCertificate> {
         match self {
             Self::Plain(_) => None,
             #[cfg(test)]
             Self::Pipe(_) => None,
-            Self::Tls(tls) => tls.subject(),
+            Self::Tls(tls) => tls.peer_certificate(),
         }
     }
 

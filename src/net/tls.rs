@@ -13,8 +13,8 @@ use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerCon
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use x509_parser::prelude::{FromDer as _, X509Certificate};
 
+use super::client_certificate::ClientCertificate;
 use super::{Peek, has_input, is_drained, write_last};
 
 /// Maximum number of reads of TLS messages on an unused connection: session tickets, key updates. A connection with
@@ -194,11 +194,10 @@ impl TlsStream {
         self.bytes_written.get()
     }
 
-    /// The subject of the peer's certificate, as `CN=a, O=b`. `None` if it sent none.
-    pub(super) fn subject(&self) -> Option<String> {
+    /// The peer's certificate. `None` if it sent none.
+    pub(super) fn peer_certificate(&self) -> Option<ClientCertificate> {
         let session = self.session.borrow();
-        let (_, shown) = X509Certificate::from_der(session.peer_certificates()?.first()?).ok()?;
-        Some(shown.subject().to_string())
+        ClientCertificate::read(session.peer_certificates()?.first()?)
     }
 
     pub(super) fn alpn(&self) -> Option<Alpn> {

@@ -2,6 +2,7 @@
 //! in between.
 
 mod decision;
+mod overrides;
 mod places;
 mod single;
 
@@ -16,7 +17,7 @@ use crate::route::content::UnreadableBody;
 use crate::route::key::{KeyResult, KeySecret};
 use crate::route::{MatchedRequest, RouteRequest};
 use crate::store::bans::{ActiveBan, BanCause, Bans};
-use crate::store::{BanCharge, Charge, Group, Known, OnError, Outcome, PlaceShare};
+use crate::store::{BanCharge, Charge, Group, OnError, Outcome, PlaceShare};
 pub use decision::{Admission, AdmissionDecision, BanRefusal, BindingLimit, Refusal, RefusalCause};
 
 /// The charges of a request: one entry per limit of the route, and the charges for the store.
@@ -32,6 +33,8 @@ pub struct RequestCharges<'a> {
     may_ban: bool,
     /// Some of them is a concurrency limit.
     takes_places: bool,
+    /// Some of them is a leaky bucket whose queue is divided.
+    leaves_by_shares: bool,
     /// The shares of places of limits with `share_by`.
     shares: Vec<PlaceShare>,
 }
@@ -61,7 +64,7 @@ pub enum Applicability {
     Charged(Cost, usize),
     /// The request's cost is 0.
     Free,
-    /// An exemption applies.
+    /// An exemption applies, or the consumer's tier is unlimited.
     Exempt,
     /// A part of the key is missing, and the limit is skipped in that case.
     Skipped,
@@ -85,7 +88,7 @@ impl<'a> RequestCharges<'a> {
         self.checks.clear();
         self.charges.clear();
         self.shares.clear();
-        (self.may_ban, self.takes_places) = (false, false);
+        (self.may_ban, self.takes_places, self.leaves_by_shares) = (false, false, false);
     }
 
     /// Adds the checks of all limits of the route, and the charges of those that are `charged`: the others are free.
@@ -101,7 +104,7 @@ impl<'a> RequestCharges<'a> {
         let matched = route.matched(request);
         for (index, limit_use) in route.limits.iter().enumerate() {
             let limit = plan.limit(limit_use.limit);
-            let tier = limit.tier(request.consumer.and_then(|consumer| consumer.tier()));
+            let tier = limit.tier_of(matched);
             let mode = limit.mode_of(matched);
             let check = LimitCheck {
                 limit,
@@ -133,6 +136,7 @@ impl<'a> RequestCharges<'a> {
             self.may_ban |= limit.ban.is_some() && !check.shares_address;
             self.takes_places |= limit.is_concurrency();
             if let Some(share_by) = &limit.share_by {
+                self.leaves_by_shares |= !limit.is_concurrency() && check.mode == Mode::Enforce;
                 self.share(check, share_by.claim(secret, matched));
             }
         }
@@ -151,7 +155,7 @@ impl<'a> RequestCharges<'a> {
         let Some(cost) = cost else { return Applicability::Free };
         let limit = check.limit;
         // Exemptions are about requests.
-        if limit.exempt.hold(matched) && !matched.request.is_descriptor() {
+        if check.is_unlimited() || limit.exempt.hold(matched) && !matched.request.is_descriptor() {
             return Applicability::Exempt;
         }
         let first = self.charges.len();
@@ -169,40 +173,15 @@ impl<'a> RequestCharges<'a> {
 
     /// Adds the check of one limit, and its charges for the owner of this key.
     pub(super) fn add_key(&mut self, check: LimitCheck<'a>, key_hash: Fingerprint, cost: Cost) {
+        if check.is_unlimited() {
+            self.checks.push(LimitCheck { applicability: Applicability::Exempt, ..check });
+            return;
+        }
         let (first, group) = (self.charges.len(), group_of(check.mode, self.checks.len()));
         self.may_ban |= check.limit.ban.is_some();
         self.takes_places |= check.limit.is_concurrency();
         self.charges.extend(charges(check.policies(), key_hash, cost, group));
         self.checks.push(LimitCheck { applicability: Applicability::Charged(cost, first), ..check });
-    }
-
-    /// Replaces the numbers of keys that have an override. Numbers that a call brings stay.
-    #[inline]
-    pub fn override_numbers(&mut self, plan: &'a Plan, known: Known<'_>) {
-        if !known.overrides.is_empty() {
-            self.find_overrides(plan, known);
-        }
-    }
-
-    #[cold]
-    fn find_overrides(&mut self, plan: &'a Plan, known: Known<'_>) {
-        for index in 0..self.checks.len() {
-            let Some(check) = self.checks.get(index).copied() else { continue };
-            let Applicability::Charged(cost, first) = check.applicability else { continue };
-            let Some(key_hash) = self.key_hash(&check).filter(|_| check.overriding.is_none()) else {
-                continue;
-            };
-            let Some(policies) = plan.overridden(check.limit, key_hash, known) else { continue };
-            let own = self.charges.get_mut(first..first + policies.len()).unwrap_or_default();
-            for (charge, other) in
-                own.iter_mut().zip(charges(policies, key_hash, cost, group_of(check.mode, index)))
-            {
-                *charge = other;
-            }
-            if let Some(check) = self.checks.get_mut(index) {
-                check.overriding = Some(policies);
-            }
-        }
     }
 
     /// Whether some charged limit is a concurrency limit.
@@ -211,10 +190,15 @@ impl<'a> RequestCharges<'a> {
         self.takes_places
     }
 
-    /// Whether the store decides the charges alone: no charged limit has bans or places.
+    /// Whether some charged limit is a leaky bucket with `share_by`.
+    pub fn leaves_by_shares(&self) -> bool {
+        self.leaves_by_shares
+    }
+
+    /// Whether the store decides the charges alone: no charged limit has bans, places or shares.
     #[inline]
     pub fn is_plain(&self) -> bool {
-        !self.may_ban && !self.takes_places
+        !self.may_ban && !self.takes_places && !self.leaves_by_shares
     }
 
     /// The bans: each counts a refusal by its limit.
@@ -390,7 +374,9 @@ impl<'a> RequestCharges<'a> {
                 let violated = refused.iter().map(|(_, one)| &*one.policy.name).collect();
                 let over = RefusalCause::Over { cost: longest.cost, left: longest.decision.remaining };
                 let (wait, why) = match wait {
-                    Wait::After(span) => (Some(span), over),
+                    Wait::After(span) => {
+                        (Some(span), self.over_share(longest.limit, outcome).unwrap_or(over))
+                    }
                     Wait::Never => (None, over),
                     Wait::Unknown => self.without_place(longest.limit, outcome),
                 };
@@ -411,13 +397,13 @@ fn group_of(mode: Mode, index: usize) -> Group {
 }
 
 /// The charges of a request with this owner: one per policy.
-pub fn charges(
-    policies: &[Policy],
+pub fn charges<'p>(
+    policies: impl IntoIterator<Item = &'p Policy>,
     key_hash: Fingerprint,
     cost: Cost,
     group: Group,
-) -> impl Iterator<Item = Charge<'_>> {
-    policies.iter().map(move |policy| Charge {
+) -> impl Iterator<Item = Charge<'p>> {
+    policies.into_iter().map(move |policy| Charge {
         algorithm: &policy.algorithm,
         params: policy.params,
         key: key_hash.of_policy(policy.shared_key.identity),
@@ -435,6 +421,12 @@ impl<'a> LimitCheck<'a> {
             Some(policies) => policies,
             None => self.limit.policies_of(self.tier),
         }
+    }
+
+    /// Whether the consumer's tier has no limit.
+    #[inline]
+    fn is_unlimited(&self) -> bool {
+        self.overriding.is_none() && self.limit.policies_of(self.tier).is_empty()
     }
 
     /// Whether automatic bans neither begin for the key nor refuse it.

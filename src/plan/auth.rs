@@ -7,6 +7,7 @@ use http::StatusCode;
 use smallvec::SmallVec;
 
 use super::admission::RequestCharges;
+use super::requirement::ConsumerRequirement;
 use super::{LimitIndex, Plan, Route};
 use crate::auth::forward::{ForwardSettings, ServiceAnswer};
 use crate::auth::htpasswd::Users;
@@ -78,6 +79,21 @@ impl Auth {
     }
 }
 
+impl Auth {
+    /// Writes the challenge to a token that does not suffice (RFC 6750 §3.1); other credentials have none.
+    fn write_insufficient(&self, route: &RouteAuth, lines: &mut String) {
+        if !self.challenge.starts_with("Bearer ") {
+            return;
+        }
+        lines.extend(["www-authenticate: ", &self.challenge, ", error=\"insufficient_scope\""]);
+        let scopes: Vec<_> = route.requirements.iter().filter_map(ConsumerRequirement::scope).collect();
+        if !scopes.is_empty() {
+            lines.extend([", scope=\"", &scopes.join(" "), "\""]);
+        }
+        lines.push_str("\r\n");
+    }
+}
+
 /// An auth's index in [`Plan::auths`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AuthIndex(pub usize);
@@ -91,6 +107,32 @@ pub struct RouteAuth {
     pub optional: bool,
     /// Whether the backend gets the credential.
     pub forwards_credentials: bool,
+    /// What a consumer must be or have: all of these.
+    pub requirements: Box<[ConsumerRequirement]>,
+}
+
+impl RouteAuth {
+    /// The first requirement that the consumer does not meet. A requirement is met by no anonymous request.
+    pub fn unmet(&self, consumer: Option<NamedConsumer<'_>>) -> Option<&ConsumerRequirement> {
+        self.requirements.iter().find(|required| {
+            !consumer.is_some_and(|NamedConsumer { consumer, .. }| required.is_met_by(consumer))
+        })
+    }
+
+    /// The refusal of a consumer that is not what the route requires. A log does not tell the claims of a token: where it has
+    /// not told of a refusal, the token had them.
+    pub(super) fn insufficient(
+        &self,
+        consumer: Option<NamedConsumer<'_>>,
+        is_logged: bool,
+    ) -> Option<AuthFailure> {
+        if is_logged && consumer.is_none_or(|named| named.consumer.is_verified()) {
+            return None;
+        }
+        self.unmet(consumer)?;
+        let auth = consumer.map_or_else(|| self.auths.first().copied(), |named| Some(named.auth))?;
+        Some(AuthFailure { auth, fault: CredentialFault::Insufficient })
+    }
 }
 
 /// What is known of a request's credential before anything is verified.
@@ -142,6 +184,7 @@ impl AuthFailure {
     pub fn status(self) -> StatusCode {
         match self.fault {
             CredentialFault::Repeated => StatusCode::BAD_REQUEST,
+            CredentialFault::Insufficient => StatusCode::FORBIDDEN,
             CredentialFault::Missing | CredentialFault::Invalid | CredentialFault::Answered => {
                 StatusCode::UNAUTHORIZED
             }
@@ -160,6 +203,8 @@ pub enum CredentialFault {
     Repeated,
     /// The service has answered the request.
     Answered,
+    /// Its consumer is not what the route requires.
+    Insufficient,
 }
 
 /// A consumer, and the auth that named it.
@@ -188,6 +233,7 @@ impl CredentialFault {
             Self::Invalid => "the credential is not known",
             Self::Repeated => "there are several different credentials",
             Self::Answered => "the service has refused the request",
+            Self::Insufficient => "the credential does not suffice for this route",
         }
     }
 
@@ -198,6 +244,7 @@ impl CredentialFault {
             Self::Invalid => "credential_invalid",
             Self::Repeated => "credential_repeated",
             Self::Answered => "forward_auth",
+            Self::Insufficient => "insufficient_scope",
         }
     }
 }
@@ -316,6 +363,10 @@ impl Plan {
     /// The `www-authenticate` header lines of a refusal.
     pub fn challenges(&self, route: &RouteAuth, failure: AuthFailure) -> String {
         let mut lines = String::new();
+        if failure.fault == CredentialFault::Insufficient {
+            self.auth(failure.auth).write_insufficient(route, &mut lines);
+            return lines;
+        }
         for &index in &route.auths {
             let auth = self.auth(index);
             let is_it = index == failure.auth && failure.fault == CredentialFault::Invalid;

@@ -181,7 +181,7 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
             return self.before_auth(known, observer);
         }
         match self.check_credential() {
-            CredentialCheck::Known(consumer) if !route.reads_body => {
+            CredentialCheck::Known(consumer) if !route.reads_body && !route.requires() => {
                 self.request.caller.consumer = consumer;
                 self.route_limits(known, observer)
             }
@@ -264,6 +264,12 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         observer: &mut impl DecisionObserver<'p>,
     ) -> Need {
         self.request.caller = caller;
+        let auth = self.request.route.auth.as_ref();
+        if let Some(failure) = auth.and_then(|auth| auth.insufficient(caller.consumer, self.logged.is_some()))
+        {
+            observer.insufficient(&self.request, failure);
+            return self.end(EarlyAnswer::Response(EarlyResponse::Unauthenticated(failure)));
+        }
         if self.request.route.reads_body {
             return Need::Body;
         }

@@ -8,6 +8,7 @@ use super::{BanCounter, Limit, LimitBan, Mode, Policy, TierIndex, policy};
 use crate::limit::Algorithm;
 use crate::limit::concurrency::Concurrency;
 use crate::limit::units::{Cost, Fingerprint, Micros, Rate, Timestamp};
+use crate::route::MatchedRequest;
 use crate::route::key::{Key, Part};
 use crate::store::bans::{ActiveBan, BanCause, BanCounts, Banned, Bans};
 use crate::store::{Charge, Group, MaxKeys, ParamsId, PolicyRegistration};
@@ -58,6 +59,11 @@ impl Limit {
             Algorithm::Concurrency(limit) => limit.queue() > 0,
             algorithm => matches!(algorithm, Algorithm::LeakyBucket(_)),
         })
+    }
+
+    /// Whether requests wait for it in the order of priorities and shares.
+    pub fn has_fair_queue(&self) -> bool {
+        self.has_queue() && (self.is_concurrency() || self.share_by.is_some())
     }
 
     /// The weight of consumers of this tier.
@@ -180,6 +186,35 @@ impl Limit {
         }
     }
 
+    /// The tier of a request, if the limit has it: by its map, or that of the request's consumer.
+    #[inline]
+    pub fn tier_of(&self, matched: MatchedRequest<'_>) -> Option<TierIndex> {
+        match &self.mapped_tier {
+            None => self.tier(matched.request.consumer.and_then(|consumer| consumer.tier())),
+            Some(mapped) => self.tier(mapped.map.of_request(&mapped.part, matched)),
+        }
+    }
+
+    /// The value of a key with these values by which its tier is known, if one is: that of the part that the map looks up, or
+    /// the consumer's name.
+    pub fn tier_value<'v>(&self, values: &'v [String]) -> Option<&'v String> {
+        let part = self.mapped_tier.as_ref().map_or(&Part::Consumer, |mapped| &mapped.part);
+        let mut parts = self.key.parts.iter().filter(|part| **part != Part::Global);
+        values.get(parts.position(|other| other == part)?).filter(|_| !self.tiers.is_empty())
+    }
+
+    /// The tier of such a value. `of_consumer`: the tier of the consumer with this name.
+    pub fn tier_of_value<'t>(
+        &self,
+        value: &str,
+        of_consumer: impl FnOnce(&str) -> Option<&'t str>,
+    ) -> Option<TierIndex> {
+        match &self.mapped_tier {
+            Some(mapped) => self.tier(mapped.map.of_written(&mapped.part, value)),
+            None => self.tier(of_consumer(value)),
+        }
+    }
+
     /// The tier of this name, if the limit has it.
     #[inline]
     pub fn tier(&self, name: Option<&str>) -> Option<TierIndex> {
@@ -190,11 +225,6 @@ impl Limit {
     /// The name of a tier.
     pub fn tier_name(&self, tier: Option<TierIndex>) -> Option<&str> {
         self.tiers.get(tier?.0).map(|tier| &*tier.name)
-    }
-
-    /// The index of the consumer's name among the values of a key.
-    pub fn consumer_at(&self) -> Option<usize> {
-        self.key.parts.iter().filter(|part| **part != Part::Global).position(|part| *part == Part::Consumer)
     }
 
     /// The policies for the consumers of a tier.
@@ -237,6 +267,23 @@ impl Limit {
         let share = self.max_keys.map(|bound| MaxKeys { limit: self.identity(), bound });
         let Policy { algorithm, shared_key, .. } = policy;
         PolicyRegistration { algorithm, identity: shared_key.identity, share }
+    }
+
+    /// The most charges of a request to it.
+    pub fn max_charges(&self) -> usize {
+        let of_tiers = self.tiers.iter().map(|tier| tier.policies.len());
+        of_tiers.max().unwrap_or_default().max(self.policies.len())
+    }
+
+    /// These policies of it, and one for each other counter that tiers have.
+    pub fn with_other_counters<'p>(&'p self, policies: &'p [Policy]) -> Vec<&'p Policy> {
+        let mut all: Vec<_> = policies.iter().collect();
+        for policy in self.all_policies() {
+            if all.iter().all(|other| other.shared_key.identity != policy.shared_key.identity) {
+                all.push(policy);
+            }
+        }
+        all
     }
 
     /// All policies, those of tiers too.

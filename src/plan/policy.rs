@@ -8,6 +8,8 @@ use siphasher::sip128::{Hasher128 as _, SipHasher24};
 use super::Policy;
 use crate::http1::head_writer::HeaderPair;
 use crate::limit::Algorithm;
+use crate::limit::calendar::{CalendarUnit, CalendarWindows};
+use crate::limit::units::Micros;
 use crate::route::key::Key;
 use crate::store::redis::key;
 use crate::store::{OnError, ParamsId, SharedKeyInfo};
@@ -35,13 +37,70 @@ impl Policy {
 
 /// One policy for every rate of the limit `name`, each with its text in the file.
 pub fn policies(name: &str, key: &Key, on_error: OnError, rates: Vec<(String, Algorithm)>) -> Vec<Policy> {
+    let indices = (0..).take(rates.len()).collect();
+    with_indices((name, key, on_error), rates, indices)
+}
+
+/// The same of a tier. A rate with the period of one of the limit's `own` counts in the counters of that one, which are
+/// converted when a consumer changes its tier. A rate with another period has counters of its own, which all tiers with that
+/// period share, and which stay while a consumer is on another tier.
+pub fn policies_of_tier(
+    of: (&str, &Key, OnError),
+    rates: Vec<(String, Algorithm)>,
+    own: &[(String, Algorithm)],
+) -> Vec<Policy> {
+    let mut indices: Vec<u64> = Vec::with_capacity(rates.len());
+    for (at, (_, algorithm)) in rates.iter().enumerate() {
+        let window = CounterWindow::of(algorithm);
+        let here = own.get(at).filter(|(_, other)| CounterWindow::of(other) == window).map(|_| at as u64);
+        let elsewhere = (0..).zip(own).filter(|(_, (_, other))| CounterWindow::of(other) == window);
+        let candidates = here.into_iter().chain(elsewhere.map(|(index, _)| index)).chain(window.indices());
+        // There are more candidates than rates.
+        indices.extend(candidates.into_iter().find(|index| !indices.contains(index)));
+    }
+    with_indices(of, rates, indices)
+}
+
+fn with_indices(
+    (name, key, on_error): (&str, &Key, OnError),
+    rates: Vec<(String, Algorithm)>,
+    indices: Vec<u64>,
+) -> Vec<Policy> {
     let is_alone = rates.len() == 1;
     let policy = |(index, (rate, algorithm)): (u64, (String, Algorithm))| {
         let policy_name = if is_alone { name.to_owned() } else { format!("{name}:{rate}") };
         let counters = counters(name, &algorithm, key, index, on_error);
         Policy::new(policy_name.into(), algorithm, counters)
     };
-    (0..).zip(rates).map(policy).collect()
+    indices.into_iter().zip(rates).map(policy).collect()
+}
+
+/// What rates have in common that count in one counter.
+#[derive(Clone, Copy, PartialEq)]
+struct CounterWindow {
+    period: Micros,
+    unit: Option<CalendarUnit>,
+}
+
+impl CounterWindow {
+    fn of(algorithm: &Algorithm) -> Self {
+        let period = algorithm.rate().map_or(Micros(0), |rate| rate.period());
+        Self { period, unit: algorithm.calendar().map(CalendarWindows::unit) }
+    }
+
+    /// The indices of counters with this window, above those of a limit's rates: the period, which is at least a
+    /// millisecond and at most 366 days, has 45 bits.
+    fn indices(self) -> impl Iterator<Item = u64> {
+        let unit: u64 = match self.unit {
+            None => 0,
+            Some(CalendarUnit::Day) => 1,
+            Some(CalendarUnit::Week) => 2,
+            Some(CalendarUnit::WeekFromSunday) => 3,
+            Some(CalendarUnit::Month(_)) => 4,
+            Some(CalendarUnit::Year) => 5,
+        };
+        (0..=u64::from(u8::MAX)).map(move |number| unit << 56 | number << 48 | self.period.0)
+    }
 }
 
 /// The data of an algorithm of the limit `name` for the stores. `index` tells the limit's rates apart.

@@ -67,7 +67,7 @@ impl RejectReason {
     pub fn unreadable_body(fault: UnreadableBody) -> Self {
         match fault {
             UnreadableBody::TooLarge => {
-                Self::new(413, "this route reads bodies of at most 64 KiB", "body_too_large")
+                Self::new(413, "the body is larger than this route reads", "body_too_large")
             }
             UnreadableBody::Type => {
                 let detail = "this route reads forms or JSON, as UTF-8 and without a content coding";

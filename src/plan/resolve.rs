@@ -5,7 +5,6 @@
 //! [`RequestDecision`](super::decision::RequestDecision) learns what the request's credential and its body say, and assigns the rest.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
 
 use http::{Method, header};
 
@@ -14,6 +13,7 @@ use super::admission::RequestCharges;
 use super::auth::CallerIdentity;
 use super::early_response::EarlyResponse;
 use super::loop_mark::LoopMark;
+pub use super::peer::{LoggedSender, Peer};
 use super::reject_reason::RejectReason;
 use super::seen_request::{RoutedHead, SeenRequest};
 use super::target::AmbiguousTarget;
@@ -29,33 +29,6 @@ use crate::route::{Conditions, RouteIndex, RouteRequest};
 
 /// How often a request may pass this process: a gateway both before and behind a cache is passed twice.
 const MAX_PASSES: usize = 3;
-
-/// The peer of the connection that a request came on.
-#[derive(Clone, Copy, Debug)]
-pub struct Peer<'r> {
-    /// Its address.
-    pub address: IpAddr,
-    /// Whether it uses TLS.
-    pub secure: bool,
-    /// The subject of its certificate.
-    pub subject: Option<&'r str>,
-}
-
-/// The sender of a request in an access log.
-#[derive(Clone, Copy, Debug)]
-pub struct LoggedSender {
-    /// The client.
-    pub client: IpAddr,
-    /// Whether the request came by TLS.
-    pub secure: bool,
-}
-
-impl LoggedSender {
-    /// The same, as of a connection.
-    pub fn peer(self) -> Peer<'static> {
-        Peer { address: self.client, secure: self.secure, subject: None }
-    }
-}
 
 /// The client, the host and the route of a request.
 #[derive(Debug)]
@@ -139,7 +112,7 @@ pub fn locate<'p, 'r>(
 }
 
 /// The same for a head that may equal one whose route was found: `last` is what was found out, if it does. `None` wherever
-/// routes depend on more than the head ([`RouteTable::reads_clients`](crate::route::RouteTable::reads_clients)).
+/// routes depend on more than the head ([`RouteTable::reads_connection`](crate::route::RouteTable::reads_connection)).
 #[inline]
 pub fn locate_again<'p, 'r>(
     plan: &'p Plan,
@@ -172,7 +145,7 @@ pub fn locate_asked<'p, 'r>(
     (client, secure): (ClientAddress, bool),
     seen: &'r mut Option<SeenRequest<'r>>,
 ) -> RouteLookup<'p, 'r> {
-    let peer = Peer { address: client.address, secure, subject: None };
+    let peer = Peer { address: client.address, secure, certificate: None, listener: None };
     Input { plan, head, peer, client, last: None }.locate(None, seen)
 }
 
@@ -238,7 +211,8 @@ impl<'p, 'r> Input<'p, 'r> {
             host,
             client,
             peer: peer.address,
-            subject: peer.subject,
+            certificate: peer.certificate,
+            listener: peer.listener,
             secure: self.came_by_tls(),
         }))
     }
@@ -391,7 +365,7 @@ impl<'p, 'r> RoutedRequest<'p, 'r> {
         let request = RouteRequest { consumer, content, ..seen.request() };
         let upstream = match &route.action {
             RouteAction::Forward(upstream) => Some(*upstream),
-            RouteAction::Split(split) => Some(split.choose(route.matched(&request), draw)),
+            RouteAction::Split(split) => Some(split.choose(route.matched(&request), draw).0),
             RouteAction::Redirect(_) | RouteAction::Respond(_) | RouteAction::Decide => None,
         };
         self.upstream = upstream;

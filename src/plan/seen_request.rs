@@ -9,6 +9,7 @@ use super::{Plan, Route};
 use crate::auth::forward::question::ForwardQuestion;
 use crate::http1::request::RequestHead;
 use crate::limit::units::Timestamp;
+use crate::net::client_certificate::ClientCertificate;
 use crate::route::client::{ClientAddress, ClientSource};
 use crate::route::content::RequestContent;
 use crate::route::path::Path;
@@ -27,7 +28,9 @@ pub struct SeenRequest<'r> {
     pub(super) client: ClientAddress,
     /// The peer of its connection.
     pub(super) peer: IpAddr,
-    pub(super) subject: Option<&'r str>,
+    pub(super) certificate: Option<&'r ClientCertificate>,
+    /// The name of the listener that it came at.
+    pub(super) listener: Option<&'r str>,
     /// The client uses TLS, to the gateway or to the trusted proxy before it.
     pub(super) secure: bool,
 }
@@ -88,7 +91,8 @@ impl SeenRequest<'_> {
             headers: self.head.fields,
             body: self.head.body,
             client: self.client,
-            tls_subject: self.subject,
+            certificate: self.certificate,
+            listener: self.listener,
             content: &RequestContent::Unknown,
             consumer: None,
             upstream: None,

@@ -4,9 +4,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderName;
 use rustls::ServerConfig;
 
 use super::ratelimit::{RatelimitHeaders, RatelimitPolicies};
+use super::template::HeaderTemplate;
 use crate::limit::wall_clock::WallTime;
 use crate::route::client::{AddressRules, ClientRule};
 use crate::route::path::{EncodedDots, PathMatching};
@@ -56,6 +58,8 @@ pub struct Server {
     pub request_id: RequestIds,
     /// Append `via` to requests.
     pub via: bool,
+    /// The headers of every response; those of a route may override them in what its upstream answers.
+    pub response_headers: Vec<(HeaderName, HeaderTemplate)>,
     /// The clients that may send requests.
     pub addresses: AddressRules,
 }
@@ -96,14 +100,17 @@ impl Server {
             ratelimit_policies: RatelimitPolicies::Tightest,
             request_id: RequestIds::Off,
             via: false,
+            response_headers: Vec::new(),
             addresses: AddressRules::default(),
         }
     }
 }
 
 /// A listener of the workers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
+    /// Its name, by which routes know it.
+    pub name: Option<Arc<str>>,
     /// The address; port 0 picks one.
     pub address: SocketAddr,
     /// Whether clients use TLS there.

@@ -1,6 +1,7 @@
 //! `upstream = { blue = 95, green = 5 }`: requests of a route split between upstreams by weight.
 
 use super::UpstreamIndex;
+use super::split_cookie::{NewSplitCookie, SplitCookie};
 use crate::limit::units::Fingerprint;
 use crate::route::MatchedRequest;
 use crate::route::key::{Key, KeyResult, KeySecret};
@@ -15,16 +16,58 @@ pub struct UpstreamSplit {
     pub shares: Vec<(UpstreamIndex, u32)>,
     /// Requests with the same key go to the same upstream; `None`: each request is drawn.
     pub key: Option<Key>,
+    /// Keeps clients at the upstream that was drawn for a request without a cookie of the key; `None`: the key has no
+    /// cookie.
+    pub cookie: Option<SplitCookie>,
+}
+
+/// What has chosen the upstream of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChosenBy {
+    /// The cookie of splits.
+    SplitCookie,
+    /// The key.
+    Key,
+    /// The random number: the split has no key, or the request lacks a part of it.
+    Draw,
 }
 
 impl UpstreamSplit {
-    /// The upstream of a request. `draw` is a random number, for a request without a key.
-    pub fn choose(&self, matched: MatchedRequest<'_>, draw: u64) -> UpstreamIndex {
+    /// The upstream of a request, and what has chosen it. `draw` is a random number.
+    ///
+    /// The cookie of splits comes first, also if the request has a key: the client began without the key.
+    pub fn choose(&self, matched: MatchedRequest<'_>, draw: u64) -> (UpstreamIndex, ChosenBy) {
+        let fields = matched.request.headers;
+        let named =
+            self.cookie.as_ref().and_then(|cookie| cookie.upstreams(fields).find(|it| self.serves(*it)));
+        if let Some(upstream) = named {
+            return (upstream, ChosenBy::SplitCookie);
+        }
         let hash = self.key.as_ref().and_then(|key| match key.claim(&SPLIT, matched) {
             KeyResult::Key(Fingerprint(bits)) => u64::try_from(bits >> 64).ok(),
             KeyResult::Skip | KeyResult::Deny | KeyResult::Repeated | KeyResult::Unreadable(_) => None,
         });
-        self.at(hash.unwrap_or(draw))
+        let by = if hash.is_some() { ChosenBy::Key } else { ChosenBy::Draw };
+        (self.at(hash.unwrap_or(draw)), by)
+    }
+
+    /// The cookie that keeps a client at `chosen`, if its response has to set one: the upstream was drawn, or the request
+    /// has a cookie of splits that names none of these upstreams, but may name one again after a reload.
+    pub fn new_cookie(&self, matched: MatchedRequest<'_>, chosen: UpstreamIndex) -> Option<NewSplitCookie> {
+        let cookie = self.cookie.as_ref()?;
+        let fields = matched.request.headers;
+        let is_of_split = |upstream| self.shares.iter().any(|(index, _)| *index == upstream);
+        let is_set = match self.choose(matched, 0).1 {
+            ChosenBy::SplitCookie => false,
+            ChosenBy::Key => cookie.is_sent(fields),
+            ChosenBy::Draw => true,
+        };
+        is_set.then(|| cookie.renewed(fields, chosen, |upstream| !is_of_split(upstream)))
+    }
+
+    /// Whether clients may stay at this upstream.
+    fn serves(&self, upstream: UpstreamIndex) -> bool {
+        self.shares.iter().any(|(index, weight)| *index == upstream && *weight > 0)
     }
 
     /// The upstream at this point of all 2^64: the first ones belong to the first upstream. So if the last one's share
@@ -48,7 +91,7 @@ mod tests {
 
     fn split(weights: &[u32]) -> UpstreamSplit {
         let shares = weights.iter().enumerate().map(|(index, weight)| (UpstreamIndex(index), *weight));
-        UpstreamSplit { shares: shares.collect(), key: None }
+        UpstreamSplit { shares: shares.collect(), key: None, cookie: None }
     }
 
     /// Points spread evenly over all.

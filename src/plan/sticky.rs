@@ -1,4 +1,5 @@
-//! `sticky` of an upstream: a cookie keeps a client at the server of its first response.
+//! `sticky` of an upstream: a cookie keeps a client at the server of its first response. Also what all cookies have that
+//! the gateway sets: values that only a gateway with the key can make, and attributes.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,17 +10,70 @@ use bytes::BytesMut;
 
 use super::Endpoint;
 use crate::http1::fields::Fields;
+use crate::labels::labels;
 use crate::route::cookie;
 
 /// Bytes of a value before it is written in base64: as many as no client can guess.
 const VALUE: usize = 16;
 /// Characters of a value.
-const TEXT: usize = 22;
+pub(super) const TEXT: usize = 22;
 const CONTEXT: &str = "tollgate 2026-11-24 values of sticky cookies";
 
-/// A server as a cookie names it: a keyed hash of its upstream and its address, so that only a gateway with the key can
-/// make one, and the address cannot be read.
-type ServerValue = [u8; TEXT];
+/// A server or an upstream as a cookie names it: a keyed hash of its name, so that only a gateway with the key can make
+/// one, and the name cannot be read.
+pub(super) type SignedName = [u8; TEXT];
+
+labels! {
+    /// Which requests that another site begins carry a cookie (`SameSite` of RFC 6265bis).
+    pub enum SameSite {
+        /// Those that open a page of this site.
+        Lax = "lax",
+        /// None.
+        Strict = "strict",
+        /// All. Browsers want such a cookie to be `Secure`.
+        None = "none",
+    }
+}
+
+/// The attributes of a cookie (RFC 6265 §4.1.2). Each one has `HttpOnly`, too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CookieAttributes {
+    /// The begin of the paths whose requests carry it: begins with `/`, without `;` and control characters.
+    pub path: Box<str>,
+    /// Which requests of other sites carry it.
+    pub same_site: SameSite,
+    /// How long clients keep it, in seconds, at least 1; `None`: for their session.
+    pub max_age: Option<u64>,
+    /// Whether requests without TLS do not carry it; `None`: if it was set over TLS.
+    pub secure: Option<bool>,
+}
+
+impl Default for CookieAttributes {
+    fn default() -> Self {
+        Self { path: "/".into(), same_site: SameSite::Lax, max_age: None, secure: None }
+    }
+}
+
+impl CookieAttributes {
+    /// Writes them after the value, and ends the header. `secure`: the client uses TLS.
+    pub(super) fn put(&self, secure: bool, out: &mut BytesMut) {
+        let same_site: &[u8] = match self.same_site {
+            SameSite::Lax => b"Lax",
+            SameSite::Strict => b"Strict",
+            SameSite::None => b"None",
+        };
+        for part in [b"; Path=", self.path.as_bytes(), b"; HttpOnly; SameSite=", same_site] {
+            out.extend_from_slice(part);
+        }
+        if let Some(seconds) = self.max_age {
+            out.extend_from_slice(format!("; Max-Age={seconds}").as_bytes());
+        }
+        if self.secure.unwrap_or(secure) {
+            out.extend_from_slice(b"; Secure");
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+}
 
 /// The key of the values.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,7 +91,8 @@ impl StickyKey {
         Self(blake3::derive_key(CONTEXT, secret))
     }
 
-    fn value_of(&self, upstream: &str, server: &str) -> ServerValue {
+    /// The value that names a server of an upstream, or an upstream as a whole, which has an empty `server`.
+    pub(super) fn value_of(&self, upstream: &str, server: &str) -> SignedName {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
         // No name contains a zero byte, so no two pairs are written the same.
         hasher.update(upstream.as_bytes()).update(&[0]).update(server.as_bytes());
@@ -57,17 +112,24 @@ pub struct Sticky {
     /// The cookie's name.
     cookie: Box<str>,
     /// Of each server, in the order of the upstream.
-    values: Vec<ServerValue>,
+    values: Vec<SignedName>,
     /// The servers by their values.
-    servers: HashMap<ServerValue, usize>,
+    servers: HashMap<SignedName, usize>,
+    attributes: CookieAttributes,
 }
 
 impl Sticky {
     /// For the servers of an upstream with this name. `cookie` is a token (RFC 6265 §4.1.1).
-    pub fn new(cookie: &str, key: &StickyKey, upstream: &str, servers: &[Endpoint]) -> Self {
+    pub fn new(
+        cookie: &str,
+        attributes: CookieAttributes,
+        key: &StickyKey,
+        upstream: &str,
+        servers: &[Endpoint],
+    ) -> Self {
         let values: Vec<_> = servers.iter().map(|server| key.value_of(upstream, &server.authority)).collect();
         let servers = values.iter().copied().zip(0..).collect();
-        Self { cookie: cookie.into(), values, servers }
+        Self { cookie: cookie.into(), values, servers, attributes }
     }
 
     /// The index of the server that a request's cookie names. `None`: it names none of them.
@@ -83,15 +145,10 @@ impl Sticky {
     /// Writes the header that makes the client name this server. `secure`: the client uses TLS.
     pub fn put_cookie(&self, server: usize, secure: bool, out: &mut BytesMut) {
         let Some(value) = self.values.get(server) else { return };
-        for part in
-            [b"set-cookie: ", self.cookie.as_bytes(), b"=", value, b"; Path=/; HttpOnly; SameSite=Lax"]
-        {
+        for part in [b"set-cookie: ", self.cookie.as_bytes(), b"=", value] {
             out.extend_from_slice(part);
         }
-        if secure {
-            out.extend_from_slice(b"; Secure");
-        }
-        out.extend_from_slice(b"\r\n");
+        self.attributes.put(secure, out);
     }
 }
 
@@ -113,7 +170,7 @@ mod tests {
     }
 
     fn sticky(secret: &[u8]) -> Sticky {
-        Sticky::new("route", &StickyKey::new(secret), "shop", &servers())
+        Sticky::new("route", CookieAttributes::default(), &StickyKey::new(secret), "shop", &servers())
     }
 
     /// The value of the cookie for a server.
@@ -158,6 +215,26 @@ mod tests {
     }
 
     #[test]
+    fn attributes_are_those_of_the_file() {
+        let written = |attributes: &CookieAttributes, tls: bool| {
+            let mut out = BytesMut::new();
+            attributes.put(tls, &mut out);
+            String::from_utf8(out.to_vec()).expect("text")
+        };
+        let all = CookieAttributes {
+            path: "/shop".into(),
+            same_site: SameSite::None,
+            max_age: Some(3_600),
+            secure: Some(true),
+        };
+        let expected = "; Path=/shop; HttpOnly; SameSite=None; Max-Age=3600; Secure\r\n";
+        assert_eq!([false, true].map(|tls| written(&all, tls)), [expected; 2]);
+        let never =
+            CookieAttributes { same_site: SameSite::Strict, secure: Some(false), ..Default::default() };
+        assert_eq!(written(&never, true), "; Path=/; HttpOnly; SameSite=Strict\r\n");
+    }
+
+    #[test]
     fn no_other_value_names_a_server() {
         let sticky = sticky(b"secret");
         let value = value(&sticky, 1);
@@ -180,7 +257,8 @@ mod tests {
         let (one, same, other) = (sticky(b"secret"), sticky(b"secret"), sticky(b"another"));
         assert_eq!(one, same);
         assert_eq!(named(&other, &format!("cookie: route={}\r\n", value(&one, 0))), None);
-        let admin = Sticky::new("route", &StickyKey::new(b"secret"), "admin", &servers());
+        let (attributes, key) = (CookieAttributes::default(), StickyKey::new(b"secret"));
+        let admin = Sticky::new("route", attributes, &key, "admin", &servers());
         assert_eq!(named(&admin, &format!("cookie: route={}\r\n", value(&one, 0))), None);
         let bytes = URL_SAFE_NO_PAD.decode(value(&one, 0)).expect("base64");
         assert!(!bytes.windows(4).any(|window| window == b"10.0" || window == [10, 0, 0, 1]));

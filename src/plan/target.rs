@@ -17,6 +17,8 @@ pub struct TargetTemplate {
     pieces: Vec<Piece>,
     /// It has a query of its own, so that the request's is dropped.
     has_query: bool,
+    /// The [index](PathMatcher::capture) of the rest behind a prefix, `{*}`.
+    rest: Option<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +77,7 @@ impl TargetTemplate {
         if at < text.len() {
             pieces.push(Piece::Text(text[at..].into()));
         }
-        Ok(Self { pieces, has_query: query.is_some() })
+        Ok(Self { pieces, has_query: query.is_some(), rest: path.capture("*") })
     }
 
     /// Whether it names a host: it is a URL and no path.
@@ -94,14 +96,39 @@ impl TargetTemplate {
         }
         let part = |index: usize| parts.get(index).map_or("", String::as_str);
         let mut target = String::new();
-        for piece in &self.pieces {
+        for (at, piece) in self.pieces.iter().enumerate() {
             match piece {
                 Piece::Text(text) => target.push_str(text),
+                Piece::Path(_) if self.lacks_rest(at, part) && !has_final_slash(path, merge_slashes) => {
+                    // `/a/{*}` of the prefix alone is `/a`, but a path is never empty.
+                    if target.len() > path_start(&target) + 1 && target.ends_with('/') {
+                        target.pop();
+                    }
+                }
                 Piece::Path(index) => target.push_str(part(*index)),
                 Piece::Query(index) => push_query_value(part(*index), &mut target),
             }
         }
         target
+    }
+
+    /// Whether the piece at this index is the rest, at the end of the path of the target, and empty.
+    fn lacks_rest<'p>(&self, at: usize, part: impl Fn(usize) -> &'p str) -> bool {
+        let is_rest = |piece: &Piece| matches!(piece, Piece::Path(index) if Some(*index) == self.rest && part(*index).is_empty());
+        let is_last = match self.pieces.get(at + 1) {
+            None => true,
+            Some(Piece::Text(text)) => text.starts_with('?'),
+            Some(_) => false,
+        };
+        is_last && self.pieces.get(at).is_some_and(is_rest)
+    }
+
+    /// Whether the path of the target is nothing but the rest, `/{*}`.
+    fn is_rest_alone(&self) -> bool {
+        match self.pieces.as_slice() {
+            [Piece::Text(slash), Piece::Path(index), ..] => &**slash == "/" && Some(*index) == self.rest,
+            _ => false,
+        }
     }
 
     /// The path and query for the backend, and whether the query is the target's own.
@@ -144,6 +171,10 @@ impl TargetTemplate {
         }
         location
     }
+}
+
+fn has_final_slash(path: &Path<'_>, merge_slashes: bool) -> bool {
+    path.form(merge_slashes).ends_with('/')
 }
 
 /// A part of a path as the value of a parameter: it cannot begin another one.
@@ -206,7 +237,19 @@ impl Plan {
         };
         let conditions = &route.conditions;
         let (target, has_query) = template.rewrite(&conditions.path, path, conditions.merge_slashes)?;
-        Ok(joined(base, &target, query.filter(|_| !has_query)))
+        let target = match target.strip_prefix('/') {
+            // The base path alone.
+            Some(rest)
+                if !base.is_empty()
+                    && (rest.is_empty() || rest.starts_with('?'))
+                    && template.is_rest_alone()
+                    && !has_final_slash(path, conditions.merge_slashes) =>
+            {
+                rest
+            }
+            _ => &target,
+        };
+        Ok(joined(base, target, query.filter(|_| !has_query)))
     }
 
     /// The query without the credentials that the route does not forward.
@@ -224,7 +267,7 @@ impl Plan {
 }
 
 impl Route {
-    /// The path as the client spelled it, without the prefix that the route strips.
+    /// The path as the client spelled it, without the prefix that the route strips; empty if that is all of it.
     fn stripped_path<'p>(&self, path: &'p Path<'_>) -> &'p str {
         let merge_slashes = self.conditions.merge_slashes;
         match &self.path_edit {
@@ -234,7 +277,9 @@ impl Route {
     }
 }
 
+/// A path is never empty: without a base path the root stands for one that is.
 fn joined(base: &str, path: &str, query: Option<&str>) -> String {
+    let path = if base.is_empty() && path.is_empty() { "/" } else { path };
     match query {
         Some(query) => [base, path, "?", query].concat(),
         None => [base, path].concat(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::HeaderValue;
 
 use super::Route;
+use super::health_check::HealthCheck;
 use super::statuses::StatusSet;
 use super::sticky::Sticky;
 use crate::limit::units::Fingerprint;
@@ -148,21 +149,6 @@ impl Upstream {
     }
 }
 
-/// The health checks of servers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HealthCheck {
-    /// Path and query, in origin-form.
-    pub path: Box<str>,
-    /// From one check to the next; at least 1 ms.
-    pub interval: Duration,
-    /// From connecting to the response head; at least 1 ms.
-    pub timeout: Duration,
-    /// Successful checks in a row that make a server healthy again; at least 1.
-    pub healthy: u32,
-    /// Failed checks in a row that make it unhealthy; at least 1.
-    pub unhealthy: u32,
-}
-
 /// The backend of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backend {
@@ -194,6 +180,14 @@ impl Endpoint {
     /// from curl.
     pub fn host_field(&self) -> &str {
         if self.unix_socket.is_some() { "localhost" } else { &self.authority }
+    }
+
+    /// The same host at another port. A Unix socket has none.
+    pub fn at_port(&self, port: u16) -> Self {
+        let Some((host, _)) = self.authority.rsplit_once(':').filter(|_| self.unix_socket.is_none()) else {
+            return self.clone();
+        };
+        Self { port, authority: format!("{host}:{port}").into(), ..self.clone() }
     }
 }
 

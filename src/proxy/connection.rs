@@ -179,10 +179,10 @@ impl Connection {
     /// Ends the connection after its last request: as a tunnel, or so that data on its way to the client arrives.
     async fn end(&mut self, session: &mut Session, after: NextAction) {
         if let NextAction::Tunnel(tunnel) = after {
-            let PendingTunnel { backend, silence, places, settlement } = *tunnel;
+            let PendingTunnel { backend, silence, end, places, settlement } = *tunnel;
             let buffers = session.buffers.take().unwrap_or_default();
             session.writer.lift_timeout();
-            let sent = tunnel::run(&self.stream, backend, buffers, silence).await;
+            let sent = tunnel::run(&self.stream, backend, buffers, (silence, end)).await;
             drop(places);
             if let Some(mut settlement) = settlement {
                 settlement.finish_tunnel(sent);
@@ -209,8 +209,10 @@ pub(crate) fn serve<G: 'static>(
     worker: Rc<Worker>,
 ) -> impl Future<Output = ()> {
     // Before the future begins: it would keep room for these values until its end.
-    let role = worker.plan().server.role_of(handle.listener());
-    let peer = Rc::new(ConnectionPeer::new(ends, &stream, role));
+    let peer = {
+        let plan = worker.plan();
+        Rc::new(ConnectionPeer::new(ends, &stream, plan.server.listen.get(handle.listener())))
+    };
     let (mut connection, session) = Connection::new(stream, handle, peer, worker);
     // A block uses what it captures in place. An `async fn` has room for each argument twice, also while it is idle.
     async move {
@@ -237,7 +239,7 @@ pub(crate) async fn reject_connection(
     worker: Rc<Worker>,
 ) {
     let stream = Stream::Plain(socket);
-    let peer = Rc::new(ConnectionPeer::new(ends, &stream, ListenerRole::Traffic));
+    let peer = Rc::new(ConnectionPeer::new(ends, &stream, None));
     let (Connection { stream, worker, .. }, mut session) = Connection::new(stream, handle, peer, worker);
     let (mut scrap, mut outbound) = (BytesMut::new(), BytesMut::new());
     let date = worker.date(worker.shared.clock.now());
@@ -251,6 +253,7 @@ pub(crate) async fn reject_connection(
         request_id,
         cors,
         cookies,
+        headers: &plan.server.response_headers,
         options,
         errors: &plan.errors,
         values: TemplateValues::default(),

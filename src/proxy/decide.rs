@@ -218,7 +218,7 @@ fn locate<'p, 'r>(
     if let Some(AskedFor { client, secure, .. }) = asked {
         return resolve::locate_asked(plan, head, (client, secure), seen);
     }
-    let is_known = |last: &LastHead| last.plan == plan.number && !plan.table.reads_clients();
+    let is_known = |last: &LastHead| last.plan == plan.number && !plan.table.reads_connection();
     let last = last_head.get().filter(is_known).map(|last| last.routed);
     let loop_mark = Some(&ctx.worker.shared.loop_mark);
     let lookup = resolve::locate_again(plan, loop_mark, head, peer.as_seen(), last, seen);
@@ -344,8 +344,8 @@ async fn read_body<'r>(
     reader: &mut RequestReader,
     pending: &PendingRequest<'_, 'r>,
 ) -> Result<&'r ReadBody, RejectReason> {
-    let pointers = &request.route.json_pointers;
-    match read_content(reader, request.head(), pending.ahead, pointers, pending.held).await {
+    let what = (&*request.route.json_pointers, request.route.max_key_body);
+    match read_content(reader, request.head(), pending.ahead, what, pending.held).await {
         Ok((content, part)) => {
             let received = part.map(|ReadPart { begun, received }| {
                 ctx.body_options.turn_to_begun(begun);

@@ -6,6 +6,7 @@
 
 pub(super) mod consumer_headers;
 pub(super) mod echo;
+pub(super) mod exchange_deadline;
 pub(super) mod forward_request;
 mod relayed_head;
 pub(super) mod response_body;
@@ -16,7 +17,7 @@ use std::future::poll_fn;
 use std::hash::BuildHasher as _;
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use bytes::{Buf as _, BytesMut};
 use foldhash::fast::FixedState;
@@ -47,6 +48,7 @@ use crate::store::Places;
 use crate::upstream::exchange::{Exchange, UpstreamRequest};
 use crate::upstream::private::OwnConnections;
 use crate::upstream::{Failed, FailedAttempts, Failure};
+use exchange_deadline::{ExchangeDeadline, TOO_LONG};
 use forward_request::ForwardRequest;
 use relayed_head::RelayedHead;
 use response_body::{BodyFraming, Download, RelayBuffers, RelayError};
@@ -68,8 +70,8 @@ pub(crate) async fn forward(
     let Session { peer, reader, writer, private: own, buffers, .. } = &mut *session;
     let Buffers { inbound, message, answer, outbound, backend_deadline, watch_deadline, .. } =
         &mut **buffers.get_or_insert_default();
-    let client_http2 = peer.http2;
-    let backend_http2 = plan.upstream(forward_request.upstream).protocol == Protocol::Http2;
+    let protocol = plan.upstream(forward_request.upstream).protocol;
+    let (client_http2, backend_http2) = (peer.http2, protocol == Protocol::Http2);
     let mut body_options = std::mem::take(&mut ctx.body_options);
     if backend_http2 {
         body_options.turn_to_http2(client_http2);
@@ -88,12 +90,14 @@ pub(crate) async fn forward(
     let (head_length, body, to_head) = (message.len(), &mut upload, ctx.options.to_head);
     let request =
         UpstreamRequest { message, head_length, body, answer, idempotent, to_head, affinity, private, own };
-    let now = ctx.worker.shared.clock.instant(since);
+    let clock = &ctx.worker.shared.clock;
+    let (now, mut end) = (clock.instant(since), ExchangeDeadline::new(route, || clock.instant(ctx.started)));
     let mut watch = DisconnectWatch::new(source, holds_place, now, watch_deadline);
     let sent = {
         let client = &plan.upstream_clients[upstream.0];
         let mut sending = pin!(client.send(request, now, route.timeout, backend_deadline));
-        poll_fn(|context| watch.poll_beside(sending.as_mut(), context)).await
+        poll_fn(|context| end.poll_before(context, |context| watch.poll_beside(sending.as_mut(), context)))
+            .await
     };
     count_attempts(&plan, upstream);
     let failed = match sent {
@@ -105,7 +109,7 @@ pub(crate) async fn forward(
             ctx.note_answer(upstream, &exchange, head.status, since);
             let (watch, deadline) = ((client_http2 || holds_place).then_some(watch), backend_deadline);
             let http2 = client_http2 && backend_http2;
-            let relay = ResponseRelay { forward_request, http2, ctx, outbound, writer, watch, deadline };
+            let relay = ResponseRelay { forward_request, http2, ctx, outbound, writer, watch, deadline, end };
             match relay.run(exchange, head).await {
                 Ok(after) => return after,
                 Err(failed) => failed,
@@ -115,10 +119,7 @@ pub(crate) async fn forward(
         Some(Err(failed)) => failed,
     };
     ctx.received = upload.bytes();
-    if let Some(error) = lost_client(upload.fault(), client_http2) {
-        if upload.fault() == Some(BodyFault::Stalled) {
-            writer.give_up();
-        }
+    if let Some(error) = lost_client(upload.fault(), client_http2, writer) {
         ctx.response.error = Some(error);
         return NextAction::Drop;
     }
@@ -154,10 +155,14 @@ fn count_attempts(plan: &WorkerPlan, upstream: UpstreamIndex) {
 }
 
 /// Why a client with a broken-off body cannot be sent a response: it has reset its stream, or accepts nothing.
-fn lost_client(fault: Option<BodyFault>, http2: bool) -> Option<&'static str> {
+/// Nothing more is written to the latter.
+fn lost_client(fault: Option<BodyFault>, http2: bool, writer: &mut ResponseWriter) -> Option<&'static str> {
     match fault {
         Some(BodyFault::Gone) if http2 => Some("client_gone"),
-        Some(BodyFault::Stalled) => Some("write_timeout"),
+        Some(BodyFault::Stalled) => {
+            writer.give_up();
+            Some("write_timeout")
+        }
         _ => None,
     }
 }
@@ -174,6 +179,7 @@ struct ResponseRelay<'c, 'p> {
     /// watched where the request holds a place.
     watch: Option<DisconnectWatch<'c>>,
     deadline: &'c mut Deadline,
+    end: ExchangeDeadline,
 }
 
 impl ResponseRelay<'_, '_> {
@@ -211,13 +217,14 @@ impl ResponseRelay<'_, '_> {
         if self.ctx.limits.settlement.as_ref().is_some_and(|settlement| settlement.reads_trailers()) {
             download.keep_trailers();
         }
-        let Self { ctx: RequestContext { options, limits, .. }, outbound, writer, watch, deadline, .. } =
-            &mut self;
+        let Self {
+            ctx: RequestContext { options, limits, .. }, outbound, writer, watch, deadline, end, ..
+        } = &mut self;
         let RequestLimits { settlement, places, .. } = limits;
         let mut relay = RelayBuffers { exchange: &mut exchange, outbound, deadline, settlement };
         let passed = poll_fn(|context| {
-            if watch.as_mut().is_some_and(|watch| watch.poll(context).is_ready()) {
-                return Poll::Ready(Err(RelayError::Client));
+            if let Some(cut) = interruption(end, watch, context) {
+                return Poll::Ready(Err(cut));
             }
             let passed = download.poll_pass(context, &mut relay, writer);
             if awaits_body && download.sent() > 0 {
@@ -243,10 +250,13 @@ impl ResponseRelay<'_, '_> {
                 self.ctx.options.keep = may_keep;
                 return Err(self.forward_request.no_answer(self.ctx, &exchange));
             }
-            Err(RelayError::Messages(fault)) if framing == BodyFraming::Frames => self.end_call(fault),
             Err(cut) => {
+                let is_call = framing == BodyFraming::Frames && self.ctx.options.grpc;
                 let unbounded = framing == BodyFraming::Plain && head.content_length.is_none();
-                self.cut(cut, unbounded)
+                match problem_of(cut).filter(|_| is_call) {
+                    Some(problem) => self.end_call(problem),
+                    None => self.cut(cut, unbounded),
+                }
             }
         })
     }
@@ -272,8 +282,7 @@ impl ResponseRelay<'_, '_> {
     }
 
     /// Ends a call in the middle of its response with a gRPC status.
-    fn end_call(self, fault: BodyFault) -> NextAction {
-        let (status, detail, error) = upload_fault(Some(fault));
+    fn end_call(self, (status, detail, error): (StatusCode, &str, &'static str)) -> NextAction {
         self.ctx.response.error = Some(error);
         let mut trailers = BytesMut::new();
         grpc::put_status_of(status, |out| out.extend_from_slice(detail.as_bytes()), &mut trailers);
@@ -339,7 +348,7 @@ impl ResponseRelay<'_, '_> {
         sink.status(head.status, None);
         let ForwardRequest { route, tightest, .. } = self.forward_request;
         put_fields(self.ctx, route, tightest.as_ref(), fields, &mut sink);
-        self.forward_request.put_sticky_cookie(self.ctx, server, &mut sink);
+        self.forward_request.put_own_cookies(self.ctx, server, &mut sink);
         sink.field(b"connection", b"upgrade");
         sink.field(b"upgrade", protocol);
         sink.end();
@@ -354,6 +363,7 @@ impl ResponseRelay<'_, '_> {
             Ok(()) => NextAction::Tunnel(Box::new(PendingTunnel {
                 backend: exchange.into_connection(),
                 silence: self.forward_request.route.tunnel_timeout,
+                end: self.end.at(),
                 places: self.ctx.limits.places.take(),
                 settlement: self.ctx.limits.settlement.take(),
             })),
@@ -370,12 +380,34 @@ impl ResponseRelay<'_, '_> {
             // It has all that it wants: nothing failed.
             RelayError::Client if self.ctx.has_terminal_event() => None,
             RelayError::Client => Some("client_gone"),
-            RelayError::Messages(fault) => Some(upload_fault(Some(fault)).2),
+            RelayError::Messages(_) | RelayError::Overrun => problem_of(cut).map(|(_, _, error)| error),
         };
         if unbounded {
             self.writer.reset();
         }
         if cut != RelayError::Client && !unbounded { NextAction::Close } else { NextAction::Drop }
+    }
+}
+
+/// Why nothing more is relayed, although the backend might go on.
+fn interruption(
+    end: &mut ExchangeDeadline,
+    watch: &mut Option<DisconnectWatch<'_>>,
+    context: &mut Context<'_>,
+) -> Option<RelayError> {
+    if end.poll(context).is_ready() {
+        return Some(RelayError::Overrun);
+    }
+    let is_gone = watch.as_mut().is_some_and(|watch| watch.poll(context).is_ready());
+    is_gone.then_some(RelayError::Client)
+}
+
+/// What ends a call that has a response already: status, detail and the access log's `error`.
+fn problem_of(cut: RelayError) -> Option<(StatusCode, &'static str, &'static str)> {
+    match cut {
+        RelayError::Messages(fault) => Some(upload_fault(Some(fault))),
+        RelayError::Overrun => Some(TOO_LONG),
+        RelayError::Backend | RelayError::Unsent | RelayError::Client => None,
     }
 }
 
@@ -416,6 +448,7 @@ async fn fail(
         Failure::Timeout => (StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time", word),
         Failure::Reset => (StatusCode::BAD_GATEWAY, "the upstream broke off", word),
         Failure::Protocol => (StatusCode::BAD_GATEWAY, "the upstream sent an invalid response", word),
+        Failure::Overrun => TOO_LONG,
         Failure::Upload => upload_fault(body),
     };
     send_problem(session, ctx, problem).await

@@ -36,6 +36,7 @@ use crate::route::RouteRequest;
 use crate::route::key::KeySecret;
 use crate::route::mask::ShortIds;
 use crate::shared::client_connections::ClientConnection;
+use crate::shared::worker_commands::LimitKeys;
 use crate::shared::{Life, Shared};
 use crate::store::Counters;
 use crate::telemetry::key_stats::KeyStats;
@@ -106,6 +107,8 @@ pub(crate) struct WorkerPlan {
     pub(crate) counters: Rc<Counters>,
     /// The key statistics of each limit, in the order of the plan's limits.
     pub(crate) key_stats: Vec<Rc<RefCell<KeyStats>>>,
+    /// The same of the keys of `share_by`.
+    pub(crate) share_stats: Vec<Rc<RefCell<KeyStats>>>,
     /// Policies with numbers that other proxies send.
     pub(crate) overriding: RefCell<OverridingPolicies>,
     /// Keys the fingerprints of clients' keys.
@@ -252,6 +255,9 @@ impl Worker {
     }
 }
 
+/// A limit with the statistics of its keys and of its shares.
+type LimitStats<'a> = (&'a Limit, &'a Rc<RefCell<KeyStats>>, &'a Rc<RefCell<KeyStats>>);
+
 impl WorkerPlan {
     /// Servers and counters that stay in place keep their connections.
     fn new(index: usize, shared: &Shared, pools: &Pools, plan: Arc<Plan>, last: Option<&Self>) -> Self {
@@ -262,11 +268,16 @@ impl WorkerPlan {
         let counters =
             same_store.map_or_else(|| Rc::new(shared.store.open(index)), |last| Rc::clone(&last.counters));
         let key_stats = same_store.map(Self::key_stats_by_name).unwrap_or_default();
+        // Statistics of other keys, or of keys shown otherwise, are not carried over.
         let stays = |limit: &Limit| {
-            let (last, key_stats) = key_stats.get(&*limit.name)?;
-            // Statistics of other keys, or of keys shown otherwise, are not carried over.
+            let (last, key_stats, _) = key_stats.get(&*limit.name)?;
             (last.key == limit.key && last.reveal == limit.reveal).then(|| Rc::clone(key_stats))
         };
+        let shares_stay = |limit: &Limit| {
+            let (last, _, shares) = key_stats.get(&*limit.name)?;
+            (last.share_by == limit.share_by && last.reveal == limit.reveal).then(|| Rc::clone(shares))
+        };
+        let share_stats = plan.limits.iter().map(|limit| shares_stay(limit).unwrap_or_default()).collect();
         let key_stats = plan.limits.iter().map(|limit| stays(limit).unwrap_or_default()).collect();
         let (secret, short_ids) = (shared.secret(&plan), shared.short_ids(&plan));
         let auths = shared.auth_states(&plan);
@@ -281,6 +292,7 @@ impl WorkerPlan {
             auths,
             counters,
             key_stats,
+            share_stats,
             overriding: RefCell::default(),
             secret,
             short_ids,
@@ -304,15 +316,19 @@ impl WorkerPlan {
         self.plan.verification((index, self.auth_state(index)), request, now)
     }
 
-    fn key_stats_by_name(&self) -> HashMap<&str, (&Limit, &Rc<RefCell<KeyStats>>)> {
-        let each = self.limits.iter().zip(&self.key_stats);
-        each.map(|(limit, key_stats)| (&*limit.name, (limit, key_stats))).collect()
+    fn key_stats_by_name(&self) -> HashMap<&str, LimitStats<'_>> {
+        let each = self.limits.iter().zip(&self.key_stats).zip(&self.share_stats);
+        each.map(|((limit, key_stats), shares)| (&*limit.name, (limit, key_stats, shares))).collect()
     }
 
-    /// The key statistics of the limit of this name.
-    pub(crate) fn key_stats_of(&self, name: &str) -> Option<&Rc<RefCell<KeyStats>>> {
+    /// The statistics of these keys of the limit of this name.
+    pub(crate) fn key_stats_of(&self, name: &str, keys: LimitKeys) -> Option<&Rc<RefCell<KeyStats>>> {
         let limit = self.limit_named(name)?;
-        self.key_stats.get(limit.0)
+        let of_limits = match keys {
+            LimitKeys::Counted => &self.key_stats,
+            LimitKeys::Shares => &self.share_stats,
+        };
+        of_limits.get(limit.0)
     }
 }
 

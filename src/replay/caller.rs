@@ -176,8 +176,12 @@ impl<'p> ConsumerNames<'p> {
 
     /// The fault of a credential that the line tells of, and the auth if it is known.
     fn refused(&self, own: &OwnRecord) -> Option<(CredentialFault, Option<AuthIndex>)> {
-        const FAULTS: [CredentialFault; 3] =
-            [CredentialFault::Missing, CredentialFault::Invalid, CredentialFault::Repeated];
+        const FAULTS: [CredentialFault; 4] = [
+            CredentialFault::Missing,
+            CredentialFault::Invalid,
+            CredentialFault::Repeated,
+            CredentialFault::Insufficient,
+        ];
         if own.error == CredentialFault::Answered.error() {
             let service = self.plan.auths.iter().position(|auth| auth.forward().is_some());
             return Some((CredentialFault::Answered, service.map(AuthIndex)));

@@ -60,6 +60,15 @@ fn limits_without_key(plan: &Plan, known: &KnownFields, notes: &mut Vec<String>)
             None if limit.is_concurrency() && !known.duration => "the duration of requests".to_owned(),
             None => {
                 note_exemptions(&limit.name, limit.exempt.iter(), known, notes);
+                if let Some(mapped) =
+                    limit.mapped_tier.as_ref().filter(|one| !has_part(plan, known, &one.part))
+                {
+                    let part = &mapped.part;
+                    notes.push(format!(
+                        "limit `{}`: no request has a tier: the log lacks `{part}`",
+                        limit.name
+                    ));
+                }
                 continue;
             }
         };
@@ -75,7 +84,11 @@ pub(super) fn has_part(plan: &Plan, known: &KnownFields, part: &Part) -> bool {
         Part::Cookie(_) => known.has_header("cookie"),
         Part::Host => known.host,
         Part::Consumer | Part::ConsumerColumn(_) => known.consumer || has_api_keys(plan, known),
-        Part::TlsSubject | Part::JwtClaim(_) | Part::JsonMember(_) | Part::FormField(_) => false,
+        Part::TlsSubject
+        | Part::ClientCertificate(_)
+        | Part::JwtClaim(_)
+        | Part::JsonMember(_)
+        | Part::FormField(_) => false,
         Part::Ip | Part::Network(_) => known.client,
         Part::Descriptor(_) => known.own,
         Part::Query(_) | Part::Path | Part::Method | Part::Route | Part::Upstream | Part::Global => true,

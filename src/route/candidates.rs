@@ -251,7 +251,11 @@ impl Finder {
             Condition::Query(name, patterns) => Some(Self::Query(Arc::clone(name), values(patterns))),
             Condition::Cookie(name, patterns) => Some(Self::Cookie(Arc::clone(name), values(patterns))),
             Condition::Clients(_) => Some(Self::Client(NetworkIndex::new(keys))),
-            Condition::Not(_) | Condition::Methods(_) | Condition::Hosts(_) | Condition::Path(..) => None,
+            Condition::Listeners(_)
+            | Condition::Not(_)
+            | Condition::Methods(_)
+            | Condition::Hosts(_)
+            | Condition::Path(..) => None,
         }
     }
 
@@ -304,7 +308,11 @@ impl<'c> ValueSource<'c> {
             Condition::Query(name, values) => (Self::Query(name), Requirement::Values(values)),
             Condition::Cookie(name, values) => (Self::Cookie(name), Requirement::Values(values)),
             Condition::Clients(networks) => (Self::Client, Requirement::Networks(networks)),
-            Condition::Not(_) | Condition::Methods(_) | Condition::Hosts(_) | Condition::Path(..) => {
+            Condition::Listeners(_)
+            | Condition::Not(_)
+            | Condition::Methods(_)
+            | Condition::Hosts(_)
+            | Condition::Path(..) => {
                 return None;
             }
         })

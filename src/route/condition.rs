@@ -25,6 +25,8 @@ pub enum Condition {
     Cookie(Arc<str>, ValuePatterns),
     /// The client's address is in one of these networks, which are disjoint.
     Clients(Arc<[IpNet]>),
+    /// The request came at a listener with one of these names.
+    Listeners(Arc<[Box<str>]>),
     /// The condition does not hold.
     Not(Arc<Condition>),
     /// The method is one of these; GET includes HEAD. Stands inside [`Self::Not`] only, as the two below.
@@ -73,6 +75,7 @@ impl fmt::Display for Condition {
             Self::Query(name, values) => write!(f, "query {name:?}: {values}"),
             Self::Cookie(name, values) => write!(f, "cookie {name}: {values}"),
             Self::Clients(networks) => listed(f, "clients", networks),
+            Self::Listeners(names) => listed(f, "listeners", names),
             Self::Not(inner) => write!(f, "not {inner}"),
             Self::Methods(methods) => listed(f, "methods", methods),
             Self::Hosts(hosts) => listed(f, "hosts", hosts),
@@ -109,6 +112,14 @@ impl Condition {
         Self::Clients(IpNet::aggregate(&canonical).into())
     }
 
+    /// The condition that the request came at a listener with one of these names.
+    pub fn listeners(names: impl IntoIterator<Item = Box<str>>) -> Self {
+        // In a normal form.
+        let mut names: Vec<_> = names.into_iter().collect();
+        names.sort_unstable();
+        Self::Listeners(names.into())
+    }
+
     /// The condition that this one does not hold.
     #[must_use]
     pub fn negated(self) -> Self {
@@ -128,6 +139,9 @@ impl Condition {
                 let client = request.client;
                 client.identified && networks.iter().any(|network| network.contains(&client.address))
             }
+            Self::Listeners(names) => {
+                request.listener.is_some_and(|listener| names.iter().any(|name| **name == *listener))
+            }
             Self::Not(inner) => !inner.holds(request),
             Self::Methods(methods) => methods.contains(request.method),
             Self::Hosts(hosts) => hosts.iter().any(|host| host.matches(request.host)),
@@ -135,11 +149,11 @@ impl Condition {
         }
     }
 
-    /// Whether it depends on the client's address, and not on the head of the request alone.
-    pub(super) fn reads_client(&self) -> bool {
+    /// Whether it depends on the client's address or the listener, and not on the head of the request alone.
+    pub(super) fn reads_connection(&self) -> bool {
         match self {
-            Self::Clients(_) => true,
-            Self::Not(inner) => inner.reads_client(),
+            Self::Clients(_) | Self::Listeners(_) => true,
+            Self::Not(inner) => inner.reads_connection(),
             Self::Header(..)
             | Self::Query(..)
             | Self::Cookie(..)
@@ -156,6 +170,7 @@ impl Condition {
             Self::Query(name, _) => format!("the parameter `{name}` of the query"),
             Self::Cookie(name, _) => format!("the cookie `{name}`"),
             Self::Clients(_) => "the client's network".to_owned(),
+            Self::Listeners(_) => "the listener".to_owned(),
             Self::Not(inner) => inner.subject(),
             Self::Methods(_) => "the method".to_owned(),
             Self::Hosts(_) => "the host".to_owned(),
@@ -170,6 +185,7 @@ impl Condition {
             Self::Query(name, _) => format!("query.{name}"),
             Self::Cookie(name, _) => format!("cookies.{name}"),
             Self::Clients(_) => "clients".to_owned(),
+            Self::Listeners(_) => "listeners".to_owned(),
             Self::Not(_) => "not".to_owned(),
             Self::Methods(_) => "methods".to_owned(),
             Self::Hosts(_) => "hosts".to_owned(),
@@ -191,6 +207,9 @@ impl Condition {
                 let plural = if networks.len() == 1 { "" } else { "s" };
                 format!("a client in {} network{plural}", networks.len())
             }
+            Self::Listeners(names) => {
+                listed("listener", names.iter().map(|name| format!("`{name}`")).collect())
+            }
             Self::Not(inner) => inner.words(),
             Self::Methods(methods) => listed("method", methods.iter().map(ToString::to_string).collect()),
             Self::Hosts(hosts) => listed("host", hosts.iter().map(ToString::to_string).collect()),
@@ -211,6 +230,7 @@ impl Condition {
             Self::Clients(_) => {
                 ("client", format!("{} is in a network of the route", request.client.address))
             }
+            Self::Listeners(_) => ("listen", format!("`{}` is named", request.listener.unwrap_or_default())),
             Self::Not(inner) => ("not", format!("{} is not excluded", inner.subject())),
             Self::Methods(_) => ("method", format!("`{}` is named", request.method)),
             Self::Hosts(_) => ("host", format!("`{}` matches", request.host)),

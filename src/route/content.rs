@@ -16,8 +16,8 @@ use crate::http1::fields::Fields;
 use crate::measure::JsonPointer;
 pub use json::JsonMembers;
 
-/// The maximum size of a body that keys are read from, bytes.
-pub const MAX_CONTENT: usize = 64 << 10;
+/// The maximum size of a body that keys are read from, bytes, on routes that say nothing else.
+pub const DEFAULT_MAX_CONTENT: usize = 64 << 10;
 
 /// The body of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +39,8 @@ pub enum RequestContent {
 /// Why a body cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnreadableBody {
-    /// It has more than [`MAX_CONTENT`] bytes.
-    #[error("the body has more than 64 KiB")]
+    /// It has more bytes than the route reads.
+    #[error("the body is larger than `max_key_body`")]
     TooLarge,
     /// It has a content coding, another type, or a character set other than UTF-8.
     #[error("the type or the coding of the body is another one than the limit reads")]

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use foldhash::{HashMap, HashMapExt as _};
+use foldhash::{HashMap, HashMapExt as _, HashSet, HashSetExt as _};
 use http::{HeaderName, HeaderValue};
 use ipnet::IpNet;
 
@@ -32,6 +32,8 @@ pub enum Exemption {
     Header(HeaderName, ValuePatterns),
     /// Requests to this path.
     Path(PathPattern),
+    /// Requests of the consumer with this name.
+    Consumer(Box<str>),
 }
 
 impl Exemption {
@@ -59,10 +61,11 @@ impl Exemption {
                 Ok(pattern) => Ok(Self::Path(pattern)),
                 Err(fault) => Err(KeyFault { message: fault.message, help: fault.help }),
             },
+            Some(("consumer", name)) if !name.is_empty() => Ok(Self::Consumer(name.into())),
             _ => KeyFault::new(
                 // The text after `=` may be a secret.
                 format!("`{}` is not an exemption", text.split_inclusive('=').next().unwrap_or_default()),
-                "write `ip:10.0.0.0/8`, `header:x-internal=1` or `path:/health`",
+                "write `ip:10.0.0.0/8`, `header:x-internal=1`, `path:/health` or `consumer:NAME`",
             ),
         }
     }
@@ -74,6 +77,7 @@ impl Exemption {
             Self::Ip(network) => request.client.identified && covers(network, request.client.address),
             Self::Header(name, value) => value.match_any(request.headers.all(name).iter()),
             Self::Path(pattern) => pattern.matches(matched.path()),
+            Self::Consumer(name) => request.consumer.is_some_and(|consumer| consumer.name() == &**name),
         }
     }
 }
@@ -88,6 +92,7 @@ impl fmt::Display for Exemption {
             Self::Ip(network) => write!(f, "ip:{network}"),
             Self::Header(name, _) => write!(f, "header:{name}=…"),
             Self::Path(pattern) => write!(f, "path:{pattern}"),
+            Self::Consumer(name) => write!(f, "consumer:{name}"),
         }
     }
 }
@@ -152,6 +157,7 @@ struct Index {
     networks: Networks,
     /// All of one rank: the first match ends the walk.
     paths: Trie,
+    consumers: HashSet<Box<str>>,
 }
 
 impl Exemptions {
@@ -185,6 +191,7 @@ impl Index {
         let mut headers: HashMap<&HeaderName, Vec<ValuePattern>> = HashMap::new();
         let mut networks = Vec::new();
         let mut paths = Trie::default();
+        let mut consumers = HashSet::new();
         for exemption in all {
             match exemption {
                 Exemption::Ip(network) => networks.push(*network),
@@ -192,12 +199,13 @@ impl Index {
                     headers.entry(name).or_default().extend(value.iter().cloned());
                 }
                 Exemption::Path(pattern) => paths.insert(pattern, 0, &[]),
+                Exemption::Consumer(name) => _ = consumers.insert(name.clone()),
             }
         }
         let of_header =
             |(name, values): (&HeaderName, Vec<_>)| (name.clone(), ValuePatterns::of_header(name, values));
         let headers = headers.into_iter().map(of_header).collect();
-        Self { headers, networks: networks.into_iter().collect(), paths }
+        Self { headers, networks: networks.into_iter().collect(), paths, consumers }
     }
 
     fn holds(&self, matched: MatchedRequest<'_>) -> bool {
@@ -208,5 +216,6 @@ impl Index {
         self.headers.iter().any(carried)
             || client.identified && self.networks.contain(client.address)
             || self.paths.matches(matched.path())
+            || request.consumer.is_some_and(|consumer| self.consumers.contains(consumer.name()))
     }
 }

@@ -23,6 +23,8 @@ pub struct Identity {
     pub tier: Option<Box<str>>,
     /// The claims that limits count by, with their texts.
     pub claims: Box<[(Box<str>, Box<str>)]>,
+    /// The claims that routes require, each with a value of those required that it has.
+    pub required: Box<[(Box<str>, Box<str>)]>,
     /// Further fields for the backend.
     pub fields: Box<[GrantedField]>,
 }
@@ -30,12 +32,23 @@ pub struct Identity {
 impl Identity {
     /// That of a request without a consumer.
     pub fn anonymous() -> Self {
-        Self { name: Box::default(), tier: None, claims: Box::default(), fields: Box::default() }
+        Self {
+            name: Box::default(),
+            tier: None,
+            claims: Box::default(),
+            required: Box::default(),
+            fields: Box::default(),
+        }
     }
 
     /// The text of a claim that limits count by.
     pub fn claim(&self, name: &str) -> Option<&str> {
         self.claims.iter().find(|(known, _)| **known == *name).map(|(_, text)| &**text)
+    }
+
+    /// Whether it has this value of a claim that some route requires.
+    pub fn has(&self, claim: &str, wanted: &str) -> bool {
+        self.required.iter().any(|(known, value)| **known == *claim && **value == *wanted)
     }
 }
 

@@ -5,11 +5,13 @@ use std::fmt;
 
 use http::HeaderName;
 
+use super::claim::ClaimPath;
 use super::mask::Masking;
 use super::network_prefixes::NetworkPrefixes;
 use super::part_value::PartValue;
 use super::{MatchedRequest, cookie, descriptor, query};
 use crate::measure::JsonPointer;
+use crate::net::client_certificate::ClientCertificate;
 
 /// One part of a key. `Display` writes it as in the file: `header:x-api-key`.
 ///
@@ -42,13 +44,15 @@ pub enum Part {
     Global,
     /// The subject of the client's certificate, as `CN=a, O=b`. Absent without one, or if it is empty.
     TlsSubject,
+    /// A field of the client's certificate. Absent without one, or if it lacks the field.
+    ClientCertificate(CertificateField),
     /// The name of the consumer. Absent of an anonymous request.
     Consumer,
     /// The consumer's value in this column of its file. Absent of an anonymous request, or if it is empty.
     ConsumerColumn(String),
     /// The text of this claim of the consumer's token, which was verified. Absent of a request without one, or if it is
     /// empty, or no text, whole number or boolean.
-    JwtClaim(String),
+    JwtClaim(ClaimPath),
     /// The value at this place of the request body, a JSON document: a text, a number or a boolean. Absent if there is
     /// none, or it is `null` or empty.
     JsonMember(JsonPointer),
@@ -56,6 +60,35 @@ pub enum Part {
     FormField(String),
     /// The value of the entries of this name of a descriptor, about which another proxy asks. It may be empty.
     Descriptor(String),
+}
+
+/// A field of a client's certificate, by which limits count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CertificateField {
+    /// The common name of the subject.
+    CommonName,
+    /// The subject alternative name: a URI, else a DNS name, an e-mail address or an IP address.
+    AlternativeName,
+    /// The SHA-256 of the certificate, in hexadecimal digits.
+    Fingerprint,
+}
+
+impl CertificateField {
+    /// All of them, by the word in the file.
+    const ALL: [(&'static str, Self); 3] =
+        [("cn", Self::CommonName), ("san", Self::AlternativeName), ("fingerprint", Self::Fingerprint)];
+
+    fn word(self) -> &'static str {
+        Self::ALL.iter().find(|(_, field)| *field == self).map_or("", |(word, _)| word)
+    }
+
+    fn of(self, certificate: &ClientCertificate) -> Option<&str> {
+        match self {
+            Self::CommonName => certificate.common_name.as_deref(),
+            Self::AlternativeName => certificate.alternative_name.as_deref(),
+            Self::Fingerprint => Some(&certificate.fingerprint),
+        }
+    }
 }
 
 /// The rule for several different values of a header, cookie or query part.
@@ -76,7 +109,7 @@ impl Part {
     ///
     /// Any other word, and a name that no header, cookie or query parameter can have.
     pub fn parse(text: &str) -> Result<Self, KeyFault> {
-        const ALL: &str = "write `ip`, `ip/24`, `header:NAME`, `cookie:NAME`, `query:NAME`, `host`, `path`, `method`, `route`, `upstream`, `global`, `consumer`, `consumer:COLUMN`, `jwt:CLAIM`, `json:/POINTER`, `form:NAME`, `descriptor:NAME` or `tls:subject`";
+        const ALL: &str = "write `ip`, `ip/24`, `header:NAME`, `cookie:NAME`, `query:NAME`, `host`, `path`, `method`, `route`, `upstream`, `global`, `consumer`, `consumer:COLUMN`, `jwt:CLAIM`, `json:/POINTER`, `form:NAME`, `descriptor:NAME`, `tls:subject` or `client-cert:cn`";
         match text.split_once(':') {
             None => match text {
                 "ip" => Ok(Self::Ip),
@@ -100,11 +133,26 @@ impl Part {
                 KeyFault::new(format!("the key `{kind}` takes no name"), format!("write `{kind}`"))
             }
             Some(("tls", "subject")) => Ok(Self::TlsSubject),
+            Some(("client-cert", word)) => {
+                match CertificateField::ALL.iter().find(|(known, _)| *known == word) {
+                    Some((_, field)) => Ok(Self::ClientCertificate(*field)),
+                    None => KeyFault::new(
+                        format!("`{text}` is no field of a certificate"),
+                        "write `client-cert:cn`, `client-cert:san` or `client-cert:fingerprint`",
+                    ),
+                }
+            }
             Some(("consumer", column)) if !column.is_empty() => Ok(Self::ConsumerColumn(column.into())),
             Some(("consumer", _)) => {
                 KeyFault::new("the key `consumer:` lacks a column", "write `consumer`, or `consumer:COLUMN`")
             }
-            Some(("jwt", claim)) if !claim.is_empty() => Ok(Self::JwtClaim(claim.into())),
+            Some(("jwt", claim)) if !claim.is_empty() => match ClaimPath::parse(claim) {
+                Ok(claim) => Ok(Self::JwtClaim(claim)),
+                Err(fault) => KeyFault::new(
+                    format!("`{text}`: {fault}"),
+                    "write, for example, `jwt:/realm_access/plan`",
+                ),
+            },
             Some(("jwt", _)) => {
                 KeyFault::new("the key `jwt:` lacks a claim", "write `jwt:CLAIM`, as in `jwt:sub`")
             }
@@ -133,7 +181,12 @@ impl Part {
 
     /// Whether a request may lack it.
     pub fn may_be_missing(&self) -> bool {
-        self.invented_by_client() || self.is_of_consumer() || *self == Self::TlsSubject
+        self.invented_by_client() || self.is_of_consumer() || self.is_of_certificate()
+    }
+
+    /// Whether its value is that of the client's certificate.
+    pub fn is_of_certificate(&self) -> bool {
+        matches!(self, Self::TlsSubject | Self::ClientCertificate(_))
     }
 
     /// Whether it is the client's network.
@@ -254,15 +307,20 @@ impl Part {
             Self::ConsumerColumn(column) => {
                 request.consumer.and_then(|consumer| consumer.column(column)).map_or(PartValue::Missing, text)
             }
-            Self::JwtClaim(claim) => {
-                request.consumer.and_then(|consumer| consumer.claim(claim)).map_or(PartValue::Missing, text)
-            }
+            Self::JwtClaim(claim) => request
+                .consumer
+                .and_then(|consumer| consumer.claim(claim.as_str()))
+                .map_or(PartValue::Missing, text),
             Self::JsonMember(pointer) => PartValue::of_body(request.content.member(pointer)),
             Self::FormField(name) => PartValue::of_body(request.content.field(name)),
             Self::Descriptor(name) => PartValue::of_entries(request.content.entries(name)),
-            Self::TlsSubject => {
-                PartValue::or_missing(request.tls_subject.map(|subject| Cow::Borrowed(subject.as_bytes())))
-            }
+            Self::ClientCertificate(field) => request
+                .certificate
+                .and_then(|certificate| field.of(certificate))
+                .map_or(PartValue::Missing, text),
+            Self::TlsSubject => PartValue::or_missing(
+                request.certificate.map(|certificate| Cow::Borrowed(certificate.subject.as_bytes())),
+            ),
         }
     }
 
@@ -287,6 +345,9 @@ impl Part {
             Self::Network(_) => 15,
             Self::Descriptor(_) => 16,
             Self::Upstream => 17,
+            Self::ClientCertificate(CertificateField::CommonName) => 18,
+            Self::ClientCertificate(CertificateField::AlternativeName) => 19,
+            Self::ClientCertificate(CertificateField::Fingerprint) => 20,
         }
     }
 
@@ -305,6 +366,7 @@ impl Part {
             Self::Upstream => "upstream".into(),
             Self::Global => "everybody".into(),
             Self::TlsSubject => "subject of the client certificate".into(),
+            Self::ClientCertificate(field) => format!("`{}` of the client certificate", field.word()),
             Self::Consumer => "consumer".into(),
             Self::ConsumerColumn(column) => format!("`{column}` of the consumer"),
             Self::JwtClaim(claim) => format!("claim `{claim}` of the token"),
@@ -330,6 +392,7 @@ impl fmt::Display for Part {
             Self::Upstream => f.write_str("upstream"),
             Self::Global => f.write_str("global"),
             Self::TlsSubject => f.write_str("tls:subject"),
+            Self::ClientCertificate(field) => write!(f, "client-cert:{}", field.word()),
             Self::Consumer => f.write_str("consumer"),
             Self::ConsumerColumn(column) => write!(f, "consumer:{column}"),
             Self::JwtClaim(claim) => write!(f, "jwt:{claim}"),

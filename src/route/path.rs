@@ -143,8 +143,8 @@ impl<'a> Path<'a> {
         folded.as_deref().unwrap_or(spelled)
     }
 
-    /// The path without the leading segments `prefix`, as forwarded with `strip_prefix`: always begins with `/`.
-    /// Segments are compared as routes compare them. A prefix that ends inside a segment (`/se` of `/search`) does not
+    /// The path without the leading segments `prefix`, as forwarded with `strip_prefix`: it begins with `/`, or is empty if the
+    /// prefix is all of the path. Segments are compared as routes compare them. A prefix that ends inside a segment (`/se` of `/search`) does not
     /// apply, and the path stays whole.
     pub fn without_prefix(&self, prefix: &str, merge_slashes: bool) -> &str {
         let path = self.form(merge_slashes);
@@ -153,8 +153,7 @@ impl<'a> Path<'a> {
             PathMatching::Lenient => after_folded(path, prefix, merge_slashes),
         };
         match rest {
-            Some("") => "/",
-            Some(rest) if rest.starts_with('/') => rest,
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => rest,
             _ => path,
         }
     }

@@ -41,8 +41,8 @@ pub struct RouteTable {
     spellings: Vec<Candidates>,
     /// Whether a route names HEAD.
     names_head: bool,
-    /// Whether a route has a condition on the client's address.
-    reads_clients: bool,
+    /// Whether a route has a condition on the client's address or on the listener.
+    reads_connection: bool,
 }
 
 /// A route, with its conditions in normal form.
@@ -82,10 +82,10 @@ impl RouteTable {
             any: Tries::default(),
             spellings: Vec::new(),
             names_head: false,
-            reads_clients: false,
+            reads_connection: false,
         };
         let mut values = table.ranked.iter().flat_map(|route| &route.conditions.values);
-        table.reads_clients = values.any(Condition::reads_client);
+        table.reads_connection = values.any(Condition::reads_connection);
         table.names_head = table.ranked.iter().any(|route| route.conditions.methods.contains(&Method::HEAD));
         table.ranked.sort_by(|one, other| one.conditions.specificity(&other.conditions)); // stable: file order
         table.ranks = vec![0; table.ranked.len()];
@@ -114,9 +114,10 @@ impl RouteTable {
         }
     }
 
-    /// Whether the route of a request depends on its client's address; otherwise it depends on its head alone.
-    pub fn reads_clients(&self) -> bool {
-        self.reads_clients
+    /// Whether the route of a request depends on its client's address or its listener; otherwise it depends on its head
+    /// alone.
+    pub fn reads_connection(&self) -> bool {
+        self.reads_connection
     }
 
     /// The request with the method that routes compare: GET in place of HEAD, unless a route that fits names HEAD.

@@ -157,6 +157,7 @@ fn server(subject: &mut Subject<'_>, last: &Server, next: &Server) {
     subject.written("ratelimit_policies", last.ratelimit_policies, next.ratelimit_policies);
     subject.written("request_id", last.request_id, next.request_id);
     subject.shown("via", last.via, next.via);
+    subject.hidden("set_response_headers", &last.response_headers, &next.response_headers);
     addresses(subject, &last.addresses, &next.addresses);
 }
 
@@ -300,7 +301,9 @@ fn route(subject: &mut Subject<'_>, (last_plan, last): (&Plan, &Route), (next_pl
     subject.written("timeout", last.timeout, next.timeout);
     subject.written("read_timeout", last.read_timeout, next.read_timeout);
     subject.written("tunnel_timeout", last.tunnel_timeout, next.tunnel_timeout);
+    subject.hidden("max_duration", &last.max_duration, &next.max_duration);
     subject.shown("max_body_bytes", optional(last.max_body_bytes), optional(next.max_body_bytes));
+    subject.shown("max_key_body", last.max_key_body, next.max_key_body);
     subject.hidden("path for the backend", &last.path_edit, &next.path_edit);
     edits(subject, "request", &last.request_headers, &next.request_headers);
     edits(subject, "response", &last.response_headers, &next.response_headers);
@@ -318,6 +321,12 @@ fn route(subject: &mut Subject<'_>, (last_plan, last): (&Plan, &Route), (next_pl
     subject.shown("auth_optional", flag(last, optional), flag(next, optional));
     let forwards: fn(&RouteAuth) -> bool = |auth| auth.forwards_credentials;
     subject.shown("forward_credentials", flag(last, forwards), flag(next, forwards));
+    let required = |route: &Route| {
+        let requirements = route.auth.iter().flat_map(|auth| &auth.requirements);
+        requirements.map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    };
+    subject.shown("require", required(last), required(next));
+    subject.shown("forward_client_cert", last.forward_client_cert, next.forward_client_cert);
 }
 
 fn conditions(subject: &mut Subject<'_>, last: &Conditions, next: &Conditions) {

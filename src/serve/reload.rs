@@ -74,7 +74,7 @@ impl RestartOnlySettings {
         let listen = plan.server.listen.clone();
         let resolved = listen.iter().zip(addresses);
         Self {
-            resolved: resolved.map(|(listener, address)| Listener { address, ..*listener }).collect(),
+            resolved: resolved.map(|(listener, address)| Listener { address, ..listener.clone() }).collect(),
             listen,
             workers: plan.server.workers,
             admin: plan.admin.clone(),

@@ -43,11 +43,20 @@ pub enum WorkerCommand {
     /// Returns once nothing else is being done.
     Pass(oneshot::Sender<()>),
     /// Returns the top keys of the limit of this name.
-    Talkers(Arc<str>, oneshot::Sender<Vec<Sketch>>),
+    Talkers(Arc<str>, LimitKeys, oneshot::Sender<Vec<Sketch>>),
     /// Returns the texts of these keys of the limit of this name, as far as they are known.
-    Labels(Arc<str>, Arc<[Fingerprint]>, oneshot::Sender<Vec<(Fingerprint, String)>>),
+    Labels(Arc<str>, LimitKeys, Arc<[Fingerprint]>, oneshot::Sender<Vec<(Fingerprint, String)>>),
     /// Returns the keys refused in the last minute and hour, limit by limit.
     RefusedKeys(oneshot::Sender<Vec<(Arc<str>, [HyperLogLogUnion; 2])>>),
+}
+
+/// Which keys of a limit are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitKeys {
+    /// Those that have counters: of `key`.
+    Counted,
+    /// Those among which its places are divided: of `share_by`.
+    Shares,
 }
 
 /// An operation on one key of one limit, wherever its counters are.

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::boxed_cold::boxed_cold;
 use crate::limit::adaptive_concurrency::SampleOutcome;
+use crate::limit::concurrency::Concurrency;
 use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use crate::limit::wall_clock::{self, WallTime};
 
@@ -105,8 +106,12 @@ impl Counters {
             return result;
         }
         match &self.location {
-            Location::Memory => self.memory.execute(operation, charges, &self.charge_records, now),
-            Location::Shared(client) => client.execute(operation, charges, now).await,
+            Location::Shared(client)
+                if *operation == KeyOperation::Look || !charges.iter().any(Charge::is_adaptive) =>
+            {
+                client.execute(operation, charges, now).await
+            }
+            _ => self.memory.execute(operation, charges, &self.charge_records, now),
         }
     }
 
@@ -330,7 +335,7 @@ impl Counters {
                 Turn::Waits(outcome, limit) => {
                     let left = Micros(limit.max_wait().0.saturating_sub(waited.0));
                     if left > Micros(0) {
-                        self.wait(&ticket, left).await;
+                        self.wait(&ticket, &limit, left).await;
                         now = clock();
                         if request.is_banned(&self.bans, now) {
                             let outcome = Outcome { banned: true, ..Outcome::default() };
@@ -353,11 +358,11 @@ impl Counters {
         }
     }
 
-    /// Waits until a place may be free, at most for `left`. Other gateways do not tell of theirs.
-    async fn wait(&self, ticket: &Ticket, left: Micros) {
+    /// Waits until a place of the limit may be free, at most for `left`. Other gateways do not tell of theirs.
+    async fn wait(&self, ticket: &Ticket, limit: &Concurrency, left: Micros) {
         let longest = match &self.location {
-            Location::Memory => left,
-            Location::Shared(_) => left.min(PLACE_CHECK),
+            Location::Shared(_) if limit.capacity_bounds().is_none() => left.min(PLACE_CHECK),
+            _ => left,
         };
         // Either way the request is decided again.
         let _ = timeout(Duration::from_micros(longest.0), ticket.changed()).await;

@@ -27,6 +27,7 @@ mod log_in_place;
 mod logs;
 mod policy_usage;
 mod registry;
+pub mod release_queues;
 mod resets;
 mod set;
 mod share;
@@ -36,6 +37,8 @@ mod snapshot;
 mod table;
 mod together;
 mod transaction;
+mod turn_signal;
+mod without_places;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,13 +50,14 @@ use crate::limit::Packed;
 use crate::limit::units::{Cost, Timestamp};
 use crate::limit::{Algorithm, Decision, State};
 use crate::store::{
-    Charge, ChargeEffect, ChargeRecords, Correction, CountedAt, Decisions, Group, KeyOperation, MaxKeys,
+    Charge, ChargeEffect, ChargeRecords, Correction, CountedAt, Decisions, KeyOperation, MaxKeys,
     OperationFault, OperationResult, Outcome, ParamsId, PolicyRegistration,
 };
 use eviction_policy::EvictionPolicy;
 use in_flight::{RequestsInFlight, Ticket, Turn};
 use locked_sets::LockedSets;
 use registry::{Registered, Registry};
+use release_queues::ReleaseQueues;
 use resets::Resets;
 use share::LimitShare;
 use slot::{Content, CounterSlot, Tag};
@@ -73,6 +77,7 @@ pub struct MemoryStore {
     table: CounterTable,
     registry: Registry,
     in_flight: Arc<RequestsInFlight>,
+    release_queues: Arc<ReleaseQueues>,
     /// By the limit's identity. Locked for registrations and for views, never for a request.
     shares: Mutex<BTreeMap<u128, Arc<LimitShare>>>,
     resets: Resets,
@@ -91,6 +96,7 @@ impl MemoryStore {
             table,
             registry: Registry::default(),
             in_flight: Arc::default(),
+            release_queues: Arc::default(),
             shares: Mutex::default(),
             resets: Resets::default(),
         })
@@ -172,38 +178,14 @@ impl MemoryStore {
         self.in_flight.decide(self, charges, now, ticket)
     }
 
-    /// Decides a request with or without concurrency limits. No place is taken.
-    pub fn decide_without_places(&self, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
-        let is_concurrency = |charge: &Charge<'_>| charge.algorithm.as_concurrency().is_some();
-        if !charges.iter().any(is_concurrency) {
-            return self.decide(charges, now);
-        }
-        let others: SmallVec<[Charge<'_>; 4]> =
-            charges.iter().filter(|charge| !is_concurrency(charge)).copied().collect();
-        let places: SmallVec<[Decision; 4]> = charges
-            .iter()
-            .filter(|charge| is_concurrency(charge))
-            .map(|charge| self.in_flight.look(charge, now))
-            .collect();
-        let enforced = charges.iter().filter(|charge| is_concurrency(charge)).zip(&places);
-        let has_places = enforced
-            .filter(|(charge, _)| charge.group == Group::Enforced)
-            .all(|(_, decision)| !decision.denies());
-        let others = self.decide_beside(&others, now, has_places);
-        let counted_at = others.counted_at.map(|times| {
-            let mut times = times.into_iter();
-            let mut time = |charge| if is_concurrency(charge) { None } else { times.next() };
-            charges.iter().map(|charge| time(charge).unwrap_or(now)).collect()
-        });
-        let (mut others, mut places) = (others.decisions.into_iter(), places.into_iter());
-        let decision = |charge| if is_concurrency(charge) { places.next() } else { others.next() };
-        let decisions = Decisions::Together(charges.iter().filter_map(decision).collect());
-        Outcome { counted_at, ..Outcome::from(decisions) }
-    }
-
     /// The requests in flight under concurrency limits.
     pub fn in_flight(&self) -> &Arc<RequestsInFlight> {
         &self.in_flight
+    }
+
+    /// The requests that wait under leaky buckets with shares.
+    pub fn release_queues(&self) -> &Arc<ReleaseQueues> {
+        &self.release_queues
     }
 
     /// Copies a decision of the shared store, so that this store counts on from there: see [`Algorithm::resume`]. `now`

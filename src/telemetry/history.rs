@@ -11,11 +11,12 @@ use std::sync::Arc;
 use crate::clock;
 use crate::limit::units::{Micros, Timestamp};
 use crate::limit::wall_clock;
-use crate::plan::{Backend, Plan};
+use crate::plan::{Backend, Limit, Plan};
 use crate::store::Store;
+use crate::store::memory::in_flight::PlaceUsage;
 use crate::telemetry::metrics::{DeltaReader, Metrics, ServerName, VerdictCounts};
 use crate::upstream::server_registry::ServerRegistry;
-use second::StoreTotal;
+use second::{PresentStates, StoreTotal};
 pub use second::{Requests, SecondSample, ServerSecond, StoreSecond, Times, UpstreamSecond};
 
 /// The number of seconds kept.
@@ -65,14 +66,14 @@ impl History {
         }
         let news = sources.metrics.draw(&mut self.tap);
         self.hours.count(self.newest + 1, &news.limits);
-        let up = || ups(sources);
-        let column = SecondSample::new(news, self.store.draw(sources.store), up());
+        let states = || PresentStates { up: ups(sources), places: places(sources) };
+        let column = SecondSample::new(news, self.store.draw(sources.store), states());
         self.push(column);
         // All seconds before a long suspension are too old anyway.
         self.seq += (newest - self.newest).saturating_sub(KEPT as u64);
         self.newest = self.newest.max(newest.saturating_sub(KEPT as u64));
         while self.newest < newest {
-            self.push(SecondSample::empty(StoreSecond::idle(sources.store), up()));
+            self.push(SecondSample::empty(StoreSecond::idle(sources.store), states()));
         }
     }
 
@@ -109,10 +110,7 @@ impl History {
 
     /// A limit's verdicts in the last 60 whole seconds.
     pub fn minute(&self, limit: &str) -> VerdictCounts {
-        let mut sum = VerdictCounts::default();
-        let last = self.columns.iter().rev().take(MINUTE);
-        last.filter_map(|column| column.limit(limit)).for_each(|verdicts| sum.add(verdicts));
-        sum
+        self.limit_recent(limit, MINUTE)
     }
 
     /// Each server's responses in the last 60 whole seconds; servers without responses are left out.
@@ -144,6 +142,14 @@ impl History {
         sums
     }
 
+    /// A limit's verdicts in the last whole seconds, of this number.
+    pub fn limit_recent(&self, limit: &str, seconds: usize) -> VerdictCounts {
+        let mut sum = VerdictCounts::default();
+        let last = self.columns.iter().rev().take(seconds);
+        last.filter_map(|column| column.limit(limit)).for_each(|verdicts| sum.add(verdicts));
+        sum
+    }
+
     /// A limit's verdicts in the last 60 minutes, including the present one so far.
     pub fn hour(&self, limit: &str) -> VerdictCounts {
         self.hours.sum(self.newest, limit)
@@ -165,6 +171,17 @@ fn ups(sources: HistorySources<'_>) -> Vec<(Arc<str>, u32)> {
         (Arc::clone(&upstream.name), u32::try_from(up).unwrap_or(u32::MAX))
     };
     sources.plan.upstreams.iter().map(up).collect()
+}
+
+/// The places of concurrency limits now.
+fn places(sources: HistorySources<'_>) -> Vec<(Arc<str>, PlaceUsage)> {
+    let limits = || sources.plan.limits.iter().filter(|limit| limit.is_concurrency());
+    if limits().next().is_none() {
+        return Vec::new();
+    }
+    let usages = sources.store.in_flight();
+    let of = |limit: &Limit| Some((Arc::clone(&limit.name), *usages.get(&limit.identity())?));
+    limits().filter_map(of).collect()
 }
 
 /// The second that contains a moment, since 1970.

@@ -49,9 +49,14 @@ impl Cause {
             (Failure::Timeout, _) => Self::Timeout,
             (Failure::Reset, _) => Self::Reset,
             (Failure::Protocol, _) => Self::Protocol,
-            (Failure::NoneHealthy | Failure::BreakerOpen | Failure::Full | Failure::Upload, _) => {
-                Self::Unknown
-            }
+            (
+                Failure::NoneHealthy
+                | Failure::BreakerOpen
+                | Failure::Full
+                | Failure::Overrun
+                | Failure::Upload,
+                _,
+            ) => Self::Unknown,
         }
     }
 

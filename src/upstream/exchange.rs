@@ -258,6 +258,7 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
             Failure::Protocol | Failure::Tls => true,
             Failure::Upload
             | Failure::Full
+            | Failure::Overrun
             | Failure::Connect
             | Failure::ConnectTimeout
             | Failure::NoneHealthy

@@ -28,6 +28,8 @@ labels! {
         Reset = "reset",
         /// The response is not valid HTTP, or is ambiguous.
         Protocol = "protocol",
+        /// The exchange has taken the route's `max_duration`, and there is no response head yet.
+        Overrun = "max_duration",
         /// The request body broke off: not the backend's fault.
         Upload = "upload",
     }
@@ -52,6 +54,11 @@ impl Failed {
     /// A failure before any server was tried.
     pub(super) fn untried(failure: Failure) -> Self {
         Self { failure, authority: None, attempts: 0, retry_after: None, reached: false }
+    }
+
+    /// The end of the route's `max_duration`. A server may have worked on the request.
+    pub fn overrun() -> Self {
+        Self { reached: true, ..Self::untried(Failure::Overrun) }
     }
 
     /// A failure of the last of these attempts, at the server of the pool.

@@ -1,28 +1,23 @@
 //! Active health checks. Tasks of the control thread send requests to servers, in the servers' protocol.
 
+mod probing;
+
 use std::collections::HashMap;
-use std::future::poll_fn;
-use std::io;
 use std::sync::Arc;
 
-use bytes::{Buf as _, BytesMut};
-use http::{HeaderValue, StatusCode};
+use http::HeaderValue;
 use tokio::task::{AbortHandle, spawn_local};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval};
 
-use super::connect::{ConnectError, connect};
 use super::dns::{HostAddress, ResolvedName};
-use super::http2::{ClientStream, Http2Connection, NoAnswer};
 use super::server_registry::ServerRegistry;
 use super::server_state::ServerState;
-use super::{Failure, UpstreamServer, outlier_log, proxy_protocol};
+use super::{UpstreamServer, outlier_log};
 use crate::clock;
-use crate::http1::response::{HeadEnd, MalformedResponse, ResponseHead};
 use crate::net::TlsClientConfig;
-use crate::plan::{Endpoint, HealthCheck, Protocol, ProxyProtocolVersion, Upstream};
-
-/// Bytes of a response read at once.
-const READ: usize = 4 << 10;
+use crate::plan::health_check::HealthCheck;
+use crate::plan::{Endpoint, Protocol, ProxyProtocolVersion, Upstream};
+use probing::{CheckError, Prober};
 
 /// The health-check and lookup tasks for the servers of the active plan.
 #[derive(Debug, Default)]
@@ -116,11 +111,8 @@ impl UpstreamChecks {
     ) -> Self {
         let check = Check {
             upstream: Arc::clone(&upstream.name),
-            request: request(upstream, endpoint, rule),
-            proxy_header: upstream.send_proxy_protocol.map(proxy_protocol::own_header),
-            endpoint: endpoint.clone(),
-            protocol: upstream.protocol,
-            host_address,
+            authority: Arc::clone(&endpoint.authority),
+            prober: Prober::new(upstream, endpoint, rule, host_address),
             rule: rule.clone(),
             server: Arc::clone(server),
             down_after: upstream.down_after(),
@@ -133,61 +125,15 @@ impl UpstreamChecks {
     }
 }
 
-fn request(upstream: &Upstream, endpoint: &Endpoint, rule: &HealthCheck) -> Vec<u8> {
-    let host = upstream.host.as_ref().map_or(endpoint.host_field().as_bytes(), HeaderValue::as_bytes);
-    let mut request = format!("GET {} HTTP/1.1\r\nhost: ", rule.path).into_bytes();
-    request.extend_from_slice(host);
-    request.extend_from_slice(b"\r\nuser-agent: tollgate-health\r\naccept: */*\r\nconnection: close\r\n\r\n");
-    request
-}
-
 /// The health check of one server.
 struct Check {
     upstream: Arc<str>,
-    endpoint: Endpoint,
-    protocol: Protocol,
-    host_address: HostAddress,
-    /// The request, byte for byte.
-    request: Vec<u8>,
-    /// The PROXY protocol header before it.
-    proxy_header: Option<Box<[u8]>>,
+    /// The server's name.
+    authority: Arc<str>,
+    prober: Prober,
     rule: HealthCheck,
     server: Arc<ServerState>,
     down_after: u32,
-}
-
-/// Why a health check failed, for logs and the dashboard.
-#[derive(Debug, thiserror::Error)]
-enum CheckError {
-    #[error(transparent)]
-    Undialled(#[from] ConnectError),
-    #[error("no answer within {0:?}")]
-    Timeout(std::time::Duration),
-    #[error("the connection broke: {0}")]
-    Broken(std::io::Error),
-    #[error("it closed the connection without an answer")]
-    Closed,
-    #[error("it does not speak HTTP/2")]
-    NoHttp2,
-    #[error("its answer is not HTTP")]
-    Malformed,
-    #[error("it answered {0}")]
-    Status(StatusCode),
-}
-
-impl From<io::Error> for CheckError {
-    fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::Unsupported => Self::NoHttp2,
-            _ => Self::Broken(error),
-        }
-    }
-}
-
-impl From<MalformedResponse> for CheckError {
-    fn from(_: MalformedResponse) -> Self {
-        Self::Malformed
-    }
 }
 
 impl Check {
@@ -197,8 +143,7 @@ impl Check {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for turn in 0.. {
             ticks.tick().await;
-            let asked = timeout(self.rule.timeout, self.ask(turn)).await;
-            let state = asked.unwrap_or(Err(CheckError::Timeout(self.rule.timeout)));
+            let state = self.prober.check(turn).await;
             if state.is_ok() {
                 self.server.passed_check(clock::now());
             }
@@ -210,7 +155,7 @@ impl Check {
 
     /// Records that the server became healthy or unhealthy. The change is logged only here.
     fn change(&self, ill: Option<CheckError>) {
-        let (upstream, authority, server) = (&self.upstream, &self.endpoint.authority, &self.server);
+        let Self { upstream, authority, server, .. } = self;
         match ill {
             None => {
                 // A passed health check counts as an answer, unless an ejection still holds.
@@ -226,49 +171,6 @@ impl Check {
             }
         }
     }
-
-    async fn ask_http2(&self, stream: ClientStream) -> Result<(), CheckError> {
-        match stream.ask(&self.request).await {
-            Ok(status) => verdict(StatusCode::from_u16(status).map_err(|_| CheckError::NoHttp2)?),
-            Err(NoAnswer { failure: Failure::Protocol, .. }) => Err(CheckError::NoHttp2),
-            Err(_) => Err(CheckError::Closed),
-        }
-    }
-
-    /// One check, on a connection of its own.
-    async fn ask(&self, turn: usize) -> Result<(), CheckError> {
-        let Self { endpoint, host_address, proxy_header, rule, .. } = self;
-        let (stream, address) =
-            connect(endpoint, host_address, turn, proxy_header.as_deref(), rule.timeout).await?;
-        if self.protocol == Protocol::Http2 {
-            return self
-                .ask_http2(Http2Connection::open(stream, address, None, None, |_| {})?.stream())
-                .await;
-        }
-        let mut request = &*self.request;
-        while !request.is_empty() {
-            let sent = poll_fn(|context| stream.poll_write(context, request, &[])).await?;
-            request.advance(sent);
-        }
-        let (mut answer, mut end) = (BytesMut::new(), HeadEnd::default());
-        loop {
-            while let Some(length) = end.advance(&answer)? {
-                let head = ResponseHead::parse(&answer[..length], false, &mut Vec::new())?;
-                if !head.is_interim() {
-                    return verdict(head.status);
-                }
-                answer.advance(length);
-                end = HeadEnd::default();
-            }
-            if poll_fn(|context| stream.poll_read(context, &mut answer, READ)).await? == 0 {
-                return Err(CheckError::Closed);
-            }
-        }
-    }
-}
-
-fn verdict(status: StatusCode) -> Result<(), CheckError> {
-    if status.is_success() || status.is_redirection() { Ok(()) } else { Err(CheckError::Status(status)) }
 }
 
 /// The state derived from consecutive results. The first result alone decides; later, only the configured number of
@@ -305,10 +207,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::plan::health_check::Probe;
 
     fn changes(answers: &[bool]) -> Vec<Option<bool>> {
         let (interval, timeout) = (Duration::from_secs(5), Duration::from_secs(1));
-        let rule = HealthCheck { path: "/".into(), interval, timeout, healthy: 2, unhealthy: 3 };
+        let (healthy, unhealthy) = (2, 3);
+        let rule = HealthCheck { probe: Probe::Tcp, port: None, interval, timeout, healthy, unhealthy };
         let mut streak = ConsecutiveResults::new(true);
         answers.iter().map(|good| streak.record(*good, &rule)).collect()
     }

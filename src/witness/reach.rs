@@ -389,6 +389,10 @@ fn is_implied(condition: &Condition, own: &[Condition], alternative: Alternative
             Some(own) => hosts.contains(own),
             None => false,
         },
+        Condition::Listeners(names) => own.iter().any(|own| match own {
+            Condition::Listeners(own) => own.iter().all(|name| names.contains(name)),
+            _ => false,
+        }),
         Condition::Not(inner) => is_excluded(inner, own, alternative),
         Condition::Path(..) => false,
     }
@@ -415,6 +419,10 @@ fn is_excluded(condition: &Condition, own: &[Condition], alternative: Alternativ
         Condition::Hosts(hosts) => {
             matches!(alternative.host, Some(HostPattern::Exact(name)) if !hosts.iter().any(|host| host.matches(name)))
         }
+        Condition::Listeners(names) => own.iter().any(|own| match own {
+            Condition::Listeners(own) => !own.iter().any(|name| names.contains(name)),
+            _ => false,
+        }),
         Condition::Not(_) | Condition::Path(..) => false,
     }
 }

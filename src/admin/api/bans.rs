@@ -15,7 +15,7 @@ use crate::limit::span;
 use crate::limit::units::{Fingerprint, Micros};
 use crate::plan::{KeyBan, Limit, Plan};
 use crate::shared::Shared;
-use crate::shared::worker_commands::WorkerCommand;
+use crate::shared::worker_commands::{LimitKeys, WorkerCommand};
 use crate::store::Unreachable;
 use crate::store::bans::BanFault;
 
@@ -57,7 +57,7 @@ async fn labels(shared: &Shared, bans: &[ListedBan<'_>]) -> HashMap<(Arc<str>, F
         }
     }
     for (name, (limit, key_hashes)) in unnamed {
-        let known = top_keys::labels(shared, limit, key_hashes.into()).await;
+        let known = top_keys::labels(shared, limit, LimitKeys::Counted, key_hashes.into()).await;
         labels.extend(known.into_iter().map(|(key_hash, label)| ((Arc::clone(&name), key_hash), label)));
     }
     labels

@@ -20,7 +20,7 @@ use crate::shared::Shared;
 use credential::verify;
 
 /// What the body holds.
-const QUESTION: &str = "`url` is a URL or a path, and there may be `method`, `ip` (an address), and `headers`: an object \
+const QUESTION: &str = "`url` is a URL or a path, and there may be `method`, `ip` (an address), `listener` (a name), and `headers`: an object \
      of names, each with its value or a list of values";
 
 /// The decision of one limit.
@@ -62,7 +62,7 @@ pub(super) async fn explain(asked: &ApiRequest<'_>) -> Result<ExplainReport, Api
 
 /// The request described in the body.
 fn request(asked: &ApiRequest<'_>) -> Result<ExplainRequest, ApiError> {
-    let ExplainQuestion { method, url, headers, ip } = asked.body(QUESTION)?;
+    let ExplainQuestion { method, url, headers, ip, listener } = asked.body(QUESTION)?;
     let line = |name: &str, value: String| format!("{name}: {value}");
     let lines = headers.into_iter().flatten().flat_map(|(name, values)| match values {
         HeaderValues::One(value) => vec![line(&name, value)],
@@ -70,7 +70,8 @@ fn request(asked: &ApiRequest<'_>) -> Result<ExplainRequest, ApiError> {
     });
     let bad = |fault: ExplainFault| ApiError::bad(format!("{fault}; {}", fault.help));
     let lines: Vec<String> = lines.collect();
-    ExplainRequest::new(method.as_deref().unwrap_or("GET"), &url, &lines, ip).map_err(bad)
+    let request = ExplainRequest::new(method.as_deref().unwrap_or("GET"), &url, &lines, ip).map_err(bad)?;
+    Ok(request.at_listener(listener))
 }
 
 impl<'e> LimitOutcome<'e> {

@@ -10,6 +10,7 @@ use crate::admin_api::servers::ServerReport;
 use crate::clock;
 use crate::plan::{Plan, Upstream};
 use crate::shared::Shared;
+use crate::store::memory::in_flight::PlaceUsage;
 use crate::telemetry::history::{History, Requests, SecondSample, ServerSecond, Times, UpstreamSecond};
 use crate::telemetry::metrics::{
     LimitVerdict, NO_ROUTE, RequestOutcome, ServerName, SettledCounts, StatusClass, VerdictCounts,
@@ -64,6 +65,22 @@ fn limits(plan: &Plan, samples: &History, columns: &[&SecondSample]) -> BTreeMap
     for (name, counts) in lists(&settling, columns, |column| column.settled(), settled) {
         if let Some(limit) = listed.get_mut(&name) {
             (limit.settled, limit.units) = (Some(counts.0), Some(counts.1));
+        }
+    }
+    let with_places = plan.limits.iter().filter(|limit| limit.is_concurrency());
+    let adaptive = |name: &str| plan.limits.iter().any(|limit| &*limit.name == name && limit.is_adaptive());
+    let with_places = with_places.map(|limit| &*limit.name).filter(|name| names.contains(name)).collect();
+    let places = |list: &[PlaceUsage]| {
+        [
+            numbers(list, |places| places.held),
+            numbers(list, |places| places.waiting),
+            numbers(list, |places| places.max),
+        ]
+    };
+    for (name, [held, waiting, max]) in lists(&with_places, columns, |column| column.places(), places) {
+        let found_max = adaptive(&name).then_some(max);
+        if let Some(limit) = listed.get_mut(&name) {
+            (limit.held, limit.waiting, limit.found_max) = (Some(held), Some(waiting), found_max);
         }
     }
     listed

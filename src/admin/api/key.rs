@@ -17,7 +17,7 @@ use crate::plan::{Limit, LimitIndex, Plan, Policy, Route, TierIndex};
 use crate::route::key::PathForm;
 use crate::route::mask::Masking;
 use crate::shared::Shared;
-use crate::shared::worker_commands::KeyCommand;
+use crate::shared::worker_commands::{KeyCommand, LimitKeys};
 use crate::store::bans::Banned;
 use crate::store::overrides::KeyOfLimit;
 use crate::store::{KeyOperation, OperationFault, OperationResult};
@@ -131,7 +131,9 @@ impl KeyRef {
                 let ids = shared.short_ids(&self.plan);
                 Some(limit.key.label_of(values, rule, Masking::of(limit.reveal, &ids)))
             }
-            None => top_keys::labels(shared, limit, Arc::new([self.key_hash])).await.remove(&self.key_hash),
+            None => top_keys::labels(shared, limit, LimitKeys::Counted, Arc::new([self.key_hash]))
+                .await
+                .remove(&self.key_hash),
         }
     }
 
@@ -141,13 +143,14 @@ impl KeyRef {
         if limit.tiers.is_empty() {
             return None;
         }
-        let at = limit.consumer_at()?;
         let values = match &self.values {
             Some(values) => values.clone(),
             None => top_keys::values(&self.label(shared).await?),
         };
-        let name = values.get(at)?;
-        limit.tier(self.plan.tiers_of(&HashSet::from([name.clone()])).get(name).copied())
+        let value = limit.tier_value(&values)?;
+        limit.tier_of_value(value, |name| {
+            self.plan.tiers_of(&HashSet::from([name.to_owned()])).get(name).copied()
+        })
     }
 
     /// Its policies: those of its override, or of its tier.

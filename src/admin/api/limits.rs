@@ -88,7 +88,11 @@ pub(super) fn algorithm(limit: &Limit) -> &'static str {
 }
 
 fn tiers(limit: &Limit) -> Vec<TierReport> {
-    let tier = |tier: &Tier| TierReport { name: tier.name.to_string(), policies: policies(&tier.policies) };
+    let words = |tier: &Tier| match tier.policies.as_slice() {
+        [] => vec!["unlimited".to_owned()],
+        own => policies(own),
+    };
+    let tier = |tier: &Tier| TierReport { name: tier.name.to_string(), policies: words(tier) };
     limit.tiers.iter().map(tier).collect()
 }
 

@@ -2,15 +2,16 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::fleet;
+use super::{fleet, top_keys};
 use crate::admin_api::status::ProblemReport;
 use crate::clock;
-use crate::plan::Upstream;
+use crate::plan::{Limit, Upstream};
 use crate::shared::Shared;
 use crate::telemetry::history::UpstreamSecond;
-use crate::telemetry::metrics::{ServerCounts, StatusClass};
+use crate::telemetry::metrics::{LimitVerdict, ServerCounts, StatusClass};
 
 /// The number of seconds that count as "now".
 const RECENT: usize = 10;
@@ -24,6 +25,9 @@ const MAX_SERVERS: usize = 3;
 const CULPRIT_PERCENT: u64 = 90;
 /// From this many 4xx in a hundred responses on, and from so many responses on, an upstream rejects its requests.
 const REJECTING: (u64, u64) = (50, 10);
+
+/// A key with this many in a hundred of the requests under a limit that is overloaded is named.
+const NAMED_PERCENT: f64 = 20.0;
 
 /// The severity of a problem; the worst last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,8 +51,8 @@ struct Problem<'p> {
 type RecentServer = (Arc<str>, ServerCounts);
 
 /// The problems of all upstreams and of the fleet, the worst first.
-pub(super) fn get(shared: &Shared) -> Vec<ProblemReport> {
-    let plan = shared.plan.load();
+pub(super) async fn get(shared: &Shared) -> Vec<ProblemReport> {
+    let plan = shared.plan.load_full();
     let (recent, mut servers) = {
         let samples = shared.samples.lock();
         let mut servers: HashMap<Arc<str>, Vec<RecentServer>> = HashMap::new();
@@ -73,6 +77,9 @@ pub(super) fn get(shared: &Shared) -> Vec<ProblemReport> {
         problems.extend(over_budget(name, &recent));
         problems.extend(rejections(name, &recent));
     }
+    for limit in plan.limits.iter().filter(|limit| limit.protects_backend() || limit.share_by.is_some()) {
+        problems.extend(overloaded(shared, limit).await);
+    }
     problems.extend(fleet::problems(shared).into_iter().map(|(kind, text)| Problem {
         severity: ProblemSeverity::Warn,
         kind,
@@ -96,6 +103,34 @@ impl Problem<'_> {
             text: self.text.clone(),
         }
     }
+}
+
+/// A limit that shares out what a backend bears, and refuses.
+async fn overloaded<'p>(shared: &Shared, limit: &Limit) -> Option<Problem<'p>> {
+    let recent = shared.samples.lock().limit_recent(&limit.name, RECENT);
+    let refused = recent.of(LimitVerdict::Refused);
+    let taken = recent.of(LimitVerdict::Admitted) + recent.of(LimitVerdict::Delayed);
+    if refused * 100 < taken + refused || refused == 0 {
+        return None;
+    }
+    let largest = top_keys::shares(shared, limit, 1).await.pop();
+    let largest = largest.and_then(|share| Some((share.key?.join(", "), (100.0 * share.demand).round())));
+    let text = overload_words(&limit.name, (taken, taken + refused), largest);
+    Some(Problem { severity: ProblemSeverity::Warn, kind: "overloaded", upstream: "", text })
+}
+
+/// `` `shop` is overloaded: takes 120 of 400/s; `acme` holds 60 % of the demand``.
+fn overload_words(limit: &str, (taken, all): (u64, u64), largest: Option<(String, f64)>) -> String {
+    let seconds = RECENT as u64;
+    let mut text = match all / seconds {
+        ..10 => format!("`{limit}` is overloaded: takes {taken} of {all} requests in {seconds} s"),
+        a_second => format!("`{limit}` is overloaded: takes {} of {a_second}/s", taken / seconds),
+    };
+    if let Some((key, percent)) = largest.filter(|(_, percent)| *percent >= NAMED_PERCENT) {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "; `{key}` holds {percent} % of the demand");
+    }
+    text
 }
 
 /// Servers that are down, with the reason.
@@ -276,6 +311,22 @@ mod tests {
             let problem = share("shop", "errors", (part, whole), &[]);
             let told = problem.as_ref().map(|problem| (problem.severity, problem.text.as_str()));
             assert_eq!(told, expected, "{part} of {whole}");
+        }
+    }
+
+    #[test]
+    fn overload_in_words() {
+        let acme = |percent| Some(("acme".to_owned(), percent));
+        for (counts, largest, expected) in [
+            (
+                (1_200, 4_000),
+                acme(60.0),
+                "`shop` is overloaded: takes 120 of 400/s; `acme` holds 60 % of the demand",
+            ),
+            ((1_200, 4_000), acme(19.0), "`shop` is overloaded: takes 120 of 400/s"),
+            ((3, 9), None, "`shop` is overloaded: takes 3 of 9 requests in 10 s"),
+        ] {
+            assert_eq!(overload_words("shop", counts, largest), expected);
         }
     }
 

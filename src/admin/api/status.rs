@@ -10,7 +10,7 @@ use crate::shared::{Life, Shared};
 /// The maximum number of characters of an error.
 const MAX_DETAIL: usize = 500;
 
-pub(super) fn get(shared: &Shared) -> StatusReport {
+pub(super) async fn get(shared: &Shared) -> StatusReport {
     let config_status = shared.control.config_status.borrow().clone();
     let plan = shared.plan.load();
     let store = shared.store.shared();
@@ -34,7 +34,7 @@ pub(super) fn get(shared: &Shared) -> StatusReport {
         },
         bans: bans as u64,
         shadow_bans: shadow_bans as u64,
-        problems: problems::get(shared),
+        problems: problems::get(shared).await,
     }
 }
 

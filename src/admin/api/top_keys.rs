@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::values::moment;
 use super::{ApiError, Query, key_id, limit_named, override_report};
-use crate::admin_api::keys::{KeyList, KeyOrder, KeyReport};
+use crate::admin_api::keys::{KeyList, KeyOrder, KeyReport, ShareReport};
 use crate::admin_api::operations::TOP_KEYS;
 use crate::limit::units::Fingerprint;
 use crate::plan::{KeyBan, Limit, Plan};
 use crate::route::key::LABEL_END;
 use crate::shared::Shared;
-use crate::shared::worker_commands::WorkerCommand;
+use crate::shared::worker_commands::{LimitKeys, WorkerCommand};
 use crate::store::overrides::KeyOfLimit;
 use crate::telemetry::history::seconds;
 use crate::telemetry::key_stats::generations_begin;
@@ -21,14 +21,16 @@ pub(super) async fn get(shared: &Shared, segment: &str, query: Query<'_>) -> Res
     let plan = shared.plan.load_full();
     let limit = plan.limit(limit_named(&plan, segment)?);
     let (top, by) = (query.top(TOP_KEYS)?, by(query)?);
-    let ranking = ranking(shared, limit).await;
+    let ranking = ranking(shared, limit, LimitKeys::Counted).await;
     let bans = bans(shared, limit);
     let mut top_keys = ranking.top(top, by);
     // A banned key is listed however few requests it has.
     let rest = bans.keys().filter(|key_hash| top_keys.iter().all(|top_key| top_key.key_hash != **key_hash));
     let rest: Vec<Fingerprint> = rest.copied().take(TOP_KEYS.most).collect();
     top_keys.extend(rest.iter().filter_map(|key_hash| ranking.top_key(*key_hash)));
-    let names = labels(shared, limit, top_keys.iter().map(|top_key| top_key.key_hash).collect()).await;
+    let names =
+        labels(shared, limit, LimitKeys::Counted, top_keys.iter().map(|top_key| top_key.key_hash).collect())
+            .await;
     let silent = rest.into_iter().filter(|key_hash| ranking.top_key(*key_hash).is_none());
     let silent =
         silent.map(|key_hash| silent_key(key_hash, shared.store.bans().label(limit.banned(key_hash))));
@@ -54,7 +56,30 @@ pub(super) async fn get(shared: &Shared, segment: &str, query: Query<'_>) -> Res
         error: ranking.error,
         followed: FOLLOWED,
         keys,
+        shares: shares(shared, limit, top).await,
     })
+}
+
+/// The keys of `share_by` with the most requests.
+pub(super) async fn shares(shared: &Shared, limit: &Limit, top: usize) -> Vec<ShareReport> {
+    if limit.share_by.is_none() {
+        return Vec::new();
+    }
+    let ranking = ranking(shared, limit, LimitKeys::Shares).await;
+    let top_keys = ranking.top(top, KeyOrder::Requests);
+    let key_hashes = top_keys.iter().map(|top_key| top_key.key_hash).collect();
+    let names = labels(shared, limit, LimitKeys::Shares, key_hashes).await;
+    let part = |some: u64, all: u64| if all == 0 { 0.0 } else { some.min(all) as f64 / all as f64 };
+    let total = ranking.total;
+    let share = |top_key: &TopKey| ShareReport {
+        key: names.get(&top_key.key_hash).map(|label| values(label)),
+        requests: top_key.requests,
+        admitted: top_key.admitted,
+        refused: top_key.refused,
+        demand: part(top_key.requests, total.admitted + total.refused),
+        share: part(top_key.admitted, total.admitted),
+    };
+    top_keys.iter().map(share).collect()
 }
 
 fn by(query: Query<'_>) -> Result<KeyOrder, ApiError> {
@@ -70,8 +95,8 @@ fn span(shared: &Shared) -> u64 {
 }
 
 /// The key statistics of all workers.
-async fn ranking(shared: &Shared, limit: &Limit) -> Ranking {
-    let command = |reply| WorkerCommand::Talkers(Arc::clone(&limit.name), reply);
+async fn ranking(shared: &Shared, limit: &Limit, keys: LimitKeys) -> Ranking {
+    let command = |reply| WorkerCommand::Talkers(Arc::clone(&limit.name), keys, reply);
     let sketches: Vec<Sketch> = shared.worker_commands.ask_all(command).await.into_iter().flatten().collect();
     Ranking::of(&sketches)
 }
@@ -80,9 +105,11 @@ async fn ranking(shared: &Shared, limit: &Limit) -> Ranking {
 pub(super) async fn labels(
     shared: &Shared,
     limit: &Limit,
+    keys: LimitKeys,
     key_hashes: Arc<[Fingerprint]>,
 ) -> HashMap<Fingerprint, String> {
-    let command = |reply| WorkerCommand::Labels(Arc::clone(&limit.name), Arc::clone(&key_hashes), reply);
+    let command =
+        |reply| WorkerCommand::Labels(Arc::clone(&limit.name), keys, Arc::clone(&key_hashes), reply);
     shared.worker_commands.ask_all(command).await.into_iter().flatten().collect()
 }
 
@@ -92,8 +119,8 @@ pub(super) async fn followed(
     limit: &Limit,
     key_hash: Fingerprint,
 ) -> Option<(Vec<String>, TopKey)> {
-    let top_key = ranking(shared, limit).await.top_key(key_hash)?;
-    let labels = labels(shared, limit, Arc::new([key_hash])).await;
+    let top_key = ranking(shared, limit, LimitKeys::Counted).await.top_key(key_hash)?;
+    let labels = labels(shared, limit, LimitKeys::Counted, Arc::new([key_hash])).await;
     Some((values(labels.get(&key_hash)?), top_key))
 }
 
@@ -112,12 +139,12 @@ fn one(limit: &Limit, top_key: &TopKey, names: &HashMap<Fingerprint, String>) ->
 
 /// Adds the tier of each key's consumer: its name, or `null`.
 fn put_tiers(plan: &Plan, limit: &Limit, keys: &mut [KeyReport]) {
-    let at = limit.consumer_at().filter(|_| !limit.tiers.is_empty());
-    let name = |key: &KeyReport| Some(key.key.as_ref()?.get(at?)?.clone());
-    let names: HashSet<String> = keys.iter().filter_map(name).collect();
-    let tiers = if names.is_empty() { HashMap::new() } else { plan.tiers_of(&names) };
+    let value = |key: &KeyReport| limit.tier_value(key.key.as_ref()?).cloned();
+    let values: HashSet<String> = keys.iter().filter_map(value).collect();
+    let has_names = !values.is_empty() && limit.mapped_tier.is_none();
+    let tiers = if has_names { plan.tiers_of(&values) } else { HashMap::new() };
     for key in keys {
-        let tier = name(key).and_then(|name| limit.tier(tiers.get(&name).copied()));
+        let tier = value(key).and_then(|value| limit.tier_of_value(&value, |name| tiers.get(name).copied()));
         key.tier = limit.tier_name(tier).map(str::to_owned);
     }
 }

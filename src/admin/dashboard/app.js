@@ -9,7 +9,7 @@ const FRESH = 10; // seconds: the span of "now" in sentences
 const OUTAGE = 0.05; // the share of failing requests that is an outage, as in the status for backends
 const REST = 2500; // ms for which rows keep their order after the pointer moved over them, so that a click hits the right row
 const SHOWN_ROWS = 8, MAX_ROWS = 200; // rows of a table before and after "Show all"
-const SHOWN_CURVES = 5, SHOWN_UNITS = 2, MAX_REFUSALS = 40, MINUTE = 60;
+const SHOWN_CURVES = 5, SHOWN_UNITS = 2, SHOWN_PLACES = 2, MAX_REFUSALS = 40, MINUTE = 60;
 // The meanings of colours. The legend of the page lists them; style.css defines them.
 const PASSED = 1, DELAYED = 2, LOST = 3, SHADOW = 4, PLAIN = 5;
 // The dashes that distinguish curves of one colour. style.css draws the same dashes in the legends of charts.
@@ -269,6 +269,9 @@ function drawCharts() {
   const curve = (name, colour, values, more = {}) => ({ name, colour, values: values ?? nothing, ...more });
   charts.requests.draw(time, [curve("admitted", PASSED, lists.admitted, { fill: true }), curve("delayed", DELAYED, lists.delayed), curve("refused", LOST, lists.refused), curve("failed", LOST, lists.failed, { dash: 2 })]);
   charts.limits.draw(time, busiest(past.limits, "refused", isShadow).map(([name, of], dash) => curve(isShadow(name) ? name + " (shadow)" : name, isShadow(name) ? SHADOW : LOST, of.refused, { dash })));
+  const held = busiest(past.limits, "held").filter(([, of]) => of.held).slice(0, SHOWN_PLACES);
+  charts.places.figure.hidden = !held.length;
+  charts.places.draw(time, held.flatMap(([name, of], dash) => [curve(`${name}, in flight`, PASSED, of.held, { dash }), curve(`${name}, waiting`, DELAYED, of.waiting, { dash }), ...of.found_max ? [curve(`${name}, most`, PLAIN, of.found_max, { dash })] : []]));
   const settling = busiest(past.limits, "units").filter(([, of]) => of.units).slice(0, SHOWN_UNITS);
   charts.units.figure.hidden = !settling.length;
   charts.units.draw(time, settling.flatMap(([name, of], dash) => [curve(`${name}, units`, PLAIN, of.units, { dash }), curve(`${name}, requests (right)`, PASSED, of.settled, { dash, right: true })]));
@@ -476,6 +479,11 @@ function drawKeys() {
     tag.className = one.ban_in_shadow ? "tag shadow" : "tag bad";
     write(tag, one.banned_until ? (one.ban_in_shadow ? "shadow: would be banned until " : "banned until ") + when(one.banned_until) : "");
     cells(row, [null, count(one.refused), count(one.admitted), one.refused ? share(one.refused, keys.refused) : ""]);
+  });
+  $("shares").parentElement.hidden = !keys.shares.length;
+  list("shares", keys.shares, (one) => keys.limit + one.key?.join("\n"), (one) => make("tr", make("th", strong(one.key?.join(" · ") || "others")), make("td.n.hot"), number(), number(), number()), (row, one) => {
+    row.className = one.refused ? "hot" : "";
+    cells(row, [null, count(one.refused), count(one.admitted), share(one.demand, 1), share(one.share, 1)]);
   });
   write($("keys-note"), !keys.keys.length ? "No requests yet." : `In the last ${span(keys.span)}; ` + (keys.error ? `each count may be too low by up to ${count(keys.error)}.` : "counts are exact."));
 }
@@ -854,5 +862,5 @@ $("keys-by").addEventListener("change", () => soon());
 document.addEventListener("visibilitychange", () => soon());
 
 const charts = { requests: new Chart("requests", "Requests/s", 110) };
-for (const [id, title] of [["limits", "Refused/s by limit"], ["units", "Units/s of settled costs, and requests/s"], ["latency", "Latency without delays by limits, ms"], ["delay", "Delay by limits, ms"], ["upstreams", "Backends, p99 ms"], ["store", "Store"]]) charts[id] = new Chart(id, title);
+for (const [id, title] of [["limits", "Refused/s by limit"], ["places", "Requests in flight, and the most that was found"], ["units", "Units/s of settled costs, and requests/s"], ["latency", "Latency without delays by limits, ms"], ["delay", "Delay by limits, ms"], ["upstreams", "Backends, p99 ms"], ["store", "Store"]]) charts[id] = new Chart(id, title);
 round();

@@ -1,18 +1,18 @@
 //! The claims of a verified token (RFC 7519 §4), and the rules for them.
 
-use std::collections::HashMap;
 use std::fmt;
 
-use serde::de::{Error as _, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
+
+use super::unique_names::UniqueNames;
+use crate::route::claim::ClaimPath;
 
 /// The end of the year 9999, seconds since 1970: no time of a token lies behind it.
 const LAST_SECOND: f64 = 253_402_300_799.0;
 
-/// The claims of a token, each of which occurs once.
+/// The claims of a token. No object in them has a name twice.
 #[derive(Debug)]
-pub struct Claims(HashMap<String, Value>);
+pub struct Claims(Map<String, Value>);
 
 /// The rules for the claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +61,10 @@ impl fmt::Display for ClaimsFault {
 impl Claims {
     /// Parses a JSON object in which no name occurs twice.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok()
+        match serde_json::from_slice(bytes) {
+            Ok(UniqueNames(Value::Object(claims))) => Some(Self(claims)),
+            _ => None,
+        }
     }
 
     /// Checks the claims at `now`, seconds since 1970. Returns the second from which the token has expired, leeway
@@ -104,13 +107,18 @@ impl Claims {
 
     /// The text of a claim: a string that is not empty, or a whole number or a boolean as JSON writes it. `None`: it is
     /// absent, or of another type.
-    pub fn text(&self, name: &str) -> Option<String> {
-        match self.0.get(name)? {
+    pub fn text(&self, claim: &ClaimPath) -> Option<String> {
+        match claim.find(&self.0)? {
             Value::String(text) if !text.is_empty() => Some(text.clone()),
             Value::Number(number) if !number.is_f64() => Some(number.to_string()),
             Value::Bool(value) => Some(value.to_string()),
             _ => None,
         }
+    }
+
+    /// Whether a claim is this text, or a list that has it.
+    pub fn has(&self, claim: &ClaimPath, wanted: &str) -> bool {
+        claim.find(&self.0).is_some_and(|value| claim.has(value, wanted))
     }
 
     /// A time, in whole seconds, rounded down; `None`: it is absent.
@@ -120,32 +128,6 @@ impl Claims {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is within the range")]
         let whole = seconds.map(|seconds| seconds as u64);
         whole.map(Some).ok_or(ClaimsFault::Time)
-    }
-}
-
-impl<'de> Deserialize<'de> for Claims {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(ClaimsVisitor)
-    }
-}
-
-struct ClaimsVisitor;
-
-impl<'de> Visitor<'de> for ClaimsVisitor {
-    type Value = Claims;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object whose names differ")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Claims, A::Error> {
-        let mut claims = HashMap::new();
-        while let Some((name, value)) = map.next_entry::<String, Value>()? {
-            if claims.insert(name, value).is_some() {
-                return Err(A::Error::custom("a name occurs twice"));
-            }
-        }
-        Ok(Claims(claims))
     }
 }
 
@@ -182,6 +164,8 @@ mod tests {
             r#"{"exp":1,"\u0065xp":1000}"#,
             r#"{"sub":"a","sub":"a","exp":1000}"#,
             r#"{"exp":1e999}"#,
+            r#"{"exp":1000,"a":{"b":1,"b":1}}"#,
+            r#"{"exp":1000,"a":[{"b":[{"c":1,"\u0063":1}]}]}"#,
             "[]",
             "null",
             "",
@@ -219,7 +203,7 @@ mod tests {
     fn texts_are_strings_whole_numbers_and_booleans() {
         let claims =
             Claims::parse(br#"{"a":"x","b":7,"c":true,"d":1.5,"e":"","f":null,"g":["x"],"h":{}}"#).unwrap();
-        let text = |name| claims.text(name);
+        let text = |name| claims.text(&ClaimPath::parse(name).unwrap());
         assert_eq!(
             (text("a"), text("b"), text("c")),
             (Some("x".into()), Some("7".into()), Some("true".into()))

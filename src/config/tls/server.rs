@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoClientAuth, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
-use x509_parser::prelude::{ASN1Time, FromDer as _, GeneralName, X509Certificate};
+use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
+use super::policy::{self, TlsPolicy, day};
 use super::{Files, authorities, certificates, private_key};
 use crate::clock::Clock;
 use crate::config::keys::{Schema, choice, keys};
@@ -34,6 +35,7 @@ keys! {
         client_ca = Schema::Text;
         /// Whether clients without a certificate are refused.
         client_auth: Demand = choice(&CLIENT_AUTH) => Demand::Required;
+        + policy::POLICY;
     }
 }
 
@@ -65,6 +67,7 @@ struct CertificateEntry {
     expiry: WallTime,
     /// The authorities of clients' certificates.
     clients: Option<(RootCertStore, Demand)>,
+    policy: TlsPolicy,
 }
 
 /// All certificates, the first of which is the default. `None` if they have errors.
@@ -86,6 +89,12 @@ pub(in crate::config) fn read(value: &ConfigValue<'_>) -> Option<ListenerTls> {
             item.fault(
                 "this certificate asks clients for other certificates than the first",
                 "a client may ask for one name and send requests for another: give all `[[server.tls]]` the same `client_ca` and `client_auth`",
+            );
+        }
+        if entries.first().is_some_and(|first| first.policy != entry.policy) {
+            item.fault(
+                "this certificate has another policy of TLS than the first",
+                "a handshake begins before the name is known: give all `[[server.tls]]` the same `min_version`, `ciphers` and `crl`",
             );
         }
         entries.push(entry);
@@ -131,6 +140,8 @@ fn entry(
     });
     let key = table.require(&CERTIFICATE.key, |value| Some((private_key(&value, files)?, value)));
     let clients = clients(&mut table, files);
+    let asks_clients = clients.as_ref().is_none_or(Option::is_some);
+    let policy = policy::read(&mut table, asks_clients, provider, files);
     table.finish().then_some(())?;
     let ((chain, names, expiry), (key, value)) = (chain?, key?);
     Some(CertificateEntry {
@@ -138,6 +149,7 @@ fn entry(
         names,
         expiry,
         clients: clients?,
+        policy: policy?,
     })
 }
 
@@ -216,10 +228,6 @@ fn is_current(certificate: &X509Certificate<'_>, value: &ConfigValue<'_>) -> boo
     true
 }
 
-fn day(time: ASN1Time) -> String {
-    time.to_datetime().date().to_string()
-}
-
 /// `client_ca` and `client_auth`. `Some(None)` if clients are not asked for a certificate, `None` if there are errors.
 fn clients(table: &mut super::ConfigTable<'_>, files: &mut Files) -> Option<Option<(RootCertStore, Demand)>> {
     let ca = table.take(&CERTIFICATE.client_ca);
@@ -257,27 +265,41 @@ fn config(
         value.fault(format!("TLS cannot be spoken so: {}", quoted(&error.to_string())), help);
     };
     let first = entries.first_mut()?;
-    let verifier = verifier(first.clients.take(), &provider).map_err(|error| refuse(&error)).ok()?;
+    let policy = first.policy.clone();
+    let verifier = verifier(first.clients.take(), policy.revoked.clone(), &provider);
+    let verifier = verifier.map_err(|error| refuse(&error)).ok()?;
     let mut certificates = Certificates::new(entries.iter().map(|entry| Arc::clone(&entry.key)).collect());
     for entry in &entries {
         entry.names.iter().for_each(|name| certificates.add(name, &entry.key));
     }
     let tickets = crypto::tls::Ticketer::new().map_err(|error| refuse(&error)).ok()?;
-    let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let has_order = policy.ciphers.is_some();
+    let provider = match policy.ciphers.clone() {
+        Some(cipher_suites) => Arc::new(CryptoProvider { cipher_suites, ..CryptoProvider::clone(&provider) }),
+        None => provider,
+    };
+    let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(policy.versions());
     let builder = builder.map_err(|error| refuse(&error)).ok()?;
     let mut config = builder.with_client_cert_verifier(verifier).with_cert_resolver(Arc::new(certificates));
+    config.ignore_client_order = has_order;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     // The state of a session is kept by the client, so that no number of clients fills the gateway's memory.
     config.ticketer = tickets;
     Some(config)
 }
 
+/// A certificate whose authority has no list is refused where there are lists, and so are all after the end of a list.
 fn verifier(
     clients: Option<(RootCertStore, Demand)>,
+    revoked: Vec<CertificateRevocationListDer<'static>>,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, rustls::server::VerifierBuilderError> {
     let Some((roots, demand)) = clients else { return Ok(Arc::new(NoClientAuth)) };
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+    let builder = match revoked.is_empty() {
+        true => builder,
+        false => builder.with_crls(revoked).enforce_revocation_expiration(),
+    };
     match demand {
         Demand::Required => builder.build(),
         Demand::Optional => builder.allow_unauthenticated().build(),

@@ -33,7 +33,7 @@ pub struct StreamLost;
 #[derive(Debug)]
 pub struct StreamHandle {
     connection: Rc<Http2Codec>,
-    id: u32,
+    pub(super) id: u32,
 }
 
 impl StreamHandle {

@@ -44,10 +44,10 @@ impl<'p> CalledLimit<'p> {
         let paths = PathForm { matching: plan.server.path_matching, merge_slashes: true };
         let key_hash = limit.key.owner_of(values, secret, rule, paths)?;
         let mode = limit.mode_of_values(values, rule, paths)?;
-        let consumer = limit.consumer_at().and_then(|at| values.get(at)).filter(|_| !limit.tiers.is_empty());
-        let tier = consumer.and_then(|name| {
-            let tiers = plan.tiers_of(&HashSet::from([name.clone()]));
-            limit.tier(tiers.get(name).copied())
+        let tier = limit.tier_value(values).and_then(|value| {
+            limit.tier_of_value(value, |name| {
+                plan.tiers_of(&HashSet::from([name.to_owned()])).get(name).copied()
+            })
         });
         Ok(NamedKey { key_hash, tier, mode })
     }

@@ -13,6 +13,9 @@ pub trait DecisionObserver<'p> {
     /// It has none that is right.
     fn unauthenticated(&mut self, _request: &RoutedRequest<'p, '_>, _failure: AuthFailure) {}
 
+    /// Its consumer is not what the route requires.
+    fn insufficient(&mut self, _request: &RoutedRequest<'p, '_>, _failure: AuthFailure) {}
+
     /// The limits of a phase have ruled.
     fn ruled(&mut self, ruled: &Ruled<'_, 'p, '_>);
 }

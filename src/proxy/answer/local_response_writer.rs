@@ -1,7 +1,7 @@
 //! Local responses: refusals, errors, redirects and preflights that tollgate answers itself.
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::cors::is_cors;
 use super::local_response::{LocalResponse, PROBLEM_JSON};
@@ -11,7 +11,7 @@ use crate::http2::head_sink::TextHead;
 use crate::limit::units::Cost;
 use crate::plan::action::ErrorPages;
 use crate::plan::admission::{BindingLimit, Refusal, RefusalCause};
-use crate::plan::template::{BodyTemplate, TemplateValues};
+use crate::plan::template::{BodyTemplate, HeaderTemplate, TemplateValues};
 use crate::plan::{RatelimitHeaders, Reject};
 use crate::proxy::record::ratelimit_fields::{is_ratelimit, put_ratelimit};
 use crate::proxy::session::grpc;
@@ -58,6 +58,8 @@ pub(crate) struct LocalResponseWriter<'b> {
     pub(crate) cors: &'b [u8],
     /// The cookies of the service that has admitted the request, as header lines.
     pub(crate) cookies: &'b [u8],
+    /// The headers of every response.
+    pub(crate) headers: &'b [(HeaderName, HeaderTemplate)],
     pub(crate) options: ResponseOptions,
     /// The bodies of errors.
     pub(crate) errors: &'b ErrorPages,
@@ -89,9 +91,9 @@ impl<'b> LocalResponseWriter<'b> {
     }
 
     /// The same for a request without a valid credential. `challenges` are `www-authenticate` header lines; a 401 has
-    /// them (RFC 9110 §15.5.2).
+    /// them (RFC 9110 §15.5.2), and a 403 to a token (RFC 6750 §3.1).
     pub(crate) fn unauthenticated(self, status: StatusCode, detail: &str, challenges: &str) -> LocalBody {
-        self.problem_with(status, detail, if status == StatusCode::UNAUTHORIZED { challenges } else { "" })
+        self.problem_with(status, detail, if status == StatusCode::BAD_REQUEST { "" } else { challenges })
     }
 
     /// The same with 503, and with the seconds after which a request may succeed.
@@ -118,6 +120,7 @@ impl<'b> LocalResponseWriter<'b> {
             put_request_id(self.request_id, out);
             put_lines(out, self.cors);
             put_lines(out, self.cookies);
+            put_headers(self.headers, |_| false, out);
             put_lines(out, lines.as_bytes());
             if status == StatusCode::METHOD_NOT_ALLOWED {
                 // RFC 9110 §15.5.6 requires the methods.
@@ -152,10 +155,13 @@ impl<'b> LocalResponseWriter<'b> {
     pub(crate) fn relayed(self, answer: &'b ServiceAnswer) -> LocalBody {
         let out = self.outbound;
         put_status(out, answer.status, None);
-        let fields = answer.fields.iter().filter(|(name, _)| !CONNECTION_FIELDS.contains(&name.as_str()));
+        let is_set = |name: &HeaderName| self.headers.iter().any(|(own, _)| own == name);
+        let passes = |name: &HeaderName| !CONNECTION_FIELDS.contains(&name.as_str()) && !is_set(name);
+        let fields = answer.fields.iter().filter(|(name, _)| passes(name));
         fields.for_each(|(name, value)| put_field(out, name.as_str().as_bytes(), value.as_bytes()));
         put_field(out, b"date", self.date);
         out.extend_from_slice(self.cors);
+        put_headers(self.headers, |_| false, out);
         // RFC 9110 §8.6 and §15.4.5: these never have content.
         if !matches!(answer.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
             put_number(out, b"content-length", answer.body.len() as u64);
@@ -181,6 +187,11 @@ impl<'b> LocalResponseWriter<'b> {
 
     /// Ends the head of a response without a body.
     fn end_head(self) -> LocalBody {
+        put_headers(self.headers, |_| false, self.outbound);
+        self.end_head_without_headers()
+    }
+
+    fn end_head_without_headers(self) -> LocalBody {
         put_request_id(self.request_id, self.outbound);
         put_lines(self.outbound, self.cors);
         put_lines(self.outbound, self.cookies);
@@ -253,8 +264,9 @@ impl<'b> LocalResponseWriter<'b> {
             let text = seconds.map(|seconds| buffer.format(seconds));
             grpc::put_trailers_only(over.status(), |out| put_detail(out, over.refusal, text), self.outbound);
             grpc::put_pushback(seconds, self.outbound);
+            put_headers(self.headers, |name| over.sets(name), self.outbound);
             over.put_fields(!self.cors.is_empty(), &self.values, self.outbound);
-            return self.end_head();
+            return self.end_head_without_headers();
         }
         let status = over.status();
         let own_type = over.reject.and_then(|reject| reject.content_type.as_ref());
@@ -278,6 +290,7 @@ impl<'b> LocalResponseWriter<'b> {
             put_request_id(self.request_id, out);
             put_lines(out, self.cors);
             put_lines(out, self.cookies);
+            put_headers(self.headers, |name| over.sets(name), out);
             over.put_fields(!self.cors.is_empty(), &self.values, out);
         })
     }
@@ -344,6 +357,16 @@ fn problem_json<'s>(status: StatusCode, detail: &str, scrap: &'s mut BytesMut) -
 fn put_request_id(id: &[u8], out: &mut BytesMut) {
     if !id.is_empty() {
         put_field(out, b"x-request-id", id);
+    }
+}
+
+/// Writes the headers of every response, but for those that the response has otherwise.
+fn put_headers(headers: &[(HeaderName, HeaderTemplate)], has: impl Fn(&[u8]) -> bool, out: &mut BytesMut) {
+    for (name, value) in headers {
+        let name = name.as_str().as_bytes();
+        if !has(name) {
+            value.put(name, &TemplateValues::default(), out);
+        }
     }
 }
 

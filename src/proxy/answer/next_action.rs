@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::proxy::record::settlement::Settlement;
 use crate::store::Places;
 use crate::upstream::pool;
@@ -27,6 +29,8 @@ pub(crate) struct PendingTunnel {
     pub(crate) backend: pool::UpstreamConnection,
     /// The tunnel ends when neither side has transferred a byte for this long.
     pub(crate) silence: Duration,
+    /// It ends then in any case.
+    pub(crate) end: Option<Instant>,
     /// Its places under concurrency limits.
     pub(crate) places: Option<Box<Places>>,
     /// Its costs that are settled then.

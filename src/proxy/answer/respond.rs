@@ -29,6 +29,7 @@ pub(crate) async fn send(
     let Buffers { inbound, message: scrap, outbound, .. } = &mut **buffers.get_or_insert_default();
     let (request_id, options, head_begins) = (ctx.own_request_id(), ctx.options, outbound.len());
     let (errors, values) = (&ctx.plan.errors, ctx.template_values());
+    let headers = &ctx.plan.server.response_headers;
     let (cors, cookies, date) = (&ctx.lines.cors, &ctx.lines.cookies, &date);
     let body = write(LocalResponseWriter {
         scrap,
@@ -37,6 +38,7 @@ pub(crate) async fn send(
         request_id,
         cors,
         cookies,
+        headers,
         options,
         errors,
         values,

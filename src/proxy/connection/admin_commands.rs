@@ -15,7 +15,7 @@ use crate::plan::{Limit, Mode, Plan, admission};
 use crate::proxy::record::refusal_sample::time_of_day;
 use crate::proxy::worker::Worker;
 use crate::route::key::LABEL_END;
-use crate::shared::worker_commands::{CommandReceiver, EndedBanKeys, KeyCommand, WorkerCommand};
+use crate::shared::worker_commands::{CommandReceiver, EndedBanKeys, KeyCommand, LimitKeys, WorkerCommand};
 use crate::store::bans::{BanCause, BanFault, Banned, Bans, BegunBan};
 use crate::store::{
     Charge, Counters, Group, KeyOperation, Known, OperationFault, OperationResult, Unreachable,
@@ -48,9 +48,9 @@ pub(crate) async fn serve(mut inbox: CommandReceiver, worker: Rc<Worker>) {
             WorkerCommand::Pass(reply) => drop(reply.send(())),
             // Apart from the others, since there may be many.
             WorkerCommand::EndBans(ended) => drop(spawn_local(end_bans(ended, Rc::clone(&worker)))),
-            WorkerCommand::Talkers(limit, reply) => drop(reply.send(top_keys(&limit, &worker))),
-            WorkerCommand::Labels(limit, key_hashes, reply) => {
-                drop(reply.send(labels(&limit, &key_hashes, &worker)))
+            WorkerCommand::Talkers(limit, keys, reply) => drop(reply.send(top_keys(&limit, keys, &worker))),
+            WorkerCommand::Labels(limit, keys, key_hashes, reply) => {
+                drop(reply.send(labels(&limit, keys, &key_hashes, &worker)))
             }
             WorkerCommand::RefusedKeys(reply) => drop(reply.send(refused_keys(&worker))),
         }
@@ -74,16 +74,22 @@ pub(crate) async fn keep_lists(worker: Rc<Worker>) -> Infallible {
     }
 }
 
-fn top_keys(limit: &str, worker: &Worker) -> Vec<Sketch> {
+fn top_keys(limit: &str, keys: LimitKeys, worker: &Worker) -> Vec<Sketch> {
     let plan = worker.plan();
-    let sketches =
-        plan.key_stats_of(limit).map(|key_stats| key_stats.borrow_mut().sketches(worker.shared.clock.now()));
+    let sketches = plan
+        .key_stats_of(limit, keys)
+        .map(|key_stats| key_stats.borrow_mut().sketches(worker.shared.clock.now()));
     sketches.into_iter().flatten().collect()
 }
 
-fn labels(limit: &str, key_hashes: &[Fingerprint], worker: &Worker) -> Vec<(Fingerprint, String)> {
+fn labels(
+    limit: &str,
+    keys: LimitKeys,
+    key_hashes: &[Fingerprint],
+    worker: &Worker,
+) -> Vec<(Fingerprint, String)> {
     let plan = worker.plan();
-    let Some(key_stats) = plan.key_stats_of(limit) else { return Vec::new() };
+    let Some(key_stats) = plan.key_stats_of(limit, keys) else { return Vec::new() };
     let key_stats = key_stats.borrow();
     let named =
         key_hashes.iter().filter_map(|key_hash| Some((*key_hash, key_stats.label(*key_hash)?.to_owned())));
@@ -165,6 +171,11 @@ fn charges<'c>(command: &'c KeyCommand, known: Known<'_>) -> Vec<Charge<'c>> {
     };
     let overridden = command.plan.overridden(limit, command.key_hash, known);
     let policies = overridden.unwrap_or_else(|| limit.policies_of(command.tier));
+    let policies = match command.operation {
+        // A consumer may have been of another tier.
+        KeyOperation::Reset => limit.with_other_counters(policies),
+        _ => policies.iter().collect(),
+    };
     let charges = admission::charges(policies, command.key_hash, command.cost.unwrap_or(Cost::ONE), group);
     let whole = |charge: Charge<'_>| charge.algorithm.whole();
     charges.map(|charge| Charge { cost: command.cost.unwrap_or(whole(charge)), ..charge }).collect()

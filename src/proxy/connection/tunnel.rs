@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
+use tokio::time::Instant;
 
 use crate::clock::{Deadline, now};
 use crate::net::{AckTimeout, Stream};
@@ -23,25 +24,28 @@ thread_local! {
 }
 
 /// Joins client and backend. Bytes that either sent after its head are in the buffers. When neither has transferred a
-/// byte for `silence`, both are closed. For a blocked side, the kernel measures the time without acknowledged bytes.
+/// byte for `silence`, or at `end`, both are closed. For a blocked side, the kernel measures the time without acknowledged bytes.
 /// Returns the bytes sent to the client.
 pub(crate) async fn run(
     client: &Stream,
     backend: UpstreamConnection,
     mut buffers: Box<Buffers>,
-    silence: Duration,
+    (silence, end): (Duration, Option<Instant>),
 ) -> u64 {
     // An HTTP/2 stream is never upgraded.
     let Some(backend) = backend.stream() else { return 0 };
     let (mut up, mut down) = (Direction::new(silence), Direction::new(silence));
     let (mut deadline, mut moved, mut last) = (Deadline::default(), 0, now());
-    let mut was_blocked = false;
+    let (mut was_blocked, mut end_timer) = (false, Deadline::default());
     let Buffers { inbound, answer, .. } = &mut *buffers;
     #[expect(
         clippy::let_underscore_must_use,
         reason = "either side may break the tunnel off at any time, and both are closed then"
     )]
     let _: Result<(), BrokenSide> = poll_fn(|context| {
+        if end.is_some_and(|end| end_timer.poll(context, end).is_ready()) {
+            return Poll::Ready(Ok(()));
+        }
         let sent = match up.poll(context, client, backend, inbound) {
             // What the backend has sent before still goes to the client.
             Poll::Ready(Err(BrokenSide::Receiver)) => up.drop_received(context, client, inbound),

@@ -15,7 +15,7 @@ use crate::measure::JsonPointer;
 use crate::proxy::session::request_body::{BegunBody, CONTINUE, RequestRest};
 use crate::proxy::session::request_reader::{BodyDeadlines, BodyFault, RequestReader, Source};
 use crate::proxy::session::response_writer::SocketWriter;
-use crate::route::content::{MAX_CONTENT, RequestContent, UnreadableBody};
+use crate::route::content::{RequestContent, UnreadableBody};
 
 /// A body that was read, or the begin of one that is too large.
 #[derive(Debug)]
@@ -26,26 +26,26 @@ pub(crate) struct ReadPart {
     pub(crate) received: BytesMut,
 }
 
-/// Reads the body of a request. `ahead`: the bytes received after its head. `pointers`: see [`RequestContent::new`]. A body with an unreadable type or a declared
-/// length beyond the maximum is not read.
+/// Reads the body of a request. `ahead`: the bytes received after its head. `pointers`: see [`RequestContent::new`].
+/// A body with an unreadable type or a declared length beyond `max` bytes is not read.
 pub(crate) async fn read_content(
     reader: &mut RequestReader,
     head: &RequestHead<'_>,
     ahead: &[u8],
-    pointers: &[JsonPointer],
+    (pointers, max): (&[JsonPointer], usize),
     held: &HeldBytes,
 ) -> Result<(RequestContent, Option<ReadPart>), BodyFault> {
     let unread = |content| Ok((content, None));
     if head.body == Body::EMPTY {
         return unread(RequestContent::Empty);
     }
-    if matches!(head.body, Body::Length(length) if length > MAX_CONTENT as u64) {
+    if matches!(head.body, Body::Length(length) if length > max as u64) {
         return unread(RequestContent::Unreadable(UnreadableBody::TooLarge));
     }
     if !RequestContent::has_readable_type(head.fields) {
         return unread(RequestContent::Unreadable(UnreadableBody::Type));
     }
-    let (end, part) = read_body(reader, head, ahead, MAX_CONTENT, held).await?;
+    let (end, part) = read_body(reader, head, ahead, max, held).await?;
     let content = match end {
         BodyEnd::Whole => RequestContent::new(head.fields, part.begun.data.clone(), pointers),
         BodyEnd::TooLarge => RequestContent::Unreadable(UnreadableBody::TooLarge),

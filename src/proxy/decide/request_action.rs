@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::auth::forward::ServiceAnswer;
-use crate::limit::units::Micros;
+use crate::limit::units::{Fingerprint, Micros};
 use crate::plan::Route;
 use crate::plan::admission::{BindingLimit, Refusal, RefusalCause, RequestCharges};
 use crate::plan::auth::CredentialFault;
@@ -16,7 +16,7 @@ use crate::proxy::answer::fixed_response::FixedAnswer;
 use crate::proxy::forward::forward_request::ForwardRequest;
 use crate::proxy::record::request_context::RequestContext;
 use crate::proxy::session::request_reader::RequestReader;
-use crate::store::{InTurn, Outcome, StoreRequest};
+use crate::store::{DropReason, InTurn, Outcome, StoreRequest};
 use crate::telemetry::metrics::RequestOutcome;
 
 /// The action for a request.
@@ -111,12 +111,79 @@ pub(crate) async fn decide_otherwise(
     route: &Route,
     reader: &RequestReader,
 ) -> Option<Outcome> {
+    if charges.leaves_by_shares() {
+        return leave_in_turn(ctx, charges, route, reader).await;
+    }
+    decide_at_once(ctx, charges, route, reader).await
+}
+
+/// The same without the queues of leaky buckets.
+async fn decide_at_once(
+    ctx: &mut RequestContext,
+    charges: &RequestCharges<'_>,
+    route: &Route,
+    reader: &RequestReader,
+) -> Option<Outcome> {
     if charges.takes_places() {
         return take_turn(ctx, charges, route, reader).await;
     }
     let bans = charges.bans();
     let request = StoreRequest { charges: &charges.charges, bans: &bans };
     Some(ctx.plan.counters.decide(request, ctx.started).await)
+}
+
+/// The same under leaky buckets with shares: the request may displace others, and waits until it leaves.
+async fn leave_in_turn(
+    ctx: &mut RequestContext,
+    charges: &RequestCharges<'_>,
+    route: &Route,
+    reader: &RequestReader,
+) -> Option<Outcome> {
+    let (plan, shared) = (Rc::clone(&ctx.plan), Arc::clone(&ctx.worker.shared));
+    let claims = charges.claims(route.priority);
+    let mut entrance = plan.counters.make_room(&charges.charges, &claims, ctx.started).await;
+    let mut outcome = decide_at_once(ctx, charges, route, reader).await?;
+    // Requests that a shared store was deciding at the same moment wait by now, and may give way.
+    if let Some(entered) = entrance.take_if(|entered| {
+        charges.is_refused_at(entered.refused.place, &outcome)
+            && plan.counters.others_give_way(entered, &claims)
+    }) {
+        drop(entered);
+        entrance = plan.counters.make_room(&charges.charges, &claims, ctx.started).await;
+        outcome = decide_at_once(ctx, charges, route, reader).await?;
+    }
+    let refused = entrance.as_ref().map(|entrance| entrance.refused);
+    if !charges.admits(&outcome) || outcome.unavailable || outcome.banned {
+        outcome.dropped = outcome.dropped.or(refused);
+        if let Some(dropped) = refused.filter(|dropped| charges.is_refused_at(dropped.place, &outcome)) {
+            ctx.count_wait(charges, route, dropped.place, Micros(0), Some(dropped.reason));
+        }
+        return Some(outcome);
+    }
+    let since = shared.clock.now();
+    let pending = plan.counters.join_queues(&charges.charges, &claims, &outcome);
+    drop(entrance);
+    let Some(pending) = pending else { return Some(outcome) };
+    let released = tokio::select! {
+        biased;
+        released = pending.released() => released,
+        () = reader.gone() => return None,
+    };
+    let waited = shared.clock.now().since(since);
+    ctx.limits.delay = Micros(ctx.limits.delay.0 + waited.0);
+    ctx.limits.outcome = RequestOutcome::Delayed;
+    match released {
+        Ok(place) => {
+            ctx.count_wait(charges, route, place, waited, None);
+            outcome.leave_queues(&charges.charges, &claims, waited);
+        }
+        Err((dropped, wait)) => {
+            ctx.limits.places = None;
+            ctx.count_wait(charges, route, dropped.place, waited, Some(dropped.reason));
+            outcome.drop_from_queue(&charges.charges, dropped, wait);
+        }
+    }
+    Some(outcome)
 }
 
 /// The same under concurrency limits: the request may wait for a place.
@@ -137,15 +204,30 @@ async fn take_turn(
         () = reader.gone() => return None,
     };
     ctx.limits.places = places;
-    if let Some(index) = queue.and_then(|place| charges.index_of(place))
-        && let Some(used) = route.limits.get(index)
-        && ctx.is_counted
-    {
-        ctx.plan.metrics.waited(used.limit, waited, outcome.dropped.map(|drop| drop.reason));
+    if let Some(place) = queue {
+        ctx.count_wait(charges, route, place, waited, outcome.dropped.map(|drop| drop.reason));
     }
     if waited > Micros(0) {
         ctx.limits.delay = waited;
         ctx.limits.outcome = RequestOutcome::Delayed;
     }
     Some(outcome)
+}
+
+impl RequestContext {
+    /// Counts a wait in the queue of the limit with this charge.
+    fn count_wait(
+        &self,
+        charges: &RequestCharges<'_>,
+        route: &Route,
+        place: Fingerprint,
+        waited: Micros,
+        dropped: Option<DropReason>,
+    ) {
+        if let Some(used) = charges.index_of(place).and_then(|index| route.limits.get(index))
+            && self.is_counted
+        {
+            self.plan.metrics.waited(used.limit, waited, dropped);
+        }
+    }
 }

@@ -36,7 +36,7 @@ pub(super) fn check(
 ) -> Result<(), AccessDenied> {
     // The plan of a running listener always has `[decisions]`.
     let decisions = plan.decisions.as_ref().ok_or(AccessDenied::Token)?;
-    if decisions.certificate_suffices && peer.subject.is_some() {
+    if decisions.certificate_suffices && peer.certificate.is_some() {
         return Ok(());
     }
     if let Some(token) = &decisions.token {

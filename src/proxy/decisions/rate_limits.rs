@@ -277,6 +277,7 @@ fn refusal_of(
         request_id: &[],
         cors: &[],
         cookies: &[],
+        headers: &[],
         options,
         errors: &plan.errors,
         values: ctx.template_values(),

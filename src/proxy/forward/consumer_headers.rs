@@ -223,6 +223,7 @@ mod tests {
             auths: (0..auths.len()).map(AuthIndex).collect(),
             optional: true,
             forwards_credentials,
+            requirements: Box::default(),
         };
         let written = ConsumerHeaders::of(
             &auths,

@@ -18,8 +18,10 @@ use crate::http1::response::ResponseHead;
 use crate::http1::syntax::has_item;
 use crate::http2::head_sink::{BlockHead, HeadSink, TextHead};
 use crate::limit::units::Timestamp;
+use crate::plan::action::RouteAction;
 use crate::plan::admission::BindingLimit;
 use crate::plan::resolve::RoutedRequest;
+use crate::plan::split_cookie::NewSplitCookie;
 use crate::plan::{Affinity, Protocol, Route, Upstream, UpstreamIndex};
 use crate::proxy::record::request_context::RequestContext;
 use crate::proxy::session::peer::ConnectionPeer;
@@ -49,6 +51,8 @@ pub(crate) struct ForwardRequest<'p> {
     pub(crate) trailers: bool,
     /// What the request says about its server.
     pub(crate) affinity: Affinity,
+    /// The cookie that keeps the client at the upstream, where the response sets one.
+    split_cookie: Option<NewSplitCookie>,
     /// The client uses TLS.
     secure: bool,
     /// The client is identified.
@@ -67,10 +71,11 @@ impl<'p> ForwardRequest<'p> {
     ) -> Self {
         let head = routed.head();
         let takes_trailers = |value| has_item(value, b"trailers");
+        // A request that is forwarded has an upstream.
+        let upstream = routed.upstream.unwrap_or(UpstreamIndex(0));
         Self {
             route: routed.route,
-            // A request that is forwarded has an upstream.
-            upstream: routed.upstream.unwrap_or(UpstreamIndex(0)),
+            upstream,
             tightest,
             consumer: routed.caller.consumer.map(|named| named.consumer),
             granted: routed.caller.granted,
@@ -80,6 +85,12 @@ impl<'p> ForwardRequest<'p> {
             // HTTP/1.0 has no chunks, and so no trailers.
             trailers: head.http_11 && head.fields.all_known(Name::Te).any(takes_trailers),
             affinity: routed.affinity,
+            split_cookie: match &routed.route.action {
+                RouteAction::Split(split) if split.cookie.is_some() => {
+                    split.new_cookie(routed.route.matched(&routed.request()), upstream)
+                }
+                _ => None,
+            },
             secure: routed.is_secure(),
             identified: routed.is_identified(),
             private: head.fields.all_known(Name::Authorization).any(binds_connection),
@@ -129,6 +140,8 @@ impl<'p> ForwardRequest<'p> {
             trailers: self.trailers || settlement.is_some_and(|settlement| settlement.reads_trailers()),
             via: server.via,
             trace: ctx.log.trace.as_ref(),
+            forwards_certificate: self.route.forward_client_cert,
+            certificate: peer.certificate.as_deref(),
             consumer,
             edits: &self.route.request_headers,
             noted: ctx.noted.as_deref(),
@@ -147,12 +160,15 @@ impl<'p> ForwardRequest<'p> {
         }
     }
 
-    /// Writes the cookie that names the server, where the request did not name it.
-    pub(crate) fn put_sticky_cookie(&self, ctx: &RequestContext, server: usize, sink: &mut impl HeadSink) {
+    /// Writes the cookies that name the upstream and the server, where the request did not name them.
+    pub(crate) fn put_own_cookies(&self, ctx: &RequestContext, server: usize, sink: &mut impl HeadSink) {
         if let Some(sticky) = &self.upstream_of(ctx).sticky
             && self.affinity.server != Some(server)
         {
             sink.written(|out| sticky.put_cookie(server, self.secure, out));
+        }
+        if let Some(cookie) = &self.split_cookie {
+            sink.written(|out| cookie.put(self.secure, out));
         }
     }
 

@@ -35,7 +35,7 @@ impl RelayedHead<'_, '_> {
         let &Self { ctx, forward_request, server, head, reason, fields, framing } = self;
         sink.status(head.status, reason);
         put_fields(ctx, forward_request.route, forward_request.tightest.as_ref(), fields, &mut sink);
-        forward_request.put_sticky_cookie(ctx, server, &mut sink);
+        forward_request.put_own_cookies(ctx, server, &mut sink);
         match (framing, head.content_length) {
             (BodyFraming::Chunked, _) => sink.field(b"transfer-encoding", b"chunked"),
             // RFC 9110 §8.6 forbids it with 204.

@@ -35,6 +35,8 @@ pub(crate) enum RelayError {
     /// The client's message stream violated a bound. The call is ended, since it would wait in vain for the next
     /// message.
     Messages(BodyFault),
+    /// The exchange takes too long.
+    Overrun,
 }
 
 /// How a body is framed for the client.

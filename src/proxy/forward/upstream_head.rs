@@ -12,10 +12,11 @@ use http::HeaderValue;
 use super::consumer_headers::ConsumerHeaders;
 use crate::http1::fields::{Field, Fields};
 use crate::http1::head_writer::put_field;
-use crate::http1::name::{Name, same_to_cgi, with_hyphens};
+use crate::http1::name::{Name, claims_certificate, same_to_cgi, with_hyphens};
 use crate::http1::request::{Body, RequestHead, is_authority};
 use crate::http1::syntax::is_token;
 use crate::http2::head_sink::HeadSink;
+use crate::net::client_certificate::ClientCertificate;
 use crate::plan::loop_mark::LoopMark;
 use crate::plan::{HeaderEdits, Upstream};
 use crate::proxy::record::noted_values::NotedValues;
@@ -54,6 +55,10 @@ pub(crate) struct UpstreamRequestHead<'a> {
     pub(crate) via: bool,
     /// The request's place in a trace; `None`: the client's trace headers are forwarded like any other.
     pub(crate) trace: Option<&'a RequestTrace>,
+    /// Whether the route forwards the client's certificate.
+    pub(crate) forwards_certificate: bool,
+    /// The client's certificate.
+    pub(crate) certificate: Option<&'a ClientCertificate>,
     /// The consumer of the request.
     pub(crate) consumer: ConsumerHeaders<'a>,
     /// The route's edits.
@@ -80,6 +85,9 @@ impl UpstreamRequestHead<'_> {
             |name| nominations.name(name),
             |name, value| self.put_own(sink, name, value),
         );
+        if let Some(certificate) = self.certificate.filter(|_| self.forwards_certificate) {
+            self.put_own(sink, b"client-cert", certificate.field_value.as_bytes());
+        }
         match head.body {
             Body::Chunked => sink.of_connection(|out| put_field(out, b"transfer-encoding", b"chunked")),
             Body::Length(length) if head.fields.known(Name::ContentLength).is_some() => {
@@ -123,6 +131,7 @@ impl UpstreamRequestHead<'_> {
         match field.known {
             Name::Other if self.is_twin(field.name) || self.is_false_source(field.name) => return false,
             Name::Other | Name::Authorization if !self.consumer.passes(field) => return false,
+            Name::Other if claims_certificate(field.name) && !self.continues_certificate() => return false,
             Name::Other | Name::Date | Name::Trailer => {}
             Name::Host | Name::CdnLoop | Name::ContentLength | Name::Expect | Name::XRequestId => {
                 return false;
@@ -151,6 +160,11 @@ impl UpstreamRequestHead<'_> {
     /// another reading.
     fn continues_claims(&self) -> bool {
         self.trusted && !self.consumer.asks_service()
+    }
+
+    /// Whether a proxy is believed whose certificate the client has shown: the one before a gateway that tells of none itself.
+    fn continues_certificate(&self) -> bool {
+        self.trusted && !self.forwards_certificate
     }
 
     /// Whether this is the header in which trusted proxies name the client, sent by a peer that is not trusted, or under a
@@ -309,6 +323,8 @@ mod tests {
             trailers: false,
             via: false,
             trace: None,
+            forwards_certificate: false,
+            certificate: None,
             consumer: ConsumerHeaders::default(),
             edits: &HeaderEdits::default(),
             noted: None,

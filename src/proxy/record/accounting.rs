@@ -9,11 +9,13 @@ use crate::limit::{Decision, Verdict};
 use crate::plan::admission::{
     Admission, AdmissionDecision, BindingLimit, LimitCheck, Refusal, RefusalCause, RequestCharges,
 };
-use crate::plan::auth::{AuthFailure, CredentialFault, NamedConsumer};
+use crate::plan::auth::{AuthFailure, CredentialFault};
 use crate::plan::decision::{DecisionObserver, LimitPhase, Ruled, Ruling};
 use crate::plan::log::AccessLog;
 use crate::plan::resolve::RoutedRequest;
 use crate::plan::{Limit, LimitIndex, Mode, Route, UpstreamIndex};
+use crate::route::consumers::Consumer;
+use crate::route::key::Key;
 use crate::route::mask::Masking;
 use crate::route::{RouteIndex, RouteRequest};
 use crate::store::Outcome;
@@ -77,7 +79,7 @@ impl RequestContext {
         let result = match fault {
             CredentialFault::Missing => AuthResult::Missing,
             CredentialFault::Repeated => AuthResult::Repeated,
-            CredentialFault::Invalid | CredentialFault::Answered => return,
+            CredentialFault::Invalid | CredentialFault::Answered | CredentialFault::Insufficient => return,
         };
         self.plan.metrics.auth(auth, result);
     }
@@ -228,6 +230,9 @@ impl RequestContext {
             let key_hash = request.charges.key_hash(check);
             let write_label = |label: &mut String| self.write_label(request, check.limit, label);
             self.note_asker(limit_use.limit, key_hash, refused, write_label);
+            if let Some(share_by) = &check.limit.share_by {
+                self.note_share(request, (limit_use.limit, check), share_by, refused);
+            }
         }
         if let (Some(limit), Some(record)) = (request.charges.decided_locally(outcome), &mut self.log.record)
         {
@@ -305,6 +310,23 @@ impl RequestContext {
         }
     }
 
+    /// Counts a request in the statistics of the shares of a limit.
+    #[cold]
+    fn note_share(
+        &self,
+        routed: &RoutedRequest<'_, '_>,
+        (limit, check): (LimitIndex, &LimitCheck<'_>),
+        share_by: &Key,
+        refused: bool,
+    ) {
+        let share = routed.charges.share_key(check).zip(self.plan.share_stats.get(limit.0));
+        let Some((key_hash, share_stats)) = share else { return };
+        let masking = Masking::of(check.limit.reveal, &self.plan.short_ids);
+        share_stats.borrow_mut().note(key_hash, refused, self.started, |label| {
+            share_by.write_label(routed.route.matched(&routed.request()), masking, label);
+        });
+    }
+
     /// Writes the values of the request's key under `limit`, masked unless the limit reveals them.
     pub(crate) fn write_label(&self, routed: &RoutedRequest<'_, '_>, limit: &Limit, label: &mut String) {
         let route = routed.route;
@@ -355,6 +377,17 @@ impl RequestContext {
         }
     }
 
+    /// Notes the consumer for log and trace.
+    fn note_consumer(&mut self, consumer: Consumer<'_>) {
+        if let Some(record) = &mut self.log.record {
+            consumer.name().clone_into(&mut record.consumer.name);
+            consumer.tier().unwrap_or_default().clone_into(&mut record.consumer.tier);
+        }
+        if let Some(noted) = &mut self.noted {
+            noted.set_consumer(consumer);
+        }
+    }
+
     /// The outcome of the request. A refusal stays one if the client did not wait for it. A backend's 5xx is a failure:
     /// for the client there is no difference.
     fn outcome(&self) -> RequestOutcome {
@@ -370,19 +403,23 @@ impl<'p> DecisionObserver<'p> for RequestContext {
     fn authenticated(&mut self, request: &RoutedRequest<'p, '_>) {
         let Some(auth) = request.route.auth.as_ref().filter(|_| self.is_counted) else { return };
         match (request.caller.consumer, auth.auths.first()) {
-            (Some(NamedConsumer { auth, consumer }), _) => {
-                if let Some(record) = &mut self.log.record {
-                    consumer.name().clone_into(&mut record.consumer.name);
-                    consumer.tier().unwrap_or_default().clone_into(&mut record.consumer.tier);
-                }
-                if let Some(noted) = &mut self.noted {
-                    noted.set_consumer(consumer);
-                }
-                self.plan.metrics.auth(auth, AuthResult::Accepted);
+            (Some(named), _) => {
+                self.note_consumer(named.consumer);
+                self.plan.metrics.auth(named.auth, AuthResult::Accepted);
             }
             (None, Some(&first)) => self.plan.metrics.auth(first, AuthResult::Anonymous),
             (None, None) => {}
         }
+    }
+
+    fn insufficient(&mut self, request: &RoutedRequest<'p, '_>, failure: AuthFailure) {
+        if !self.is_counted {
+            return;
+        }
+        if let Some(named) = request.caller.consumer {
+            self.note_consumer(named.consumer);
+        }
+        self.plan.metrics.auth(failure.auth, AuthResult::Insufficient);
     }
 
     fn unauthenticated(&mut self, _: &RoutedRequest<'p, '_>, failure: AuthFailure) {

@@ -123,6 +123,7 @@ fn route() -> Route {
         timeout: patient,
         read_timeout: patient,
         tunnel_timeout: patient,
+        max_duration: None,
         ..Route::plain("all", conditions())
     }
 }

@@ -2,12 +2,15 @@
 
 use std::cell::OnceCell;
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::request_reader::Source;
 use crate::http1::fields::Fields;
 use crate::net::Stream;
-use crate::plan::{ListenerRole, ProxyProtocolVersion, resolve};
+use crate::net::client_certificate::ClientCertificate;
+use crate::plan::{Listener, ListenerRole, ProxyProtocolVersion, resolve};
 use crate::route::client::{ClientAddress, ClientRule};
 use crate::upstream::private::PrivateConnections;
 use crate::upstream::proxy_protocol::{client_header, own_header};
@@ -39,8 +42,10 @@ pub(crate) struct ConnectionPeer {
     port: u16,
     /// The address as text, made once.
     pub(crate) text: Box<str>,
-    /// The subject of the client's certificate.
-    pub(crate) subject: Option<Box<str>>,
+    /// The client's certificate.
+    pub(crate) certificate: Option<Rc<ClientCertificate>>,
+    /// The name of its listener, if that has one.
+    listener: Option<Arc<str>>,
     /// `http` or `https`: the scheme of the connection to the gateway.
     pub(crate) scheme: &'static str,
     /// The client speaks HTTP/2: each request has a stream of its own.
@@ -67,7 +72,7 @@ impl AnnouncedClient {
 
 impl ConnectionPeer {
     /// The peer of `stream`.
-    pub(crate) fn new(ends: ConnectionEnds, stream: &Stream, role: ListenerRole) -> Self {
+    pub(crate) fn new(ends: ConnectionEnds, stream: &Stream, listener: Option<&Listener>) -> Self {
         let address = ends.client.ip().to_canonical();
         let announced =
             ends.local.map_or_else(OnceCell::new, |local| AnnouncedClient::new(Some(local)).into());
@@ -76,10 +81,11 @@ impl ConnectionPeer {
             port: ends.client.port(),
             announced,
             text: address.to_string().into(),
-            subject: stream.subject().map(Into::into),
+            certificate: stream.peer_certificate().map(Into::into),
+            listener: listener.and_then(|listener| listener.name.clone()),
             scheme: if stream.is_tls() { "https" } else { "http" },
             http2: false,
-            role,
+            role: listener.map(|listener| listener.role).unwrap_or_default(),
         }
     }
 
@@ -92,7 +98,8 @@ impl ConnectionPeer {
             address: self.address,
             port: self.port,
             text: self.text.clone(),
-            subject: self.subject.clone(),
+            certificate: self.certificate.clone(),
+            listener: self.listener.clone(),
             scheme: self.scheme,
             http2: true,
             role: self.role,
@@ -127,8 +134,13 @@ impl ConnectionPeer {
 
     /// The peer as requests are resolved with it.
     pub(crate) fn as_seen(&self) -> resolve::Peer<'_> {
-        let Self { address, subject, scheme, .. } = self;
-        resolve::Peer { address: *address, secure: *scheme == "https", subject: subject.as_deref() }
+        let Self { address, certificate, listener, scheme, .. } = self;
+        resolve::Peer {
+            address: *address,
+            secure: *scheme == "https",
+            certificate: certificate.as_deref(),
+            listener: listener.as_deref(),
+        }
     }
 
     /// Warns about the first trusted proxy that names the client only in a header that is not read: all its clients

@@ -140,6 +140,7 @@ impl KeyText<'_> {
             | Part::Upstream
             | Part::Global
             | Part::TlsSubject
+            | Part::ClientCertificate(_)
             | Part::Consumer
             | Part::ConsumerColumn(_)
             | Part::JwtClaim(_)

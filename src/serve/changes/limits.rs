@@ -1,5 +1,6 @@
 //! What a reload changed about a limit.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Subject, plain};
@@ -36,9 +37,16 @@ pub(super) fn limit(subject: &mut Subject<'_>, last: &Limit, next: &Limit) {
     }
     for tier in next.tiers.iter().filter(|tier| last.tier(Some(&tier.name)).is_none()) {
         let rates = rates(&tier.policies).0;
-        let noun = if rates.starts_with("max ") { "" } else { "rate " };
+        let noun = if rates.starts_with("max ") || tier.policies.is_empty() { "" } else { "rate " };
         subject.line(&format!("tier {} added: {noun}{rates}", plain(&tier.name)));
     }
+    let mapped = |limit: &Limit| {
+        let mapped = limit.mapped_tier.as_ref();
+        mapped.map_or_else(String::new, |mapped| format!("map:{}({})", mapped.name, mapped.part))
+    };
+    subject.shown("tier", mapped(last), mapped(next));
+    let map = |limit: &Limit| limit.mapped_tier.as_ref().map(|mapped| Arc::clone(&mapped.map));
+    subject.hidden("map of tiers", &map(last), &map(next));
     let ban = |limit: &Limit| limit.ban.as_ref().map_or_else(String::new, |ban| ban.algorithm.to_string());
     subject.shown("ban", ban(last), ban(next));
     subject.shown("key", &last.key, &next.key);
@@ -106,6 +114,9 @@ fn numbers(subject: &mut Subject<'_>, of: &str, last: &[Policy], next: &[Policy]
 
 /// The rates of policies, and their burst or queue: `100/h` and `burst 50`, or `max 5` and `queue 10`.
 fn rates(policies: &[Policy]) -> (String, String) {
+    if policies.is_empty() {
+        return ("unlimited".to_owned(), String::new());
+    }
     let short: Vec<_> = policies.iter().map(|policy| ShortDisplay(&policy.algorithm).to_string()).collect();
     let rate = |text: &String| text.split(", ").next().unwrap_or_default().to_owned();
     let more = short.first().and_then(|text| text.split_once(", ")).map_or("", |(_, more)| more);

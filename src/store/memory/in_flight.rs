@@ -24,6 +24,8 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use super::MemoryStore;
+pub use super::turn_signal::DropReason;
+use super::turn_signal::TurnSignal;
 use crate::limit::adaptive_concurrency::CapacityEstimate;
 use crate::limit::concurrency::{self, Concurrency};
 use crate::limit::fair_queue::{FairQueue, FairShare, Priority, Room, background_reserve};
@@ -34,8 +36,7 @@ use hand_over::FreedPlaces;
 pub use hand_over::PlacesOfKey;
 use measured::{MeasuredAdmissions, TakenPlaces, algorithm_now, without_reserve};
 use queue::leave;
-use ticket::TurnSignal;
-pub use ticket::{DropReason, PlaceClaims, PlaceShare, QueueDrop, Ticket};
+pub use ticket::{PlaceClaims, PlaceShare, QueueDrop, Ticket};
 pub use usage::PlaceUsage;
 
 /// All keys with places held or requests waiting.
@@ -149,20 +150,8 @@ impl RequestsInFlight {
         let mut taken = TakenPlaces::default();
         if admitted {
             locked.admitted(charges, ticket);
-            locked.take(charges, Group::Enforced, (&decisions, &ticket.claims), &mut taken);
-        } else {
-            locked.report_uncharged(charges, Group::Enforced, now, &mut decisions);
         }
-        for index in 0..charges.len() {
-            let charge = &charges[index];
-            if charge.group == Group::Enforced || charge.algorithm.as_concurrency().is_none() {
-                continue;
-            }
-            locked.evaluate(charges, charge.group, now, ticket, &mut decisions);
-            if admitted {
-                locked.take(charges, charge.group, (&decisions, &ticket.claims), &mut taken);
-            }
-        }
+        locked.settle(charges, admitted, now, ticket, (&mut decisions, &mut taken));
         let waits = (!admitted).then(|| locked.wait(charges, &decisions, ticket));
         let outcome = Outcome { counted_at, ..Outcome::from(Decisions::Together(decisions)) };
         match waits {
@@ -226,7 +215,7 @@ impl RequestsInFlight {
     }
 
     /// The decision on a charge alone; nothing is taken.
-    pub(super) fn look(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
+    pub fn look(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
         let shard = self.shard(charge.key).lock();
         let entry = shard.get(&charge.key);
         let held = entry.map_or(0, |key| key.held);
@@ -304,7 +293,7 @@ impl LockedShards<'_> {
         if let Some(bounds) = charge.algorithm.as_concurrency().and_then(Concurrency::capacity_bounds)
             && adapts
         {
-            taken.measured.push(entry.admit(charge.key, bounds));
+            taken.measured.push(entry.admit(charge.key, bounds, now));
         }
     }
 
@@ -355,6 +344,31 @@ impl LockedShards<'_> {
             decisions[index] = decision;
         }
         admitted
+    }
+
+    /// Takes the places of a request that is admitted, and decides its shadow limits.
+    fn settle(
+        &mut self,
+        charges: &[Charge<'_>],
+        admitted: bool,
+        now: Timestamp,
+        ticket: &Ticket,
+        (decisions, taken): (&mut [Decision], &mut TakenPlaces),
+    ) {
+        if admitted {
+            self.take(charges, Group::Enforced, (decisions, &ticket.claims), taken);
+        } else {
+            self.report_uncharged(charges, Group::Enforced, now, decisions);
+        }
+        for charge in of_concurrency(charges).map(|(_, charge, _)| charge) {
+            if charge.group == Group::Enforced {
+                continue;
+            }
+            self.evaluate(charges, charge.group, now, ticket, decisions);
+            if admitted {
+                self.take(charges, charge.group, (decisions, &ticket.claims), taken);
+            }
+        }
     }
 
     /// Takes the places of a group's charges that admit.

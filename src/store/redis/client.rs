@@ -192,15 +192,33 @@ impl RedisClient {
         }
     }
 
-    /// What the servers would decide. The charges have one owner.
+    /// What would be decided on each charge by itself.
     pub(super) async fn look(
         &self,
         charges: &[Charge<'_>],
         now: Timestamp,
     ) -> Result<Decisions, Unreachable> {
-        let slot = self.script.only_slot(charges).ok_or(Unreachable)?;
-        let reply = self.script.ask(slot, ScriptOp::Peek, StoreRequest::of(charges), now, None).await;
-        Ok(reply.map_err(|_| Unreachable)?.outcome.decisions)
+        match charges.iter().any(Charge::is_adaptive) {
+            true => self.look_divided(charges, now).await,
+            false => self.look_shared(charges, now).await,
+        }
+    }
+
+    /// What the servers would decide on each charge by itself.
+    pub(super) async fn look_shared(
+        &self,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> Result<Decisions, Unreachable> {
+        let looked = match self.script.only_slot(charges) {
+            _ if charges.is_empty() => Ok(Decisions::default()),
+            Some(slot) => {
+                let reply = self.script.ask(slot, ScriptOp::Peek, StoreRequest::of(charges), now, None).await;
+                reply.map(|reply| reply.outcome.decisions)
+            }
+            None => cross_slot::look(&self.script, charges, now, clock::now() + self.script.timeout()).await,
+        };
+        looked.map_err(|_| Unreachable)
     }
 
     /// See [`Counters::settle`](crate::store::Counters::settle).

@@ -26,20 +26,7 @@ pub(super) async fn decide(
     deadline: Instant,
     place: Option<PlaceId>,
 ) -> Outcome {
-    let decisions = charges.iter().map(fallback::unlimited).collect();
-    let (decided_locally, counted_at) = (ChargeSet::default(), charges.iter().map(|_| now).collect());
-    let admitted = true;
-    let mut session = DecisionSession {
-        script,
-        charges,
-        now,
-        deadline,
-        place,
-        decisions,
-        counted_at,
-        decided_locally,
-        admitted,
-    };
+    let mut session = DecisionSession::new(script, (charges, now), deadline, place);
     let paid = session.ask_the_enforced().await;
     let unavailable = session.go_on_without();
     if !session.admitted {
@@ -59,6 +46,23 @@ pub(super) async fn decide(
         dropped: None,
         counted_at,
     }
+}
+
+/// What the servers would decide on charges in more than one slot, each by itself, all until `deadline`.
+pub(super) async fn look(
+    script: &ScriptClient,
+    charges: &[Charge<'_>],
+    now: Timestamp,
+    deadline: Instant,
+) -> Result<Decisions, CallError> {
+    let mut session = DecisionSession::new(script, (charges, now), deadline, None);
+    // Nothing is charged.
+    session.admitted = false;
+    for part in session.parts(|_| true) {
+        let reply = session.ask(&part).await?;
+        session.put(&part.indices, &reply);
+    }
+    Ok(Decisions::Together(session.decisions))
 }
 
 /// The state of one request's decision.
@@ -87,7 +91,19 @@ struct ServerCharges {
 /// A part that was charged, and the server's time of the charge.
 type Paid = (ServerCharges, Timestamp);
 
-impl DecisionSession<'_> {
+impl<'a> DecisionSession<'a> {
+    fn new(
+        script: &'a ScriptClient,
+        (charges, now): (&'a [Charge<'a>], Timestamp),
+        deadline: Instant,
+        place: Option<PlaceId>,
+    ) -> Self {
+        let decisions = charges.iter().map(fallback::unlimited).collect();
+        let (decided_locally, counted_at) = (ChargeSet::default(), charges.iter().map(|_| now).collect());
+        let admitted = true;
+        Self { script, charges, now, deadline, place, decisions, counted_at, decided_locally, admitted }
+    }
+
     /// Decides one part after the other. Once one denies, the rest are only peeked at: the outcome names all limits
     /// that deny.
     async fn ask_the_enforced(&mut self) -> SmallVec<[Paid; 4]> {

@@ -1,6 +1,7 @@
 //! The address and credentials of the shared counters.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,13 +44,20 @@ pub enum RedisServers {
     },
 }
 
-/// A host with its port.
+/// A host with its port, or a Unix socket of this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RedisServer {
-    /// A host name or an address, without brackets.
+    /// A host name or an address, without brackets; or the absolute path of a Unix socket, as no host begins with `/`.
     pub host: Arc<str>,
-    /// TCP port.
+    /// TCP port; 0 with a Unix socket.
     pub port: u16,
+}
+
+impl RedisServer {
+    /// The Unix socket, if it is one.
+    pub fn unix_socket(&self) -> Option<&Path> {
+        self.host.starts_with('/').then(|| Path::new(&*self.host))
+    }
 }
 
 /// How to connect to a server.
@@ -85,9 +93,11 @@ impl fmt::Debug for Login {
 }
 
 impl fmt::Display for RedisServer {
-    /// `host:port`, an IPv6 address in brackets.
+    /// `host:port`, an IPv6 address in brackets; or `unix:` and the path.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
+        if self.unix_socket().is_some() {
+            write!(f, "unix:{}", self.host)
+        } else if self.host.contains(':') {
             write!(f, "[{}]:{}", self.host, self.port)
         } else {
             write!(f, "{}:{}", self.host, self.port)

@@ -2,6 +2,7 @@
 //! wait.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use bytes::{Buf as _, BufMut as _, BytesMut};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncReadExt as _, AsyncWrite as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -35,6 +36,11 @@ impl Transport {
         server: &RedisServer,
         tls: Option<&TlsClientConfig>,
     ) -> Result<Self, ConnectionTrouble> {
+        if let Some(path) = server.unix_socket() {
+            // The calls that read and write it are those of TCP, so its type is the same.
+            let socket = UnixStream::connect(path).await?.into_std()?;
+            return Ok(Self::Plain(TcpStream::from_std(OwnedFd::from(socket).into())?));
+        }
         let stream = TcpStream::connect((&*server.host, server.port)).await?;
         // Calls must not wait for acknowledgements; a socket that supports neither option still works.
         let _ = stream.set_nodelay(true);

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use super::client::RedisClient;
 use super::fallback;
 use super::reporter::Lease;
+use crate::boxed_cold::boxed_cold;
 use crate::clock::{self, micros};
 use crate::limit::Verdict;
 use crate::limit::units::Timestamp;
@@ -14,6 +15,19 @@ use crate::store::{BanCharge, Charge, Group, Outcome, StoreRequest};
 impl RedisClient {
     /// Decides a request with concurrency limits. See [`Counters::admit`](crate::store::Counters::admit).
     pub(in crate::store) async fn admit(
+        &self,
+        request: StoreRequest<'_>,
+        now: Timestamp,
+        ticket: &mut Ticket,
+    ) -> (Turn, Option<Lease>) {
+        if request.charges.iter().any(Charge::is_adaptive) {
+            return boxed_cold(|| self.admit_adaptive(request, now, ticket)).await;
+        }
+        self.admit_shared(request, now, ticket).await
+    }
+
+    /// The same for charges that the servers decide.
+    pub(super) async fn admit_shared(
         &self,
         request: StoreRequest<'_>,
         now: Timestamp,

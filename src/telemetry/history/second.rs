@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::counter::{CallTime, FineTotal, Scale};
 use crate::store::Store;
+use crate::store::memory::in_flight::PlaceUsage;
 use crate::store::redis::SharedStore;
 use crate::telemetry::metrics::{
     Answered, Attempts, Delta, RequestOutcome, ServerAttempts, ServerCounts, ServerName, SettledCounts,
@@ -22,10 +23,20 @@ pub struct SecondSample {
     routes: Vec<(Arc<str>, Requests)>,
     limits: Vec<(Arc<str>, VerdictCounts)>,
     settled: Vec<(Arc<str>, SettledCounts)>,
+    places: Vec<(Arc<str>, PlaceUsage)>,
     upstreams: Vec<(Arc<str>, UpstreamSecond)>,
     servers: Vec<(ServerName, ServerSecond)>,
     /// The store.
     pub store: StoreSecond,
+}
+
+/// What is at the end of a second.
+#[derive(Debug, Default)]
+pub(super) struct PresentStates {
+    /// The servers of each upstream that are up.
+    pub(super) up: Vec<(Arc<str>, u32)>,
+    /// The places of concurrency limits.
+    pub(super) places: Vec<(Arc<str>, PlaceUsage)>,
 }
 
 /// Requests that ended in a second.
@@ -103,12 +114,12 @@ impl StoreSecond {
 }
 
 impl SecondSample {
-    pub(super) fn new(news: Delta, store: StoreSecond, up: Vec<(Arc<str>, u32)>) -> Self {
+    pub(super) fn new(news: Delta, store: StoreSecond, states: PresentStates) -> Self {
         let mut all = Answered::default();
         news.routes.values().for_each(|route| all.add(route));
         let mut upstreams: HashMap<Arc<str>, UpstreamSecond> =
             news.upstreams.into_iter().map(|(name, attempts)| (name, attempts.into())).collect();
-        for (name, up) in up {
+        for (name, up) in states.up {
             upstreams.entry(name).or_default().up = up;
         }
         for ((upstream, _), ServerAttempts { counts, .. }) in &news.servers {
@@ -123,6 +134,7 @@ impl SecondSample {
             routes: busiest(routes, |route| route.outcomes.iter().sum()),
             limits: busiest(news.limits.into_iter(), |limit| limit.counts.iter().sum()),
             settled: busiest(news.settled.into_iter(), SettledCounts::units),
+            places: busiest(states.places.into_iter(), |places| places.held + places.waiting),
             upstreams: busiest(upstreams.into_iter(), |upstream| upstream.answers + upstream.failed),
             servers: busiest(servers, |server| server.counts.responses()),
             store,
@@ -130,8 +142,8 @@ impl SecondSample {
     }
 
     /// A second without requests.
-    pub(super) fn empty(store: StoreSecond, up: Vec<(Arc<str>, u32)>) -> Self {
-        Self::new(Delta::default(), store, up)
+    pub(super) fn empty(store: StoreSecond, states: PresentStates) -> Self {
+        Self::new(Delta::default(), store, states)
     }
 
     /// The routes with requests.
@@ -147,6 +159,11 @@ impl SecondSample {
     /// The limits with costs that were settled.
     pub fn settled(&self) -> &[(Arc<str>, SettledCounts)] {
         &self.settled
+    }
+
+    /// The concurrency limits with requests in flight or waiting, at the end of the second.
+    pub fn places(&self) -> &[(Arc<str>, PlaceUsage)] {
+        &self.places
     }
 
     /// The upstreams, used or not.

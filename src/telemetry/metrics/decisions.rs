@@ -152,6 +152,8 @@ labels! {
         Repeated = "repeated",
         /// It named no consumer, and the limit on such requests refused it.
         Limited = "limited",
+        /// It named a consumer that is not what the route requires.
+        Insufficient = "insufficient",
     }
 }
 

@@ -1,4 +1,4 @@
-//! Queues of requests that wait for a place of a concurrency limit.
+//! Queues of requests that wait for a place of a concurrency limit, or in a leaky bucket with shares.
 
 use super::WorkerMetrics;
 use super::family::{Groups, families};
@@ -11,17 +11,17 @@ families! {
     from (plan: &Plan, queues: &Groups<'_, QueueCounters, 1>)
 
     Histogram tollgate_queue_wait_seconds{limit}
-        "How long requests waited for a place of a concurrency limit; those that found one at once are left out."
+        "How long requests waited in the queue of a concurrency limit, or of a leaky bucket with share_by."
         only_if(has_queues(plan))
         = durations(queues, |queue, total| total.add(&queue.wait));
     Counter tollgate_queue_drops_total{limit, reason}
-        "Requests that left the queue of a concurrency limit without a place, and were refused."
+        "Requests that such a queue dropped or did not let in, and were refused."
         only_if(has_queues(plan))
         = by(queues, DropReason::ALL.map(DropReason::label), |queue| &queue.drops);
 }
 
 fn has_queues(plan: &Plan) -> bool {
-    plan.limits.iter().any(|limit| limit.is_concurrency() && Limit::has_queue(limit))
+    plan.limits.iter().any(Limit::has_fair_queue)
 }
 
 /// The counters of a limit's queues.
@@ -33,7 +33,7 @@ pub(super) struct QueueCounters {
 }
 
 impl WorkerMetrics {
-    /// Counts a request that has waited for a place of a limit. `dropped`: in vain.
+    /// Counts a request that has waited in the queue of a limit. `dropped`: in vain.
     pub fn waited(&self, limit: LimitIndex, waited: Micros, dropped: Option<DropReason>) {
         let queue = self.series.queues.at(limit.0);
         if waited > Micros(0) {

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use bytes::BytesMut;
+use bytes::{Buf as _, BytesMut};
 
 use super::super::Failure;
 use super::super::cause::AbortReason;
@@ -193,19 +193,28 @@ impl ClientStream {
         self.stream.as_ref()?.trailers()
     }
 
-    /// Sends a request without a body, and waits for the status of its response.
+    /// Sends a request, and waits for the head of its response. Returns it, and whether nothing follows.
     ///
     /// # Errors
     ///
     /// There is no response.
-    pub(in crate::upstream) async fn ask(mut self, head: &[u8]) -> Result<u16, NoAnswer> {
+    pub(in crate::upstream) async fn ask(
+        &mut self,
+        head: &[u8],
+        mut body: &[u8],
+    ) -> Result<(ReceivedHead, bool), NoAnswer> {
         poll_fn(|context| self.poll_turn(context)).await?;
         let Http2Connection { codec, scheme, .. } = &*self.permit.0;
-        self.opened(codec.open(head, *scheme, true), true)?;
+        self.opened(codec.open(head, *scheme, body.is_empty()), body.is_empty())?;
+        while !body.is_empty() {
+            // A server may answer before it has all of the body, and end the stream.
+            let Ok(sent) = poll_fn(|context| self.poll_send(context, body, true)).await else { break };
+            body.advance(sent);
+        }
         loop {
-            let (head, _) = poll_fn(|context| self.poll_head(context)).await?;
+            let head = poll_fn(|context| self.poll_head(context)).await?;
             if self.answered {
-                return Ok(head.status);
+                return Ok(head);
             }
         }
     }

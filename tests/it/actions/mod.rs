@@ -2,6 +2,7 @@
 
 mod conditions;
 mod error_pages;
+mod listeners;
 mod redirects;
 mod responses;
 mod rewrites;

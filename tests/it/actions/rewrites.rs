@@ -39,7 +39,9 @@ fn a_path_is_rewritten_with_its_parts_and_keeps_its_query() {
             ("/users;v=1/5;x=1/posts/7", Ok("/v2/7/of/5;x=1")),
             ("/users/%41%2fb/posts/%7e", Ok("/v2/~/of/A%2Fb")),
             ("/users/x/../5//posts/7", Ok("/v2/7/of/5")),
-            ("/files", Ok("/store/")),
+            ("/files", Ok("/store")),
+            ("/files?a=b", Ok("/store?a=b")),
+            ("/files;p", Ok("/store")),
             ("/files/", Ok("/store/")),
             ("/files/a/b/?q", Ok("/store/a/b/?q")),
             ("/files;p/a;p/b", Ok("/store/a;p/b")),
@@ -103,7 +105,8 @@ fn the_base_path_of_servers_stands_before_every_path() {
     let backend = Backend::ok();
     let routes = "[[routes]]\npath = \"/plain/*\"\nupstream = \"based\"\n\
                   [[routes]]\npath = \"/strip/*\"\nstrip_prefix = \"/strip\"\nupstream = \"based\"\n\
-                  [[routes]]\npath = \"/re/*\"\nrewrite = \"/{*}?x\"\nupstream = \"slashed\"\n";
+                  [[routes]]\npath = \"/re/*\"\nrewrite = \"/{*}?x\"\nupstream = \"slashed\"\n\
+                  [[routes]]\npath = \"/root\"\nrewrite = \"/\"\nupstream = \"slashed\"\n";
     let url = backend.url();
     let toml = format!(
         "[upstreams]\nslashed = \"{url}/api/v1/\"\n[upstreams.based]\nservers = [\"{url}/api/v1\"]\n{routes}"
@@ -112,11 +115,47 @@ fn the_base_path_of_servers_stands_before_every_path() {
     for (path, target) in [
         ("/plain/a?b=c", "/api/v1/plain/a?b=c"),
         ("/plain", "/api/v1/plain"),
-        ("/strip", "/api/v1/"),
+        ("/strip", "/api/v1"),
+        ("/strip?a=b", "/api/v1?a=b"),
+        ("/Strip/", "/api/v1/"),
+        ("/strip;x", "/api/v1"),
         ("/strip/a/../b?c", "/api/v1/b?c"),
         ("/re/a?c", "/api/v1/a?x"),
+        ("/re?c", "/api/v1?x"),
+        ("/re/", "/api/v1/?x"),
+        ("/root", "/api/v1/"),
     ] {
         get(gateway.addr(), path).expect(200);
         assert_eq!(backend.latest().target(), target, "{path}");
+    }
+}
+
+/// The prefix alone gets no slash that the client has not sent. Without a base path, its rest is the root.
+#[test]
+fn a_prefix_alone_gets_no_trailing_slash() {
+    let routes = "[[routes]]\npath = \"/verify/*\"\nrewrite = \"/check/{*}\"\nupstream = \"b\"\n\
+                  [[routes]]\npath = \"/deep/*\"\nrewrite = \"/a/{*}/b\"\nupstream = \"b\"\n\
+                  [[routes]]\npath = \"/strip/*\"\nstrip_prefix = \"/strip\"\nupstream = \"b\"\n\
+                  [[routes]]\npath = \"/old/*\"\nredirect = { to = \"https://example.com/new/{*}\" }\n\
+                  [[routes]]\npath = \"/home/*\"\nredirect = { to = \"https://example.com/{*}\" }\n";
+    check(
+        routes,
+        &[
+            ("/verify", Ok("/check")),
+            ("/verify/", Ok("/check/")),
+            ("/verify/x/", Ok("/check/x/")),
+            ("/deep/x", Ok("/a/x/b")),
+            ("/strip", Ok("/")),
+            ("/strip?a=b", Ok("/?a=b")),
+        ],
+    );
+    let gateway = Gateway::start(&format!("[upstreams]\nb = \"http://127.0.0.1:1\"\n{routes}"));
+    for (path, location) in [
+        ("/old", "https://example.com/new"),
+        ("/old?a=b", "https://example.com/new?a=b"),
+        ("/old/", "https://example.com/new/"),
+        ("/home", "https://example.com/"),
+    ] {
+        assert_eq!(get(gateway.addr(), path).expect(308).header("location"), Some(location), "{path}");
     }
 }

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use http::Request;
 
-use crate::harness::{Backend, Body, Client, Gateway, Http2, Response, everything_to, get_with};
+use crate::harness::config::parse;
+use crate::harness::{Backend, Body, Client, Gateway, Http2, Next, Response, everything_to, get_with};
 
 const FORM: &str = "content-type: application/x-www-form-urlencoded\r\n";
 const JSON: &str = "content-type: application/json\r\n";
@@ -292,4 +293,58 @@ fn the_sixth_attempt_on_an_account_is_refused_from_whichever_address_it_comes() 
     assert_eq!(attempt(&mut client, 1, "ann"), 200);
     assert_eq!(attempt(&mut client, 2, ""), 429, "without a name");
     assert_eq!(attempt(&mut client, 2, "+%00"), 429, "blanks are no name");
+}
+
+/// A prompt may be larger than 64 KiB. A byte above the bound is too much, by either protocol and either framing.
+#[test]
+fn a_route_may_read_larger_bodies() {
+    let backend = Backend::start(|exchange| {
+        let length = exchange.read_body().len();
+        exchange.write(format!("HTTP/1.1 200 OK\r\ncontent-length: 0\r\nx-length: {length}\r\n\r\n"));
+        Next::KeepAlive
+    });
+    let toml = everything_to(
+        &backend,
+        "max_key_body = \"256KiB\"\nlimits = [\"account\"]\n[limits.account]\nalgorithm = \"fixed-window\"\n\
+         key = \"json:/user\"\nrate = \"2/day\"\nmissing = \"deny\"\n",
+    );
+    let gateway = Gateway::start(&toml);
+    let body = |length: usize, user: &str| {
+        let rest = format!("\",\"user\":\"{user}\"}}");
+        let start = "{\"prompt\":\"";
+        format!("{start}{}{rest}", "x".repeat(length - start.len() - rest.len()))
+    };
+    let max = 256 << 10;
+    for (length, user, status) in [
+        (200_000, "ann", 200),
+        (max, "ann", 200),
+        (100_000, "ann", 429),
+        (max + 1, "bob", 413),
+        (max, "bob", 200),
+    ] {
+        let response = post(&gateway, JSON, body(length, user)).expect(status);
+        if status == 200 {
+            assert_eq!(response.header("x-length"), Some(&*length.to_string()), "it arrives whole");
+        }
+    }
+    for (length, user, status) in
+        [(max, "eve", 200), (max + 1, "eve", 413), (90_000, "eve", 200), (90_000, "eve", 429)]
+    {
+        let request = Request::post("http://a/").header("content-type", "application/json");
+        let request = request.body(()).expect("a request");
+        let body = Body { bytes: body(length, user).into_bytes(), trailers: None };
+        let answer = Http2::connect(gateway.addr()).exchange(request, body).expect("an answer");
+        assert_eq!(answer.status, status, "{length} {user}");
+    }
+}
+
+#[test]
+fn the_bound_of_bodies_is_checked() {
+    let check = |lines: &str| parse(format!("[upstreams]\na = \"builtin:echo\"\n{lines}"));
+    let route = "[[routes]]\npath = \"/*\"\nupstream = \"a\"\nlimits = [\"l\"]\nmax_key_body = \"4MiB\"\n\
+        [limits.l]\nalgorithm = \"gcra\"\nkey = \"json:/user\"\nrate = \"1/s\"\n";
+    assert!(check(route).is_ok());
+    let told = check(&route.replace("4MiB", "5MiB")).expect_err("over a sixteenth of 64 MiB").to_string();
+    assert!(told.contains("`max_key_body` is more than a sixteenth of `max_buffered`, 4MiB"), "{told}");
+    assert!(check(&format!("[server]\nmax_buffered = \"80MiB\"\n{}", route.replace("4MiB", "5MiB"))).is_ok());
 }

@@ -5,6 +5,7 @@ mod include;
 mod no_env;
 mod report;
 mod schema;
+mod sets;
 mod summary;
 mod tables;
 mod tour;

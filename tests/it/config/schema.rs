@@ -174,7 +174,7 @@ fn an_editor_refuses_what_no_file_may_say() {
         "[server]\nmax_connections = 0",
         "[server]\nidle_timeout = 10",
     ];
-    let refused = ["routes = []".to_owned(), "[[routes]]\npath = \"/*\"".to_owned()];
+    let refused = ["routes = []".to_owned(), "[[routes]]\nupstream = \"a\"".to_owned()];
     let refused: Vec<_> = keys.map(|key| format!("{route}\n{key}")).into_iter().chain(refused).collect();
     let count = refused.len();
     let faults = faults(refused.into_iter().map(|file| (file.clone(), file)).collect());

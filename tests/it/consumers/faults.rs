@@ -365,30 +365,20 @@ fn tiers(limit: &str, tiers: &str) -> String {
 }
 
 #[test]
-fn tiers_of_a_limit_have_its_periods() {
+fn tiers_have_parameters_of_their_limit() {
     let files = Files::with_consumers("key,name\nkey-0001,acme\n");
-    let rates = "rate = [\"10/min\", \"100/h\"]";
+    let other_shapes = "[limits.api.tiers.fewer]\nrate = \"1000/min\"\n\
+         [limits.api.tiers.more]\nrate = [\"10/min\", \"100/h\", \"1/day\"]\n\
+         [limits.api.tiers.other]\nrate = [\"10/s\", \"100/h\"]\n\
+         [limits.api.tiers.none]\nunlimited = true\n";
+    warnings(&files, &tiers("rate = [\"10/min\", \"100/h\"]", other_shapes));
     let told = faults(
         &files,
-        &tiers(
-            rates,
-            "[limits.api.tiers.fewer]\nrate = \"1000/min\"\n\
-             [limits.api.tiers.more]\nrate = [\"10/min\", \"100/h\", \"1/day\"]\n\
-             [limits.api.tiers.other]\nrate = [\"10/s\", \"100/h\"]\n\
-             [limits.api.tiers.order]\nrate = [\"200/h\", \"20/min\"]\n\
-             [limits.api.tiers.good]\nrate = [\"20/60s\", \"200/60min\"]\n",
-        ),
+        &tiers("rate = \"10/min\"", "[limits.api.tiers.none]\nunlimited = true\nrate = \"1/s\"\nburst = 3\n"),
     );
-    assert_eq!(
-        told,
-        [
-            "gateway.toml: tier `fewer` has fewer rates than the limit",
-            "gateway.toml: tier `more` has more rates than the limit",
-            "gateway.toml: the rate `10/s` of tier `other` has another period than `10/min` of the limit",
-            "gateway.toml: the rate `200/h` of tier `order` has another period than `10/min` of the limit",
-            "gateway.toml: the rate `20/min` of tier `order` has another period than `100/h` of the limit",
-        ]
-    );
+    let means_nothing =
+        |key: &str| format!("gateway.toml: `{key}` means nothing to a tier that is unlimited");
+    assert_eq!(told, [means_nothing("rate"), means_nothing("burst")]);
     let told =
         faults(&files, &tiers("rate = \"10/min\"", "[limits.api.tiers.pro]\nqueue = 3\nkey = \"ip\"\n"));
     assert_eq!(told.len(), 2, "{told:#?}");

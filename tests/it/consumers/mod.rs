@@ -5,8 +5,10 @@ mod faults;
 mod forwarded;
 mod keys;
 mod networks;
+mod require;
 mod secrets;
 mod story;
+mod tiers;
 mod views;
 
 use std::path::PathBuf;

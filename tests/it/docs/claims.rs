@@ -247,7 +247,8 @@ fn locks_of_tasks_are_those_that_the_map_names() {
     let is_test = |file: &std::path::PathBuf| file.to_string_lossy().contains("/tests/");
     let files = rust_files("src").into_iter().filter(|file| !is_test(file));
     let files: Vec<_> = files.filter(with_lock).map(|file| file.display().to_string()).collect();
-    assert_eq!(files, ["src/auth/password_lanes.rs", "src/upstream/http2.rs"]);
+    let known = ["src/auth/password_lanes.rs", "src/store/memory/release_queues.rs", "src/upstream/http2.rs"];
+    assert_eq!(files.into_iter().collect::<BTreeSet<_>>(), known.map(str::to_owned).into());
 }
 
 #[test]

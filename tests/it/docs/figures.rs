@@ -163,7 +163,6 @@ fn docs_fixed_bounds_have_rows() {
 /// the schema declares it.
 type Setting = (&'static str, &'static str, &'static [&'static str], &'static str);
 
-const HEALTH: &str = "health` (off): `{ path = \"/healthz\", interval = ";
 const BREAKER: &str = "breaker` (none): `{ failures = 0.5, requests = ";
 
 const SETTINGS: &[Setting] = &[
@@ -213,13 +212,9 @@ const SETTINGS: &[Setting] = &[
     ("upstreams", "idle_timeout", &["unused backend connections"], "upstream/idle_timeout"),
     ("upstreams", "retry` (`{ attempts = ", &["attempts"], "retry/attempts"),
     ("upstreams", "eject` (`{ failures = ", &["ejection of a server"], "eject/failures"),
-    ("upstreams", HEALTH, &[], "health/interval"),
-    (
-        "upstreams",
-        "health` (off): `{ path = \"/healthz\", interval = \"5s\", timeout = ",
-        &["a health check | one at a time for each server,"],
-        "health/timeout",
-    ),
+    ("health-checks", "interval", &[], "health/interval"),
+    ("health-checks", "timeout", &["a health check | one at a time for each server,"], "health/timeout"),
+    ("health-checks", "healthy` (", &[], "health/healthy"),
     ("upstreams", BREAKER, &[], "breaker/requests"),
     ("upstreams", "breaker` (none): `{ failures = 0.5, requests = 20, for = ", &[], "breaker/for"),
     ("forward-auth", "timeout", &["an answer of a service (`forward`) | `timeout`,"], "auth/timeout"),

@@ -133,6 +133,11 @@ fn login_protection() {
 }
 
 #[test]
+fn overload() {
+    follow_recipe("overload.md", |_| ());
+}
+
+#[test]
 fn llm_tokens() {
     follow_recipe("llm-tokens.md", |_| ());
 }
@@ -250,7 +255,7 @@ fn each_recipe_is_followed_and_listed() {
     let files = std::fs::read_dir(directory).expect("the recipes").flatten();
     let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
     let names: Vec<_> = names.filter(|name| name != "README.md").collect();
-    assert_eq!(names.len(), 20, "{names:?}");
+    assert_eq!(names.len(), 21, "{names:?}");
     for name in names {
         assert!(list.contains(&format!("]({name})")), "README.md does not list {name}");
         assert!(tests.iter().any(|tests| tests.contains(&name)), "no test follows {name}");

@@ -17,7 +17,7 @@ mod redis_servers;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-pub(crate) use backends::backend::{Backend, Next, Recorded};
+pub(crate) use backends::backend::{Backend, Exchange, Next, Recorded};
 pub(crate) use backends::collector::{Collector, SpanKind, Told, only as only_span};
 pub(crate) use backends::drop_proxy::DropProxy;
 pub(crate) use backends::front::Front;

@@ -3,6 +3,7 @@
 mod before_auth;
 mod calendars;
 mod jitter;
+mod maps;
 mod max_keys;
 mod prefixes;
 mod server_limits;

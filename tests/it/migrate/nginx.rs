@@ -117,7 +117,7 @@ fn odd_paths() {
         get("/a?b=%zz"),
         get("/a;x=1/b"),
         get("/api/a+b&c=d"),
-        get("/api").ends(BARE_PREFIX, "301 https://example.com/api/", "shop GET /v2/ HTTP/1.1"),
+        get("/api").ends(BARE_PREFIX, "301 https://example.com/api/", "shop GET /v2 HTTP/1.1"),
         get("/blog").ends(BARE_PREFIX, "shop GET /blog HTTP/1.1", "301 https://blog.example.com/"),
         get("/../x").own_page(PAGES),
         get("/a%zz").own_page(PAGES),

@@ -43,7 +43,7 @@ fn kong() {
         &[("orders", &orders), ("search", &search)],
         &[
             (customer("/orders/7?a=b"), "orders GET /internal/7?a=b HTTP/1.1"),
-            (customer("/orders"), "orders GET /internal/ HTTP/1.1"),
+            (customer("/orders"), "orders GET /internal HTTP/1.1"),
             (customer("/orders/7").method("POST").body(10), "orders POST /internal/7 HTTP/1.1"),
             (customer("/orders/7").method("POST").body(1_100_000), "413"),
             (customer("/orders/7").method("DELETE"), "404"),

@@ -128,8 +128,6 @@ fn moved(case: Case, status: &'static str, location: &'static str) -> Row {
 /// stripprefix, addprefix: <https://doc.traefik.io/traefik/middlewares/http/overview/>.
 #[test]
 fn prefixes_are_stripped_and_added() {
-    let empty = "Of `/shop` alone, Traefik's stripPrefix leaves an empty path";
-    let line = ("request", "GET /v2 HTTP/1.1", "GET /v2/ HTTP/1.1");
     let none = get("/shopping").differs("`PathPrefix` compares characters", "status", "200", "404");
     Pair::start().compare(&[
         reaches(get("/shop/a/b?c=d"), "GET /v2/a/b?c=d HTTP/1.1"),
@@ -139,7 +137,7 @@ fn prefixes_are_stripped_and_added() {
         reaches(get("/shop/a%20b"), "GET /v2/a%20b HTTP/1.1"),
         reaches(get("/shop/a/../b"), "GET /v2/b HTTP/1.1"),
         reaches(get("/shop//a"), "GET /v2/a HTTP/1.1"),
-        reaches(get("/shop").differs(empty, line.0, line.1, line.2), "GET /v2 HTTP/1.1"),
+        reaches(get("/shop"), "GET /v2 HTTP/1.1"),
         Row(none, vec![("status", "200")]),
         answered(get("/SHOP/a"), "404", "404 page not found\n"),
         answered(get("/other"), "404", "404 page not found\n"),

@@ -40,7 +40,7 @@ fn a_load_of_sixty_percent_is_let_through_as_without_a_limit() {
 
 #[test]
 fn under_twice_the_load_the_backend_works_at_its_capacity_in_the_deadline() {
-    at_least(0.94, means(&Scene::USUAL, |seen| seen.goodput(10.0, 60.0) / 160.0));
+    at_least(0.95, means(&Scene::USUAL, |seen| seen.goodput(10.0, 60.0) / 160.0));
     let fast = Scene { workers: |_| 8, mean: |_| 0.005, rate: |_| 3_200.0, seconds: 8.0, ..Scene::USUAL };
     at_least(0.97, means(&fast, |seen| seen.goodput(3.0, 8.0) / 1_600.0));
     let large = Scene { workers: |_| 200, rate: |_| 4_000.0, seconds: 12.0, ..Scene::USUAL };
@@ -63,13 +63,12 @@ fn under_twice_the_load_the_backend_works_at_its_capacity_in_the_deadline() {
     assert!(unprotected.iter().all(|one| *one < 0.05), "{unprotected:?}");
 }
 
-/// From five seconds after the change on, nearly all that the backend can do is in the deadline. Where the work varies much, so
-/// does what is found of it; and some work alone takes longer than the deadline.
+/// From five seconds after the change on, nearly all that the backend can do is in the deadline.
 #[test]
 fn when_the_workers_halve_and_double_the_maximum_follows_in_five_seconds() {
     let scene = Scene { workers: |at| if (20.0..40.0).contains(&at) { 8 } else { 16 }, ..Scene::USUAL };
     at_least(
-        0.85,
+        0.9,
         means(&scene, |seen| {
             let (halved, doubled) = (seen.goodput(25.0, 40.0) / 80.0, seen.goodput(45.0, 60.0) / 160.0);
             halved.min(doubled)

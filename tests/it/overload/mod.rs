@@ -2,4 +2,8 @@
 
 mod adaptive;
 mod gateway;
+mod leaky_bucket;
+mod release;
+mod shared_store;
 mod shares;
+mod views;

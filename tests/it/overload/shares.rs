@@ -1,6 +1,7 @@
 //! Shares of the places, in virtual time: each run is the same each time.
 
-use tollgate::limit::fair_queue::Priority;
+use tollgate::limit::fair_queue::{FairQueue, FairShare, Priority, QueueEntry, Room};
+use tollgate::limit::units::{Fingerprint, Micros, Timestamp};
 
 use crate::harness::overload_model::{Caller, Protection, Scene, Seen, ServiceTime, play};
 
@@ -31,7 +32,7 @@ fn beside_a_noisy_client(protection: Protection, least: [f64; 3]) {
         let beside = mean(&noisy, |seen| seen.p99_of(|caller| caller < 20));
         // Where all work takes equally long, places become free together: a request waits for up to as long as one works.
         let bound = match service {
-            ServiceTime::Constant => alone + 0.2,
+            ServiceTime::Constant => alone + 0.17,
             _ => 1.5 * alone,
         };
         assert!(beside <= bound, "{service:?}: {beside}, and {alone} alone");
@@ -48,10 +49,9 @@ fn a_noisy_client_takes_no_place_that_others_want() {
     beside_a_noisy_client(Protection::Fixed(16), [0.999, 0.999, 0.99]);
 }
 
-/// Where the work varies much, so does the maximum that is found.
 #[test]
 fn a_noisy_client_takes_no_place_that_others_want_of_a_maximum_that_is_found() {
-    beside_a_noisy_client(Protection::Adaptive, [0.999, 0.99, 0.95]);
+    beside_a_noisy_client(Protection::Adaptive, [0.999, 0.999, 0.99]);
 }
 
 #[test]
@@ -59,12 +59,11 @@ fn under_pressure_places_are_divided_by_weight() {
     const WEIGHTS: [Caller; 2] = [Caller { weight: 4, ..Caller::of(0.5) }, Caller::of(0.5)];
     for protection in [Protection::Fixed(16), Protection::Adaptive, Protection::Fixed(3)] {
         for service in SERVICES {
-            let scene = Scene { service, protection, callers: &WEIGHTS, ..SHARED };
+            // The time of places is divided: in a minute, the number of requests varies with their work.
+            let scene = Scene { service, protection, callers: &WEIGHTS, seconds: 120.0, ..SHARED };
             let ratio =
                 mean(&scene, |seen| seen.good_of(|caller| caller == 0) / seen.good_of(|one| one == 1));
-            // The time of places is divided: the number of requests varies with their work.
-            let within = if matches!(service, ServiceTime::LogNormal(_)) { 0.4 } else { 0.2 };
-            assert!((4.0 - ratio).abs() <= within, "{protection:?} {service:?}: {ratio}");
+            assert!((4.0 - ratio).abs() <= 0.2, "{protection:?} {service:?}: {ratio}");
         }
     }
 }
@@ -114,14 +113,41 @@ fn a_lower_priority_that_waits_gets_one_place_in_ten() {
     assert!((0.08..0.12).contains(&parts[1]) && (0.08..0.12).contains(&parts[2]), "{parts:?}");
 }
 
+fn share(key: u128) -> FairShare {
+    FairShare { priority: Priority::Normal, key: Fingerprint(key), weight: 1.try_into().unwrap() }
+}
+
+/// What keys have used grows while they hold places, at each moment and for all of them: a step must not look at each. If it
+/// did, this would take minutes.
+#[test]
+fn a_step_does_not_look_at_all_keys_that_hold_places_and_wait() {
+    const KEYS: u64 = 10_000;
+    let mut queue = FairQueue::<u128>::default();
+    for key in 0..KEYS {
+        queue.take(share(key.into()), 1, Timestamp(key));
+        let entry = QueueEntry { ticket: key, places: 1, since: Timestamp(key), waiter: key.into() };
+        queue.join(share(key.into()), entry, Timestamp(key));
+    }
+    let mut holders: std::collections::VecDeque<u128> = (0..KEYS.into()).collect();
+    let mut served = std::collections::HashSet::new();
+    for step in 0..2 * KEYS {
+        let now = Timestamp(KEYS + step * 1_000);
+        let next = queue.next(Room { free: 1, reserve: 0 }, now).unwrap();
+        let (ticket, key) = (next.ticket, next.waiter);
+        served.insert(key);
+        // The place that is held longest becomes free: its key has used no more than others from then on.
+        queue.give_back(share(holders.pop_front().unwrap()), 1, now);
+        holders.push_back(key);
+        queue.admitted(share(key), ticket, Micros(1_000_000), now);
+        queue.take(share(key), 1, now);
+        queue.join(share(key), QueueEntry { ticket: KEYS + step, places: 1, since: now, waiter: key }, now);
+    }
+    assert_eq!(served.len() as u64, KEYS, "each gets its turn");
+}
+
 /// A client whose requests take ten times as long gets as much time of places, not as many requests.
 #[test]
 fn the_time_of_places_is_divided_and_not_the_number_of_requests() {
-    use tollgate::limit::fair_queue::{FairQueue, FairShare, QueueEntry, Room};
-    use tollgate::limit::units::{Fingerprint, Micros, Timestamp};
-
-    let share =
-        |key| FairShare { priority: Priority::Normal, key: Fingerprint(key), weight: 1.try_into().unwrap() };
     let spans = [100_000_u64, 10_000];
     let mut queue = FairQueue::<usize>::default();
     let (mut ticket, mut ends, mut used) = (0, Vec::<(u64, usize)>::new(), [0_u64; 2]);

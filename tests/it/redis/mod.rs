@@ -13,3 +13,4 @@ mod script;
 mod tiers;
 mod traces;
 mod twins;
+mod unix_socket;

@@ -101,7 +101,7 @@ proptest! {
         let plan = plan();
         let mut spans = Vec::new();
         let Ok(head) = RequestHead::parse(text.as_bytes(), &mut spans) else { return Ok(()) };
-        let peer = Peer { address: IpAddr::from([10, 0, 0, last]), secure: false, subject: None };
+        let peer = Peer { address: IpAddr::from([10, 0, 0, last]), secure: false, certificate: None, listener: None };
         prop_assert_eq!(resolved(&plan, &head, peer, draw), resolved(&plan, &head, peer, draw));
     }
 }

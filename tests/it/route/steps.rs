@@ -45,7 +45,8 @@ fn a_request_that_the_store_has_refused_for_a_ban_is_not_admitted_though_the_ban
     let plan = loaded.unwrap_or_else(|report| panic!("{report:?}")).plan;
     let mut spans = Vec::new();
     let head = RequestHead::parse(b"GET / HTTP/1.1\r\nhost: test\r\n\r\n", &mut spans).expect("a head");
-    let peer = Peer { address: IpAddr::from([192, 0, 2, 1]), secure: false, subject: None };
+    let peer =
+        Peer { address: IpAddr::from([192, 0, 2, 1]), secure: false, certificate: None, listener: None };
     let mut seen = None;
     let Ok(located) = locate(&plan, None, &head, peer, &mut seen).outcome else { panic!("a route") };
     let mut decision = RequestDecision::new(&plan, &KeySecret::Process([7; 16]), located, 0);

@@ -81,7 +81,8 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
     ("upstream/exchange.rs", "poll_answer", "timeout", "upstream/exchange.rs"),
     ("upstream/exchange.rs", "poll_send", "timeout", "upstream/exchange.rs"),
     ("upstream/exchange.rs", "poll_body", "read_timeout", "proxy/forward/response_body.rs"),
-    ("upstream/health.rs", "ask", "rule.timeout", "upstream/health.rs"),
+    ("upstream/health/probing.rs", "ask_http1", "self.timeout", "upstream/health/probing.rs"),
+    ("upstream/health/probing.rs", "read_call", "self.timeout", "upstream/health/probing.rs"),
     // The exchange waits no longer than `timeout`, and lets go of the stream then.
     ("upstream/http2/stream.rs", "poll_turn", "timeout", "upstream/exchange.rs"),
     ("upstream/http2/stream.rs", "poll_send", "timeout", "upstream/exchange.rs"),

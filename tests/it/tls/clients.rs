@@ -86,3 +86,84 @@ fn an_optional_certificate_may_be_missing_but_not_strange() {
     assert_eq!(outcome(&gateway, &authority, None, false), Ok(200));
     assert!(outcome(&gateway, &authority, Some("stranger"), false).is_err());
 }
+
+/// What the backend gets of a request with these fields, by a client that shows this certificate.
+fn seen(
+    gateway: &Gateway,
+    authority: &Authority,
+    own: Option<&str>,
+    backend: &Backend,
+    fields: &str,
+) -> Vec<String> {
+    let config = authority.client_of(own, &[&TLS13]);
+    let mut client = Client::connect_tls(gateway.addr(), &config, "a.test");
+    client.get("/", fields).expect(200);
+    let latest = backend.latest();
+    let names = ["client-cert", "client-cert-chain", "client_cert", "Client-Cert"];
+    names.into_iter().filter_map(|name| latest.header(name).map(|value| format!("{name}: {value}"))).collect()
+}
+
+/// Each field of a certificate counts by itself: a renewed certificate keeps its name, and has another fingerprint.
+#[test]
+fn a_limit_may_count_by_a_field_of_the_certificate() {
+    for (key, statuses) in [
+        ("client-cert:cn", [200, 429, 429, 200]),
+        ("client-cert:san", [200, 429, 200, 200]),
+        ("client-cert:fingerprint", [200, 200, 200, 200]),
+    ] {
+        let (authority, backend) = (Authority::new(), Backend::ok());
+        authority.certify("a", &["a.test"]);
+        let uri = |params: &mut rcgen::CertificateParams, name: &str, of: &str| {
+            let uri = rcgen::string::Ia5String::try_from(name).expect("a URI");
+            params.subject_alt_names.push(rcgen::SanType::URI(uri));
+            params.distinguished_name.push(rcgen::DnType::CommonName, of);
+        };
+        for (file, name, of) in [
+            ("one", "spiffe://a.test/one", "shop"),
+            ("renewed", "spiffe://a.test/one", "shop"),
+            ("two", "spiffe://a.test/two", "shop"),
+            ("other", "spiffe://a.test/three", "other"),
+        ] {
+            authority.certify_with(file, &["a.test"], |params| uri(params, name, of));
+        }
+        let ca = format!("client_ca = \"{}\"\n", authority.path("ca.pem").display());
+        let limit = format!(
+            "[limits.few]\nalgorithm = \"fixed-window\"\nkey = \"{key}\"\nmissing = \"deny\"\nrate = \"1/day\"\n"
+        );
+        let rest = format!("limits = [\"few\"]\n{limit}{}{ca}", authority.server("a"));
+        let gateway = Gateway::start(&everything_to(&backend, &rest));
+        let got = ["one", "renewed", "two", "other"]
+            .map(|own| outcome(&gateway, &authority, Some(own), false).expect("an answer"));
+        assert_eq!(got, statuses, "{key}");
+    }
+}
+
+/// RFC 9440: what the client claims itself is dropped, in any spelling.
+#[test]
+fn the_backend_gets_the_certificate_and_no_claim_of_the_client() {
+    let (authority, backend) = (Authority::new(), Backend::ok());
+    for file in ["a", "one"] {
+        authority.certify(file, &["a.test"]);
+    }
+    let ca = format!("client_ca = \"{}\"\nclient_auth = \"optional\"\n", authority.path("ca.pem").display());
+    let pem = std::fs::read_to_string(authority.path("one.pem")).expect("it can be read");
+    let base64: String = pem.lines().filter(|line| !line.starts_with("-----")).collect();
+    let forged = "client-cert: :Zm9yZ2Vk:\r\nClient-Cert-Chain: :Zm9yZ2Vk:\r\nclient_cert: :Zm9yZ2Vk:\r\n\
+        CLIENT_CERT_CHAIN: :Zm9yZ2Vk:\r\n";
+    for forwards in [true, false] {
+        let rest = format!("forward_client_cert = {forwards}\n{}{ca}", authority.server("a"));
+        let gateway = Gateway::start(&everything_to(&backend, &rest));
+        let own = seen(&gateway, &authority, Some("one"), &backend, forged);
+        let expected = [format!("client-cert: :{base64}:"), format!("Client-Cert: :{base64}:")];
+        assert_eq!(own, if forwards { expected.to_vec() } else { Vec::new() });
+        assert_eq!(seen(&gateway, &authority, None, &backend, forged), [""; 0], "no certificate, no field");
+    }
+    // A trusted proxy that has ended TLS is believed, where the gateway tells of no certificate itself.
+    let trusted = "[server]\ntrusted_proxies = [\"127.0.0.0/8\"]\n";
+    for (line, passes) in [("", true), ("forward_client_cert = true", false)] {
+        let gateway = Gateway::start(&(trusted.to_owned() + &everything_to(&backend, line)));
+        let mut client = Client::connect(gateway.addr());
+        client.get("/", "client-cert: :b2Y=:\r\n").expect(200);
+        assert_eq!(backend.latest().header("client-cert").is_some(), passes, "{line}");
+    }
+}

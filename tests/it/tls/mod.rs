@@ -4,5 +4,6 @@ mod alpn;
 mod certificates;
 mod clients;
 mod handshake;
+mod policy;
 mod reload;
 mod traffic;

@@ -4,6 +4,7 @@ mod claims;
 mod faults;
 mod forged;
 mod issuer;
+mod require;
 mod rotation;
 
 use std::sync::{Arc, Mutex};

@@ -46,11 +46,7 @@ impl Hand {
         let server = Server { idle_timeout, write_timeout: LONG, ..Server::plain() };
         let worker = fixtures::worker(fixtures::plan(server, None));
         let stream = Rc::new(Stream::Pipe(theirs));
-        let peer = ConnectionPeer::new(
-            ConnectionEnds::of(([127, 0, 0, 1], 1).into()),
-            &stream,
-            crate::plan::ListenerRole::Traffic,
-        );
+        let peer = ConnectionPeer::new(ConnectionEnds::of(([127, 0, 0, 1], 1).into()), &stream, None);
         let serving = tokio::task::spawn_local(async move {
             let life = Lifetime { requests: u64::MAX, until: now() + 3_600 * SECOND };
             serve(stream, BytesMut::new(), ConnectionHandle::new(0), &peer, life, worker).await;

@@ -3,6 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer, KeyIdMethod, KeyPair,
+    KeyUsagePurpose, SerialNumber, date_time_ymd,
+};
 use serde_json::Value;
 
 use crate::config;
@@ -39,6 +43,8 @@ fn keys_of_schema() -> BTreeSet<String> {
         walk(definition, name, &mut found);
     }
     let sections = schema["properties"].as_object().expect("sections");
+    // A set is part of the routes that use it: no plan has it.
+    found.retain(|key| !key.starts_with("set."));
     found.extend(sections.keys().map(|section| format!("file.{section}")));
     found
 }
@@ -102,6 +108,23 @@ fn cases() -> Vec<Case> {
     all
 }
 
+/// A list of withdrawn certificates, as PEM.
+fn revocations() -> String {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::CrlSign];
+    let issuer = Issuer::new(params, KeyPair::generate().expect("a key"));
+    let list = CertificateRevocationListParams {
+        this_update: date_time_ymd(2026, 1, 1),
+        next_update: date_time_ymd(4096, 1, 1),
+        crl_number: SerialNumber::from(1),
+        issuing_distribution_point: None,
+        revoked_certs: Vec::new(),
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    list.signed_by(&issuer).expect("a list").pem().expect("text")
+}
+
 /// The files that [`BASE`] names, and others that a key may name instead.
 fn write_files(folder: &Path) {
     let certificates = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config/certificates");
@@ -110,10 +133,13 @@ fn write_files(folder: &Path) {
         std::fs::write(folder.join(name), &text).expect("written");
         std::fs::write(folder.join(format!("again-{name}")), format!("{text}\n")).expect("written");
     }
+    std::fs::write(folder.join("crl.pem"), revocations()).expect("written");
     let user = format!("shop:$2y$05${}\n", "u".repeat(53));
     for (name, text) in [
         ("consumers.csv", "key,name\n0123456789,shop\n"),
         ("others.csv", "key,name\n9876543210,shop\n"),
+        ("rates.csv", "192.0.2.0/24,pro\n"),
+        ("other-rates.csv", "192.0.2.0/25,pro\n"),
         ("users", &user),
         ("page.html", "sorry"),
         ("other.html", "gone"),

@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
-use super::{HeldPlaces, LimitedKey, LocalPlaces, RequestsInFlight};
+use super::{HeldPlaces, LimitedKey, LocalPlaces, RequestsInFlight, Ticket, UNDECIDED};
 use crate::clock;
-use crate::limit::Algorithm;
 use crate::limit::adaptive_concurrency::{
     AdmissionLoad, CapacityBounds, CapacityEstimate, LatencySample, SampleOutcome,
 };
 use crate::limit::fair_queue::background_reserve;
 use crate::limit::units::{Fingerprint, Timestamp};
-use crate::store::Charge;
+use crate::limit::{Algorithm, Decision};
+use crate::store::{Charge, Group};
 
 /// An admission under an adaptive limit.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +43,26 @@ impl TakenPlaces {
 }
 
 impl RequestsInFlight {
+    /// Takes the places of charges under adaptive limits, all or none, for a request whose other charges a shared store
+    /// decides. `None`: an enforced limit has no room; the request does not wait yet.
+    pub fn reserve(
+        self: &Arc<Self>,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+        ticket: &mut Ticket,
+    ) -> (SmallVec<[Decision; 4]>, Option<Option<LocalPlaces>>) {
+        let mut locked = self.lock(charges);
+        let (mut decisions, mut taken) =
+            (SmallVec::from_elem(UNDECIDED, charges.len()), TakenPlaces::default());
+        let admitted = locked.evaluate(charges, Group::Enforced, now, ticket, &mut decisions);
+        if admitted && ticket.waits_for.is_some_and(|(key, _)| charges.iter().any(|charge| charge.key == key))
+        {
+            locked.admitted(charges, ticket);
+        }
+        locked.settle(charges, admitted, now, ticket, (&mut decisions, &mut taken));
+        (decisions, admitted.then(|| taken.into_places(self)))
+    }
+
     /// For requests in virtual time, whose latencies do not depend on decisions: adaptive limits have their ceilings.
     pub(in crate::store) fn in_virtual_time() -> Self {
         Self { virtual_time: Some(AtomicU64::new(0)), ..Self::default() }
@@ -70,6 +90,18 @@ impl RequestsInFlight {
 }
 
 impl LocalPlaces {
+    /// The places of a request that were taken in two parts.
+    pub fn joined(places: Option<Self>, others: Option<Self>) -> Option<Self> {
+        match (places, others) {
+            (Some(mut places), Some(mut others)) => {
+                places.held.append(&mut others.held);
+                places.measured.append(&mut others.measured);
+                Some(places)
+            }
+            (places, others) => places.or(others),
+        }
+    }
+
     /// The request of this route, which any number stands for, is passed on now.
     pub(in crate::store) fn send(&mut self, route: impl FnOnce() -> u64) {
         if !self.measured.is_empty() {
@@ -108,8 +140,12 @@ impl LimitedKey {
     }
 
     /// A request was admitted under an adaptive limit, and is among those that are held.
-    pub(super) fn admit(&mut self, key: Fingerprint, bounds: CapacityBounds) -> MeasuredAdmission {
-        let now = now();
+    pub(super) fn admit(
+        &mut self,
+        key: Fingerprint,
+        bounds: CapacityBounds,
+        now: Timestamp,
+    ) -> MeasuredAdmission {
         let capacity = self.capacity.get_or_insert_with(|| Box::new(CapacityEstimate::new(&bounds, now)));
         MeasuredAdmission { key, bounds, load: capacity.admit(&bounds, self.held, now) }
     }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::ticket::{DropReason, QueueDrop, Ticket, TurnSignal};
+use super::super::turn_signal::{DropReason, TurnSignal};
+use super::ticket::{QueueDrop, Ticket};
 use super::{LimitedKey, LockedShards, Shard, Turn, remove_if_unused};
 use crate::limit::concurrency::Concurrency;
 use crate::limit::fair_queue::{FairShare, QueueEntry};

@@ -2,11 +2,10 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use smallvec::SmallVec;
-use tokio::sync::Notify;
 
+use super::super::turn_signal::{DropReason, TurnSignal};
 use super::{RequestsInFlight, leave};
 use crate::limit::fair_queue::{FairShare, Priority};
 use crate::limit::units::{Fingerprint, Timestamp};
@@ -47,25 +46,6 @@ pub struct Ticket {
     pub(super) displaced: Vec<u64>,
 }
 
-/// What a request that waits is told.
-#[derive(Debug, Default)]
-pub(super) struct TurnSignal {
-    changed: Notify,
-    /// A [`DropReason`] by number; 0: it is not dropped.
-    dropped: AtomicU8,
-}
-
-/// Why a request left a queue without a place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DropReason {
-    /// The queue is full, and its key has the most requests in it.
-    QueueFull = 1,
-    /// It has waited for as long as it may.
-    MaxWait,
-    /// All requests wait for long, and its priority is the lowest.
-    LowPriority,
-}
-
 /// The refusal of a request that a queue has no room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueDrop {
@@ -79,10 +59,15 @@ pub struct QueueDrop {
 
 impl PlaceClaims {
     /// The share of the places of the limit with this charge.
-    pub(super) fn share(&self, place: Fingerprint) -> FairShare {
+    pub(in crate::store) fn share(&self, place: Fingerprint) -> FairShare {
         let (key, weight) =
             self.of(place).map_or((Fingerprint(0), NonZeroU32::MIN), |share| (share.key, share.weight));
         FairShare { priority: self.priority, key, weight }
+    }
+
+    /// Whether the limit with this charge has `share_by`.
+    pub(in crate::store) fn has_share(&self, place: Fingerprint) -> bool {
+        self.of(place).is_some()
     }
 
     /// The same, if the limit has `share_by`.
@@ -95,47 +80,10 @@ impl PlaceClaims {
     }
 }
 
-impl DropReason {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::QueueFull, Self::MaxWait, Self::LowPriority];
-
-    /// Its place in [`Self::ALL`].
-    pub fn index(self) -> usize {
-        self as usize - 1
-    }
-
-    /// The value of the label `reason`.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::QueueFull => "queue_full",
-            Self::MaxWait => "max_wait",
-            Self::LowPriority => "low_priority",
-        }
-    }
-}
-
-impl TurnSignal {
-    /// A place may be free for it.
-    pub(super) fn wake(&self) {
-        self.changed.notify_one();
-    }
-
-    /// It has left the queue.
-    pub(super) fn drop_for(&self, reason: DropReason) {
-        self.dropped.store(reason as u8, Ordering::Relaxed);
-        self.changed.notify_one();
-    }
-
-    pub(super) fn dropped(&self) -> Option<DropReason> {
-        let number = self.dropped.load(Ordering::Relaxed);
-        DropReason::ALL.into_iter().find(|reason| *reason as u8 == number)
-    }
-}
-
 impl Ticket {
     /// Ends when a place may be free, or the request is dropped.
     pub async fn changed(&self) {
-        self.signal.changed.notified().await;
+        self.signal.changed().await;
     }
 
     /// Whether the request has been dropped from the queue: decided again, it is refused.

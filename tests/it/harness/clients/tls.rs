@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SignatureAlgorithm,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, ExtendedKeyUsagePurpose,
+    IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber, SignatureAlgorithm,
+    date_time_ymd,
 };
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
@@ -39,6 +40,27 @@ impl Authority {
     /// Where a file stands.
     pub(crate) fn path(&self, file: &str) -> PathBuf {
         self.directory.path().join(file)
+    }
+
+    /// Writes `file`: the list of the certificates with these serial numbers, which are withdrawn. It ends at the begin of
+    /// this year.
+    pub(crate) fn revoke(&self, file: &str, serials: &[u64], ends: i32) {
+        let revoked = |serial: &u64| RevokedCertParams {
+            serial_number: SerialNumber::from(*serial),
+            revocation_time: date_time_ymd(2025, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2025, 1, 1),
+            next_update: date_time_ymd(ends, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = list.signed_by(&self.issuer).expect("a list");
+        std::fs::write(self.path(file), list.pem().expect("text")).expect("it can be written");
     }
 
     /// Writes `file.pem` and `file.key`, for these names.
