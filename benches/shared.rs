@@ -152,6 +152,7 @@ static REMOTE: SharedKeyInfo = SharedKeyInfo {
     identity: 1,
     on_error: OnError::Local,
     settles: false,
+    stays_in_process: false,
 };
 
 /// An algorithm with the name of its numbers, which a plan knows beforehand.

@@ -15,6 +15,7 @@ mod calendar;
 mod compile;
 mod concurrency;
 mod conditions;
+mod connection_limits;
 mod consumer_rules;
 mod consumers;
 mod content;

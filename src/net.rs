@@ -166,7 +166,7 @@ pub fn close_sending(stream: &impl AsFd) -> io::Result<()> {
 }
 
 /// Makes the socket's close a reset: unsent bytes are dropped, and the peer detects a truncated stream.
-pub fn reset_on_close(stream: &TcpStream) {
+pub fn reset_on_close(stream: &impl AsFd) {
     #[expect(
         clippy::let_underscore_must_use,
         reason = "a socket that cannot be told so is closed the ordinary way"

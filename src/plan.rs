@@ -13,6 +13,7 @@ pub mod admission;
 mod assemble;
 pub mod auth;
 pub mod certificates;
+pub mod connections;
 pub mod cors;
 pub mod cost;
 pub mod decision;

@@ -119,12 +119,21 @@ pub struct SharedKeyInfo {
     /// Costs of the policy are corrected later: the store tells when a charge counted, and no denial is cached, since a
     /// refund may end it at any time.
     pub settles: bool,
+    /// Its counters are in this process, beside a shared store, too.
+    pub stays_in_process: bool,
 }
 
 impl SharedKeyInfo {
     /// The data of charges that never go to a shared store.
-    pub const NONE: &Self =
-        &const { Self { name: Cow::Borrowed(""), identity: 0, on_error: OnError::Local, settles: false } };
+    pub const NONE: &Self = &const {
+        Self {
+            name: Cow::Borrowed(""),
+            identity: 0,
+            on_error: OnError::Local,
+            settles: false,
+            stays_in_process: false,
+        }
+    };
 }
 
 impl Charge<'_> {

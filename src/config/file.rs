@@ -85,6 +85,8 @@ pub(super) struct FileDraft {
     pub(super) routes: Vec<routes::RouteDraft>,
     pub(super) descriptors: Vec<descriptors::DescriptorDraft>,
     pub(super) errors: ErrorPages,
+    /// `connection_limits` of `[server]`.
+    pub(super) connection_limits: Vec<route_limits::ServerLimit>,
 }
 
 /// Reads all sections. Errors are reported to `diagnostics`.
@@ -92,7 +94,7 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
     let mut file = ConfigTable::new("the file", SourceSpan::default(), document, diagnostics);
     // The files are gathered, and each route is its sets and itself.
     file.skip(&[INCLUDE, SETS]);
-    let ServerDraft { mut server, max_body_bytes, limits: server_limits } =
+    let ServerDraft { mut server, max_body_bytes, limits: server_limits, connection_limits } =
         server::read(section(&mut file, &FILE.server, server::TITLE));
     // Its tokens name limits.
     let admin = file.take(&FILE.admin);
@@ -121,6 +123,12 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
     let mut auths: Vec<_> = auth_entries.iter().map(|entry| auth::read(entry, &names, &claims)).collect();
     let log = log::read(log_table, &auths);
     let server_limits = server_limits.and_then(|value| route_limits::read_server(&value, &limit_names()));
+    let unknown = diagnostics.unknown();
+    let connection_limits =
+        connection_limits.and_then(|value| route_limits::read_of_connections(&value, &limit_names()));
+    if diagnostics.unknown() > unknown {
+        diagnostics.set_uncertain(server::TITLE, server::SERVER.connection_limits.name);
+    }
     let around = DeclaredNames {
         limits: limit_names(),
         server_limits: &server_limits.unwrap_or_default(),
@@ -156,6 +164,7 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
         routes,
         descriptors,
         errors,
+        connection_limits: connection_limits.unwrap_or_default(),
     }
 }
 

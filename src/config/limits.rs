@@ -120,10 +120,17 @@ const FOLD: [(&str, ()); 1] = [("lower", ())];
 pub(super) struct LimitDraft {
     pub(super) name: Arc<str>,
     pub(super) span: SourceSpan,
-    /// The places of its exemptions, in their order.
-    pub(super) exempt_places: Vec<SourceSpan>,
+    pub(super) places: LimitPlaces,
     /// `None` if it has faults.
     pub(super) limit: Option<Limit>,
+}
+
+/// The places of keys of a limit that are checked later.
+#[derive(Default)]
+pub(super) struct LimitPlaces {
+    /// Of its exemptions, in their order.
+    pub(super) exempt: Vec<SourceSpan>,
+    pub(super) on_error: Option<SourceSpan>,
 }
 
 /// Reads one entry of `[limits]`, with the `on_error` of `[store]`.
@@ -133,18 +140,17 @@ pub(super) fn read(entry: &Entry<'_>, on_error: OnError, maps: &[MapDraft]) -> L
         .value
         .table(&quoted(&format!("[limits.{}]", entry.key)))
         .and_then(|table| limit(entry.key, table, on_error, maps));
-    let (limit, exempt_places) = limit.unzip();
-    let exempt_places = exempt_places.unwrap_or_default();
-    LimitDraft { name: entry.key.into(), span: entry.key_span, exempt_places, limit }
+    let (limit, places) = limit.unzip();
+    LimitDraft { name: entry.key.into(), span: entry.key_span, places: places.unwrap_or_default(), limit }
 }
 
-/// The limit, and the places of its exemptions.
+/// The limit, and the places of its keys.
 fn limit(
     name: &str,
     mut table: ConfigTable<'_>,
     inherited: OnError,
     maps: &[MapDraft],
-) -> Option<(Limit, Vec<SourceSpan>)> {
+) -> Option<(Limit, LimitPlaces)> {
     let diagnostics = table.diagnostics();
     let rated = algorithm::read(&mut table);
     let key = key(&mut table);
@@ -209,7 +215,7 @@ fn limit(
         diagnostics.fault(span, message, "leave `on_error` out, or write a number as `max`");
     }
     before_auth.inspect(|(_, span)| before_auth::check(&limit, *span, diagnostics));
-    Some((limit, exempt_places))
+    Some((limit, LimitPlaces { exempt: exempt_places, on_error: on_error_place }))
 }
 
 /// The tiers of a limit with these rates of its `own`, by name.

@@ -229,7 +229,9 @@ fn refused_path(route: &routes::RouteDraft, draft: &FileDraft, diagnostics: &Dia
 
 /// Applications may name any limit where they can ask.
 fn unused_limits(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
-    if draft.decisions.is_some() {
+    if draft.decisions.is_some()
+        || diagnostics.is_uncertain(server::TITLE, server::SERVER.connection_limits.name)
+    {
         return;
     }
     let mut used = vec![false; draft.limits.len()];
@@ -241,6 +243,9 @@ fn unused_limits(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
     }
     for (limit, _) in draft.descriptors.iter().flat_map(|rule| &rule.uses) {
         used[limit.0] = true;
+    }
+    for one in &draft.connection_limits {
+        used[one.limit.0] = true;
     }
     for (limit, _) in draft.limits.iter().zip(used).filter(|(_, used)| !used) {
         let message = format!("no route uses the limit {}", quoted(&limit.name));

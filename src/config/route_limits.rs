@@ -42,24 +42,42 @@ pub(super) struct RouteLimit {
 /// A limit that `[server]` names.
 #[derive(Clone, Copy)]
 pub(super) struct ServerLimit {
-    limit: LimitIndex,
-    span: SourceSpan,
+    pub(super) limit: LimitIndex,
+    pub(super) span: SourceSpan,
 }
 
 /// Reads `limits` of `[server]`: names, each once.
 pub(super) fn read_server(value: &ConfigValue<'_>, names: &Directory<'_>) -> Option<Vec<ServerLimit>> {
+    let message = "a limit of `[server]` is charged the `cost` of each route";
+    let help = "write its name alone; a route with another cost names it: `{ name = \"NAME\", cost = 2 }`";
+    read_names(value, names, "limits", (message, help))
+}
+
+/// Reads `connection_limits` of `[server]`: names, each once.
+pub(super) fn read_of_connections(
+    value: &ConfigValue<'_>,
+    names: &Directory<'_>,
+) -> Option<Vec<ServerLimit>> {
+    let fault = ("a connection costs 1", "write the name of the limit alone");
+    read_names(value, names, "connection_limits", fault)
+}
+
+/// `no_table` is what is wrong with a table in place of a name, and what to write.
+fn read_names(
+    value: &ConfigValue<'_>,
+    names: &Directory<'_>,
+    key: &str,
+    no_table: (&str, &str),
+) -> Option<Vec<ServerLimit>> {
     let mut limits: Vec<ServerLimit> = Vec::new();
     for item in value.list()? {
         if item.is_table() {
-            item.fault(
-                "a limit of `[server]` is charged the `cost` of each route",
-                "write its name alone; a route with another cost names it: `{ name = \"NAME\", cost = 2 }`",
-            );
+            item.fault(no_table.0, no_table.1);
             continue;
         }
         let Some(limit) = item.text().and_then(|name| names.find(&name)).map(LimitIndex) else { continue };
         if limits.iter().any(|other| other.limit == limit) {
-            item.fault("`limits` names the same limit twice", "leave one of the two out");
+            item.fault(format!("`{key}` names the same limit twice"), "leave one of the two out");
             continue;
         }
         limits.push(ServerLimit { limit, span: item.span() });

@@ -24,6 +24,9 @@ keys! {
     pub(super) SERVER: ServerKeys = "[server]" {
         /// Limits of every route, before its own, by name. Default: none.
         limits = Schema::List(ANY, &Schema::Text);
+        /// Limits of the new connections of a client, by name: a connection over one is closed. Their key is "ip".
+        /// Default: none.
+        connection_limits = Schema::List(ANY, &Schema::Text);
         /// Addresses to listen on, at least one. Default ["127.0.0.1:8080"]. Port 0 picks a free port and logs it.
         listen = Schema::List(SOME, &Schema::Either(&[Schema::Named(&ADDRESS), Schema::Table(&LISTENER)]));
         /// Certificates for clients. The first is the default: for clients that send no server name, or one that no
@@ -134,11 +137,14 @@ pub(super) struct ServerDraft<'a> {
     pub(super) max_body_bytes: Option<u64>,
     /// `limits`, whose names are known later.
     pub(super) limits: Option<ConfigValue<'a>>,
+    /// `connection_limits`, likewise.
+    pub(super) connection_limits: Option<ConfigValue<'a>>,
 }
 
 /// Reads `[server]`.
 pub(super) fn read(mut table: ConfigTable<'_>) -> ServerDraft<'_> {
     let limits = table.take(&SERVER.limits);
+    let connection_limits = table.take(&SERVER.connection_limits);
     let certificates = table.take(&SERVER.tls);
     let tls = certificates.is_some();
     let (proxy_protocol, role) = (false, ListenerRole::Traffic);
@@ -198,7 +204,7 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> ServerDraft<'_> {
         table.diagnostics().fault(table.span(), message, "list the proxies in `trusted_proxies`");
     }
     table.finish();
-    ServerDraft { server, max_body_bytes, limits }
+    ServerDraft { server, max_body_bytes, limits, connection_limits }
 }
 
 /// A value for all answers: some of them are written before a request is read.

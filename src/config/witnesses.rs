@@ -265,7 +265,7 @@ impl WitnessCheck<'_> {
     /// Warns of exemptions that no request charged to the limit meets. `users` are its routes.
     fn exemptions(&mut self, limit: &LimitDraft, users: &[RouteIndex]) {
         let Some(sound) = limit.limit.as_ref().filter(|_| users.len() <= MAX_USERS) else { return };
-        for (exemption, place) in sound.exempt.iter().zip(&limit.exempt_places) {
+        for (exemption, place) in sound.exempt.iter().zip(&limit.places.exempt) {
             // One fault is told once.
             if matches!(exemption, Exemption::Path(_)) && self.diagnostics.has_finding_at(*place) {
                 continue;

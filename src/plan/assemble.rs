@@ -11,11 +11,14 @@ use super::descriptors::{DescriptorRule, DescriptorRules};
 use super::log::Log;
 use super::overridden::OverriddenPolicies;
 use super::template::{BodyTemplate, HeaderTemplate};
-use super::{Limit, LimitIndex, LimitUse, Mode, Plan, Reject, Route, Server, StoreSettings, Trace, Upstream};
+use super::{
+    Limit, LimitIndex, LimitUse, Mode, Plan, Reject, Route, Server, StoreSettings, Trace, Upstream,
+    connections,
+};
 use crate::limit::units::Cost;
-use crate::route::RouteTable;
 use crate::route::guarded_headers::GuardedHeaders;
 use crate::route::key::Part;
+use crate::route::{RouteIndex, RouteTable};
 
 /// The sections of a file. Indices inside them are valid.
 #[derive(Debug)]
@@ -46,6 +49,8 @@ pub struct PlanSections {
     pub table: RouteTable,
     /// `[errors]`.
     pub errors: ErrorPages,
+    /// `connection_limits` of `[server]`.
+    pub connection_limits: Vec<LimitIndex>,
 }
 
 /// What follows from several sections.
@@ -53,6 +58,8 @@ pub struct PlanSections {
 pub(super) struct Derived {
     guarded: GuardedHeaders,
     has_templates: bool,
+    /// The route that stands for new connections, if they have limits.
+    pub(super) connections: Option<RouteIndex>,
 }
 
 impl Plan {
@@ -72,10 +79,16 @@ impl Plan {
             descriptors,
             table,
             errors,
+            connection_limits,
         } = sections;
-        routes.extend(decisions.as_ref().map(|_| named_limits(&limits)));
+        let connections = (!connection_limits.is_empty()).then_some(RouteIndex(routes.len()));
+        routes.extend(connections.map(|_| connections::route(&connection_limits)));
+        routes.extend(decisions.as_ref().map(|_| named_limits(&limits, &connection_limits)));
         learn_of_limits(&mut routes, &limits);
         let settled = mark_settled(&mut limits, &routes);
+        for LimitIndex(limit) in connection_limits {
+            keep_in_process(limits.get_mut(limit));
+        }
         let is_in_shadow = |limit: &Limit| limit.mode == Mode::Shadow || limit.trial.is_some();
         log.access.add(settled, limits.iter().any(is_in_shadow));
         let forwards = auths.iter().filter_map(Auth::forward);
@@ -84,6 +97,7 @@ impl Plan {
             has_templates: errors.has_values()
                 || limits.iter().any(|limit| rejects_with_values(limit.reject.as_ref()))
                 || routes.iter().any(has_values),
+            connections,
         };
         let descriptors = DescriptorRules::new(descriptors);
         Self {
@@ -116,12 +130,20 @@ impl Plan {
     }
 }
 
-/// The limits that applications may name when they ask.
-fn named_limits(limits: &[Limit]) -> Route {
-    let can_be_asked = limits.iter().enumerate().filter(|(_, limit)| limit.can_be_asked());
-    let used =
-        |(index, _): (usize, &Limit)| LimitUse { limit: LimitIndex(index), cost: CostRule::Fixed(Cost::ONE) };
+/// The limits that applications may name when they ask. Those of connections are counted by each gateway for itself.
+fn named_limits(limits: &[Limit], of_connections: &[LimitIndex]) -> Route {
+    let indices = (0..).map(LimitIndex).zip(limits);
+    let can_be_asked =
+        indices.filter(|(index, limit)| limit.can_be_asked() && !of_connections.contains(index));
+    let used = |(limit, _): (LimitIndex, &Limit)| LimitUse { limit, cost: CostRule::Fixed(Cost::ONE) };
     Route::of_calls(NAMED_LIMITS.into(), CostRule::Fixed(Cost::ONE), can_be_asked.map(used).collect())
+}
+
+/// The counters of the limit are in this process, beside a shared store, too.
+fn keep_in_process(limit: Option<&mut Limit>) {
+    let Some(limit) = limit else { return };
+    let of_tiers = limit.tiers.iter_mut().flat_map(|tier| &mut tier.policies);
+    limit.policies.iter_mut().chain(of_tiers).for_each(|policy| policy.shared_key.stays_in_process = true);
 }
 
 /// Notes what the limits of each route count by, and when.

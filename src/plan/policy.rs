@@ -117,6 +117,7 @@ pub fn counters(
         identity,
         on_error,
         settles: false,
+        stays_in_process: false,
     };
     (shared_key, ParamsId::of_policy(algorithm, identity))
 }

@@ -7,6 +7,7 @@
 
 pub(super) mod accept;
 pub(super) mod admin_commands;
+mod connection_limits;
 pub(super) mod http2;
 pub(super) mod linger;
 pub mod proxy_protocol;

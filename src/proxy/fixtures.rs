@@ -39,6 +39,7 @@ pub(super) fn plan(server: Server, route: Option<(Route, Upstream)>) -> Plan {
     let (routes, upstreams): (Vec<_>, Vec<_>) = route.into_iter().unzip();
     let conditions = routes.iter().map(|route| route.conditions.clone()).collect();
     Plan::assemble(PlanSections {
+        connection_limits: Vec::new(),
         server,
         admin: None,
         decisions: None,

@@ -21,7 +21,9 @@ const MAX_LINES: usize = 50;
 /// The changes between two plans, of one reload.
 pub(super) fn changes(last: &Plan, next: &Plan) -> Vec<String> {
     let mut lines = Vec::new();
-    server(&mut Subject::new("server".to_owned(), &mut lines), &last.server, &next.server);
+    let mut subject = Subject::new("server".to_owned(), &mut lines);
+    server(&mut subject, &last.server, &next.server);
+    subject.shown("connection_limits", connection_limits(last), connection_limits(next));
     others(last, next, &mut lines);
     by_name(
         "upstream",
@@ -45,7 +47,7 @@ pub(super) fn changes(last: &Plan, next: &Plan) -> Vec<String> {
     rules(last, next, &mut lines);
     by_name(
         "route",
-        (&last.routes, &next.routes),
+        (&routes(last), &routes(next)),
         |it| Arc::clone(&it.name),
         &mut lines,
         |subject, a, b| {
@@ -53,6 +55,19 @@ pub(super) fn changes(last: &Plan, next: &Plan) -> Vec<String> {
         },
     );
     bounded(lines)
+}
+
+/// The names of the limits of new connections.
+fn connection_limits(plan: &Plan) -> String {
+    let limits = plan.connections().map(|index| plan.route(index).limits.as_slice()).unwrap_or_default();
+    limits.iter().map(|used| &*plan.limit(used.limit).name).collect::<Vec<_>>().join(", ")
+}
+
+/// All routes but the one that stands for new connections.
+fn routes(plan: &Plan) -> Vec<&Route> {
+    let connections = plan.connections().map(|index| index.0);
+    let routes = plan.routes.iter().enumerate().filter(|(index, _)| Some(*index) != connections);
+    routes.map(|(_, route)| route).collect()
 }
 
 /// The first lines, and how many there are beyond them.

@@ -107,7 +107,8 @@ impl Counters {
         }
         match &self.location {
             Location::Shared(client)
-                if *operation == KeyOperation::Look || !charges.iter().any(Charge::is_adaptive) =>
+                if !charges.iter().any(|charge| charge.shared_key.stays_in_process)
+                    && (*operation == KeyOperation::Look || !charges.iter().any(Charge::is_adaptive)) =>
             {
                 client.execute(operation, charges, now).await
             }
@@ -257,6 +258,13 @@ impl Counters {
                 None => boxed_cold(|| client.decide(request, now)).await,
             },
         }
+    }
+
+    /// Decides a request in this process, beside a shared store, too. `None`: another process has the counters now, and
+    /// [`Self::decide`] asks it.
+    pub fn decide_here(&self, request: StoreRequest<'_>, now: Timestamp) -> Option<Outcome> {
+        let is_here = matches!(self.location, Location::Shared(_)) || !self.hand_over.is_begun();
+        is_here.then(|| request.decide_in(&self.memory, &self.bans, now))
     }
 
     /// Has the process decide that has the counters now. If it is gone, this one does.

@@ -16,9 +16,9 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::time::Instant;
 
 use super::admin_commands;
-use super::proxy_protocol;
+use super::{connection_limits, proxy_protocol};
 use crate::clock::now;
-use crate::net::{Socket, Stream};
+use crate::net::{Socket, Stream, reset_on_close};
 use crate::plan::ListenerRole;
 use crate::proxy::connection;
 use crate::proxy::session::peer::ConnectionEnds;
@@ -173,7 +173,16 @@ async fn wait_for_descriptors(reserve: DescriptorReserve, listener: &WorkerListe
 /// new one is rejected: without a response where that would cost a handshake, or where many rejections are being sent
 /// already.
 fn admit(index: usize, tls: bool, stream: StdStream, peer: SocketAddr, worker: &Rc<Worker>) {
-    let (plan, socket) = (worker.plan(), Socket::detached(stream));
+    let plan = worker.plan();
+    let announces = plan.server.listen.get(index).is_some_and(|listener| listener.proxy_protocol);
+    // Where the client is known already, a refused connection costs neither a task nor a place.
+    let admits = if announces { None } else { connection_limits::admits(index, peer.ip(), worker) };
+    if admits == Some(false) {
+        // Nothing of it stays behind in the kernel.
+        reset_on_close(&stream);
+        return;
+    }
+    let socket = Socket::detached(stream);
     let (max, open) = (plan.server.max_connections, worker.shared.connections.load(Ordering::Relaxed));
     if open >= max && !worker.make_room() {
         plan.metrics.connection_rejected(index, ConnectionRejectReason::Crowd);
@@ -197,8 +206,10 @@ fn admit(index: usize, tls: bool, stream: StdStream, peer: SocketAddr, worker: &
     let handle = ConnectionHandle::new(index);
     let guard = ConnectionGuard::new(index, Rc::clone(worker), Some(&handle));
     let accepted = Accepted { tls, socket, handle, guard, worker: Rc::clone(worker) };
-    if plan.server.listen.get(index).is_some_and(|listener| listener.proxy_protocol) {
+    if announces {
         tokio::task::spawn_local(accepted.read_ends(peer));
+    } else if admits.is_none() {
+        tokio::task::spawn_local(accepted.ask(ConnectionEnds::of(peer)));
     } else {
         accepted.serve(ConnectionEnds::of(peer));
     }
@@ -219,7 +230,18 @@ impl Accepted {
     /// Reads the client's address from the PROXY protocol header, and serves the connection.
     async fn read_ends(mut self, peer: SocketAddr) {
         let Self { socket, handle, worker, .. } = &mut self;
-        if let Some(ends) = proxy_protocol::announced(handle, socket, peer, worker).await {
+        let Some(ends) = proxy_protocol::announced(handle, socket, peer, worker).await else { return };
+        match connection_limits::admits(handle.listener(), ends.client.ip(), worker) {
+            Some(true) => self.serve(ends),
+            Some(false) => {}
+            None => self.ask(ends).await,
+        }
+    }
+
+    /// Serves the connection if the process admits it that takes over.
+    async fn ask(self, ends: ConnectionEnds) {
+        let Self { handle, worker, .. } = &self;
+        if connection_limits::admits_elsewhere(handle.listener(), ends.client.ip(), worker).await {
             self.serve(ends);
         }
     }

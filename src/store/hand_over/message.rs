@@ -192,6 +192,7 @@ impl ChargeMessage {
                 identity: self.identity,
                 on_error: OnError::Local,
                 settles: self.settles,
+                stays_in_process: false,
             },
         })
     }

@@ -32,6 +32,8 @@ labels! {
         Preamble = "proxy_protocol",
         /// The client has `max_connections_per_client` already.
         PerClient = "per_client",
+        /// A limit of `connection_limits` has refused it.
+        Limit = "limit",
         /// There are `max_connections` already, none of them idle.
         Crowd = "max_connections",
         /// The TLS handshake failed, or was not complete in time.

@@ -1,7 +1,9 @@
-//! Options of limits, through the real binary: network prefixes, trials, jitter, limits of the server, calendars.
+//! Options of limits, through the real binary: network prefixes, trials, jitter, limits of the server, calendars,
+//! limits of connections.
 
 mod before_auth;
 mod calendars;
+mod connection_limits;
 mod jitter;
 mod maps;
 mod max_keys;

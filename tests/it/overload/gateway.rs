@@ -197,7 +197,27 @@ fn a_limit_by_upstream_is_full_with_503() {
 /// Requests of a route with a high priority come before those that waited longer, and background ones leave a place free.
 #[test]
 fn priorities_of_routes() {
-    let backend = pool(4, Duration::from_millis(300));
+    // The first request waits at the gate, the second until four have come, and the others end at once.
+    let come = Arc::new((Mutex::new(Vec::<String>::new()), Condvar::new()));
+    let backend = Backend::start({
+        let come = Arc::clone(&come);
+        move |exchange| {
+            let (order, more) = &*come;
+            let mut order = order.lock().unwrap();
+            order.push(exchange.target().to_owned());
+            more.notify_all();
+            match order.len() {
+                1 => {
+                    drop(order);
+                    exchange.wait_at_gate();
+                }
+                2 => drop(more.wait_while(order, |order| order.len() < 4).unwrap()),
+                _ => drop(order),
+            }
+            exchange.write("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+            Next::KeepAlive
+        }
+    });
     let route = |name: &str, priority: &str| {
         format!(
             "[[routes]]\nname = \"{name}\"\npath = \"/{name}\"\nupstream = \"api\"\nlimits = [\"api\"]\npriority = \"{priority}\"\n"
@@ -205,18 +225,14 @@ fn priorities_of_routes() {
     };
     let text = shared(&backend, "queue = 20\nmax_wait = \"10s\"").replace("max = 4", "max = 2");
     let gateway = Gateway::start(&(text + &route("first", "high") + &route("last", "background")));
-    let order = Mutex::new(Vec::new());
     let in_flight = |kind: &str, number: u64| {
         let is = || api(&gateway, "limits")["limits"][0]["in_flight"][kind] == number;
         eventually(&format!("{number} {kind}"), || is().then_some(()));
     };
     thread::scope(|scope| {
         let ask = |path: &'static str| {
-            let (gateway, order) = (&gateway, &order);
-            scope.spawn(move || {
-                assert_eq!(gateway.get(path).status, 200);
-                order.lock().unwrap().push(path);
-            });
+            let gateway = &gateway;
+            scope.spawn(move || assert_eq!(gateway.get(path).status, 200));
         };
         // Of two places one stays free of background requests.
         ask("/last");
@@ -229,10 +245,8 @@ fn priorities_of_routes() {
         in_flight("waiting", 2);
         ask("/first");
         in_flight("waiting", 3);
+        backend.open_gate();
     });
-    let order = order.into_inner().unwrap();
-    let at = |path| order.iter().position(|one| *one == path).unwrap();
-    assert_eq!(order.len(), 5);
-    assert!(at("/first") < order.iter().rposition(|one| *one == "/normal").unwrap(), "{order:?}");
-    assert_eq!(order[4], "/last", "{order:?}");
+    let order = come.0.lock().unwrap();
+    assert_eq!(*order, ["/last", "/normal", "/first", "/normal", "/last"]);
 }

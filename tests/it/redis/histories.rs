@@ -18,8 +18,13 @@ use crate::harness::script::{Shared, charge};
 const HISTORIES: u8 = 8;
 const STEPS: usize = 6_000;
 /// Its costs are settled.
-const SETTLES: &SharedKeyInfo =
-    &SharedKeyInfo { name: Cow::Borrowed(""), identity: 0, on_error: OnError::Local, settles: true };
+const SETTLES: &SharedKeyInfo = &SharedKeyInfo {
+    name: Cow::Borrowed(""),
+    identity: 0,
+    on_error: OnError::Local,
+    settles: true,
+    stays_in_process: false,
+};
 
 /// What happens next: after a pause in µs, a request of this cost, or the correction of an earlier admission.
 #[derive(Clone, Copy, Debug)]

@@ -65,8 +65,9 @@ fn refusals_begin_a_ban_within_a_second() {
     }
     backend.open();
     first.read().expect(200);
-    for gateway in &gateways {
+    // A place is free a moment after the response: each gateway has a client of its own.
+    for (gateway, other) in gateways.iter().zip(["b", "c"]) {
         assert!(begin(gateway, "a").read().expect(429).banned_for().is_some());
-        begin(gateway, "b").read().expect(200);
+        begin(gateway, other).read().expect(200);
     }
 }
