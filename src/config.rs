@@ -29,6 +29,8 @@ mod endpoint;
 mod file;
 mod forward;
 mod gather;
+mod geo;
+mod geo_rules;
 mod headers;
 mod jwt;
 mod keys;

@@ -20,6 +20,7 @@ mod folding;
 pub mod guarded_headers;
 pub mod identity;
 pub mod key;
+pub mod locations;
 pub mod mask;
 pub mod network_prefixes;
 pub mod networks;
@@ -163,6 +164,8 @@ pub enum Match {
     Cookie(Arc<str>),
     /// The client is in none of its networks.
     Client,
+    /// The client is in none of its countries.
+    Country,
     /// The request came at another listener.
     Listener,
     /// This condition holds, which must not.
@@ -212,6 +215,7 @@ impl fmt::Display for Match {
             Self::Query(name) => write!(f, "the parameter `{name}` of the query is absent or differs"),
             Self::Cookie(name) => write!(f, "the cookie `{name}` is absent or differs"),
             Self::Client => f.write_str("the client is in none of its networks"),
+            Self::Country => f.write_str("the client is in none of its countries"),
             Self::Listener => f.write_str("the request comes at another listener"),
             Self::Excluded(condition) => write!(f, "`not` excludes {}", condition.subject()),
         }
@@ -263,6 +267,7 @@ impl Conditions {
             Condition::Query(name, _) => Match::Query(Arc::clone(name)),
             Condition::Cookie(name, _) => Match::Cookie(Arc::clone(name)),
             Condition::Clients(_) => Match::Client,
+            Condition::Countries(_) => Match::Country,
             Condition::Listeners(_) => Match::Listener,
             Condition::Not(inner) => Match::Excluded(Arc::clone(inner)),
             // These stand inside `not` only.

@@ -21,9 +21,10 @@ use regex_syntax::hir::{Class, ClassBytes, Hir, HirKind};
 
 use crate::http1::fields::{FieldSpan, Fields};
 use crate::http1::request::Body;
-use crate::route::client::{AddressRules, ClientRule};
+use crate::route::client::{AddressRules, ClientAddress, ClientRule};
 use crate::route::condition::{Condition, ValuePattern, ValuePatterns};
 use crate::route::content::RequestContent;
+use crate::route::locations::{ClientLocation, Country};
 use crate::route::networks::Networks;
 use crate::route::path::{EncodedDots, Path, PathMatching};
 use crate::route::pattern::{HostPattern, PathMatcher, PathPattern};
@@ -70,6 +71,8 @@ pub struct Witness {
     pub headers: Vec<(HeaderName, Vec<u8>)>,
     /// Its client, which is identified.
     pub client: IpAddr,
+    /// The country of its client.
+    pub country: Option<Country>,
     /// The name of its listener.
     pub listener: Option<Box<str>>,
 }
@@ -108,7 +111,10 @@ impl Witness {
             query: self.query.as_deref(),
             headers: Fields::new(&head, &spans),
             body: Body::EMPTY,
-            client: ClientRule::default().client(self.client),
+            client: ClientAddress {
+                location: ClientLocation { country: self.country, ..ClientLocation::default() },
+                ..ClientRule::default().client(self.client)
+            },
             certificate: None,
             listener: self.listener.as_deref(),
             content: &RequestContent::Unknown,
@@ -134,8 +140,16 @@ impl Witness {
         let client = alternative
             .network
             .map_or(Ipv4Addr::new(192, 0, 2, 1).into(), |network| address_of(network, attempt));
-        let mut witness =
-            Self { method, host, path, query: None, headers: Vec::new(), client, listener: None };
+        let mut witness = Self {
+            method,
+            host,
+            path,
+            query: None,
+            headers: Vec::new(),
+            client,
+            country: None,
+            listener: None,
+        };
         for condition in &conditions.values {
             witness.satisfy(condition, attempt, random)?;
         }
@@ -182,6 +196,9 @@ impl Witness {
             }
             Condition::Listeners(names) => {
                 self.listener = names.get(attempt % names.len().max(1)).cloned();
+            }
+            Condition::Countries(countries) => {
+                self.country = countries.get(attempt % countries.len().max(1)).copied();
             }
             Condition::Clients(_) | Condition::Methods(_) | Condition::Hosts(_) | Condition::Path(..) => {}
         }

@@ -14,6 +14,7 @@ use super::value::ConfigValue;
 use super::{headers, networks, remedies};
 use crate::route::Conditions;
 use crate::route::condition::{Condition, ValuePattern, ValuePatterns};
+use crate::route::locations::Country;
 use crate::route::path::PathMatching;
 use crate::route::pattern::{HostPattern, PathMatcher};
 
@@ -46,6 +47,8 @@ keys! {
         cookies = PATTERNS;
         /// Networks or addresses of clients, or "file:PATH". Default: any.
         clients = Schema::List(SOME, &Schema::Text);
+        /// Countries of the clients' addresses, as ISO 3166-1 names them: "DE". Default: any.
+        country = Schema::Set(SOME, &Schema::Matching("^[A-Z]{2}$"));
     }
 }
 
@@ -59,7 +62,7 @@ keys! {
         /// Paths that are excluded: "/a", "/a/{id}", "/a/*", "~^/v[0-9]+$".
         path = Schema::Name;
         + VALUES;
-        one of "methods", "hosts", "path", "headers", "query", "cookies", "clients";
+        one of "methods", "hosts", "path", "headers", "query", "cookies", "clients", "country";
     }
 }
 
@@ -102,6 +105,18 @@ pub(super) fn read(
     (table.diagnostics().errors() == errors_before).then_some(conditions)
 }
 
+fn country(value: &ConfigValue<'_>) -> Option<Country> {
+    value.text()?.parse("a country", |text| {
+        Country::new(text).ok_or_else(|| {
+            let help = match Country::new(&text.to_ascii_uppercase()) {
+                Some(upper) => format!("write it in upper case: `{upper}`"),
+                None => "write two letters of ISO 3166-1, such as `DE`".to_owned(),
+            };
+            SyntaxError::new(format!("{} is not the code of a country", quoted(text)), help)
+        })
+    })
+}
+
 /// Names of listeners, each once.
 fn listeners(value: &ConfigValue<'_>, names: &Directory<'_>) -> Option<Vec<Box<str>>> {
     let mut found: Vec<Box<str>> = Vec::new();
@@ -126,7 +141,7 @@ enum PatternPlace {
     New,
 }
 
-/// `headers`, `query`, `cookies` and `clients`.
+/// `headers`, `query`, `cookies`, `clients` and `country`.
 fn values(table: &mut ConfigTable<'_>, place: PatternPlace) -> Vec<Condition> {
     let headers = table.or(&VALUES.headers, Vec::new(), |value| {
         headers::fields_with(&value, headers::any, |value| {
@@ -141,7 +156,9 @@ fn values(table: &mut ConfigTable<'_>, place: PatternPlace) -> Vec<Condition> {
     let headers = headers.into_iter().map(|(name, values)| Condition::header(name, values));
     let query = query.into_iter().map(|(name, values)| Condition::query(name, values));
     let cookies = cookies.into_iter().map(|(name, values)| Condition::cookie(name, values));
-    headers.chain(query).chain(cookies).chain(clients.map(Condition::clients)).collect()
+    let countries = table.optional(&VALUES.country, |value| distinct(&value, country));
+    let of_client = clients.map(Condition::clients).into_iter().chain(countries.map(Condition::countries));
+    headers.chain(query).chain(cookies).chain(of_client).collect()
 }
 
 /// Warns of a condition on a whole header `cookie` that means one cookie. `value`: as it stands for the header.

@@ -27,6 +27,8 @@ pub(super) struct Diagnostics<'a> {
     unknown: Cell<usize>,
     /// The keys with an unknown value, each after the title of its table.
     uncertain: RefCell<HashSet<String>>,
+    /// The first text that has the country of a client.
+    country_text: Cell<Option<SourceSpan>>,
     /// Whether it is unknown which files are included.
     is_incomplete: Cell<bool>,
     system_roots: OnceCell<(Arc<RootCertStore>, [u8; 32])>,
@@ -47,6 +49,7 @@ impl<'a> Diagnostics<'a> {
             files: RefCell::default(),
             unknown: Cell::default(),
             uncertain: RefCell::default(),
+            country_text: Cell::default(),
             is_incomplete: Cell::default(),
             system_roots: OnceCell::new(),
         }
@@ -127,6 +130,16 @@ impl<'a> Diagnostics<'a> {
     /// Whether a key of the table with this title has an unknown value.
     pub(super) fn is_uncertain(&self, title: &str, key: &str) -> bool {
         self.unknown() > 0 && self.uncertain.borrow().contains(&format!("{title}.{key}"))
+    }
+
+    /// Notes a text that has the country of a client.
+    pub(super) fn note_country(&self, span: SourceSpan) {
+        self.country_text.set(self.country_text.get().or(Some(span)));
+    }
+
+    /// The first text that has the country of a client.
+    pub(super) fn country_text(&self) -> Option<SourceSpan> {
+        self.country_text.get()
     }
 
     /// Notes that it is unknown which files are included.

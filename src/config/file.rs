@@ -87,6 +87,8 @@ pub(super) struct FileDraft {
     pub(super) errors: ErrorPages,
     /// `connection_limits` of `[server]`.
     pub(super) connection_limits: Vec<route_limits::ServerLimit>,
+    /// The place of `geo` of `[server]`.
+    pub(super) geo_place: Option<SourceSpan>,
 }
 
 /// Reads all sections. Errors are reported to `diagnostics`.
@@ -94,7 +96,7 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
     let mut file = ConfigTable::new("the file", SourceSpan::default(), document, diagnostics);
     // The files are gathered, and each route is its sets and itself.
     file.skip(&[INCLUDE, SETS]);
-    let ServerDraft { mut server, max_body_bytes, limits: server_limits, connection_limits } =
+    let ServerDraft { mut server, max_body_bytes, limits: server_limits, connection_limits, geo_place } =
         server::read(section(&mut file, &FILE.server, server::TITLE));
     // Its tokens name limits.
     let admin = file.take(&FILE.admin);
@@ -165,6 +167,7 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
         descriptors,
         errors,
         connection_limits: connection_limits.unwrap_or_default(),
+        geo_place,
     }
 }
 

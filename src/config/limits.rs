@@ -50,8 +50,8 @@ keys! {
         /// After too many refusals of a key within a span, all its requests under this limit are refused for a
         /// time. Default: none.
         ban = Schema::Table(&BAN);
-        /// Whose allowance is spent: "ip", "header:NAME", "cookie:NAME", "query:NAME", "host", "path", "method",
-        /// "route", "upstream", "global", "consumer", "consumer:COLUMN", "jwt:CLAIM", "json:/POINTER",
+        /// Whose allowance is spent: "ip", "country", "asn", "header:NAME", "cookie:NAME", "query:NAME", "host",
+        /// "path", "method", "route", "upstream", "global", "consumer", "consumer:COLUMN", "jwt:CLAIM", "json:/POINTER",
         /// "form:NAME", "tls:subject", "descriptor:NAME" (in [[descriptors]]); or a list of up to 16 of these.
         key = KEY, required "\"ip\"";
         /// When the header, cookie, query or consumer is absent: the client's address stands in, all such requests
@@ -97,7 +97,7 @@ static KEY_PART: NamedSchema = NamedSchema {
     name: "key",
     description: "",
     schema: Schema::Matching(
-        r"^(ip|ip/[0-9]+(,[0-9]+)?|host|path|method|route|upstream|global|consumer|tls:subject)$|^(header|cookie|query|consumer|jwt|form|descriptor):.|^json:/|\$\{",
+        r"^(ip|ip/[0-9]+(,[0-9]+)?|country|asn|host|path|method|route|upstream|global|consumer|tls:subject)$|^(header|cookie|query|consumer|jwt|form|descriptor):.|^json:/|\$\{",
     ),
 };
 

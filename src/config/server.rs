@@ -1,6 +1,7 @@
 //! `[server]`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderName;
@@ -8,12 +9,12 @@ use ipnet::IpNet;
 
 use super::headers::{self, FIELDS};
 use super::keys::{ANY, NamedSchema, SOME, Schema, choice, count, duration, flag, keys, size};
-use super::report::quoted;
+use super::report::{SourceSpan, quoted};
 use super::set_names::USE;
 use super::table::ConfigTable;
 use super::text::SyntaxError;
 use super::value::ConfigValue;
-use super::{name, networks, remedies, templates, tls};
+use super::{geo, name, networks, remedies, templates, tls};
 use crate::plan::template::HeaderTemplate;
 use crate::plan::{Listener, ListenerRole, RatelimitHeaders, RatelimitPolicies, RequestIds, Server};
 use crate::route::client::{ClientRule, ClientSource};
@@ -43,6 +44,8 @@ keys! {
         ipv4_prefix: u8 = count(0, 32) => 32;
         /// Prefix length by which IPv6 clients are told apart, 0 to 128.
         ipv6_prefix: u8 = count(0, 128) => 64;
+        /// Files with the countries and autonomous systems of addresses. Default: none.
+        geo = Schema::Table(&geo::GEO);
         /// Connections from clients at one time, 1 to 10000000.
         max_connections: usize = count(1, MAX_CONNECTIONS) => 10_000;
         /// Connections from one client at one time, 1 to 10000000; trusted proxies have no bound. Default: none.
@@ -139,12 +142,15 @@ pub(super) struct ServerDraft<'a> {
     pub(super) limits: Option<ConfigValue<'a>>,
     /// `connection_limits`, likewise.
     pub(super) connection_limits: Option<ConfigValue<'a>>,
+    /// The place of `geo`.
+    pub(super) geo_place: Option<SourceSpan>,
 }
 
 /// Reads `[server]`.
 pub(super) fn read(mut table: ConfigTable<'_>) -> ServerDraft<'_> {
     let limits = table.take(&SERVER.limits);
     let connection_limits = table.take(&SERVER.connection_limits);
+    let geo_place = table.given(SERVER.geo.name);
     let certificates = table.take(&SERVER.tls);
     let tls = certificates.is_some();
     let (proxy_protocol, role) = (false, ListenerRole::Traffic);
@@ -204,7 +210,7 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> ServerDraft<'_> {
         table.diagnostics().fault(table.span(), message, "list the proxies in `trusted_proxies`");
     }
     table.finish();
-    ServerDraft { server, max_body_bytes, limits, connection_limits }
+    ServerDraft { server, max_body_bytes, limits, connection_limits, geo_place }
 }
 
 /// A value for all answers: some of them are written before a request is read.
@@ -261,6 +267,7 @@ fn client_rule(table: &mut ConfigTable<'_>) -> ClientRule {
         source,
         ipv4_prefix: table.value(&SERVER.ipv4_prefix),
         ipv6_prefix: table.value(&SERVER.ipv6_prefix),
+        locations: table.optional(&SERVER.geo, |value| geo::read(&value)).map(Arc::new),
     }
 }
 

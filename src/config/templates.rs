@@ -50,7 +50,12 @@ pub(super) fn body(value: &ConfigValue<'_>, content_type: &[u8], max_bytes: usiz
 
 fn parse(text: &str, value: &ConfigValue<'_>) -> Option<Result<Template, String>> {
     match Template::parse(text) {
-        Ok(parsed) => Some(parsed),
+        Ok(parsed) => {
+            if parsed.as_ref().is_ok_and(|template| template.has(TemplateWord::Country)) {
+                value.diagnostics().note_country(value.span());
+            }
+            Some(parsed)
+        }
         Err(UnknownWord(word)) => {
             let known: Vec<String> =
                 TemplateWord::ALL.iter().map(|word| format!("{{{}}}", word.as_str())).collect();

@@ -109,6 +109,10 @@ pub(super) fn why_not(
         }
         Match::Excluded(condition) => format!("`not` excludes {}", excluded(condition, request)),
         Match::Client => format!("the client {} is in none of its networks", request.client.address),
+        Match::Country => match request.client.location.country {
+            Some(country) => format!("the client is in {country}, which is none of its countries"),
+            None => format!("the country of {} is unknown", request.client.address),
+        },
         Match::Listener => match request.listener {
             Some(listener) => format!("the listener `{listener}` is none of its listeners"),
             None => "the request comes at a listener without a name".to_owned(),
@@ -135,6 +139,10 @@ fn why_not_value(condition: &Condition, request: &route::RouteRequest<'_>) -> St
 fn excluded(condition: &Condition, request: &route::RouteRequest<'_>) -> String {
     match condition {
         Condition::Clients(_) => format!("the client {}", request.client.address),
+        Condition::Countries(_) => match request.client.location.country {
+            Some(country) => format!("the country {country}"),
+            None => "an unknown country".to_owned(),
+        },
         Condition::Listeners(_) => match request.listener {
             Some(listener) => format!("the listener `{listener}`"),
             None => "a listener without a name".to_owned(),

@@ -11,6 +11,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use http::HeaderValue;
 
 use crate::labels::labels;
+use crate::route::locations::Country;
 
 labels! {
     /// A value of the request.
@@ -19,6 +20,8 @@ labels! {
         RequestId = "request_id",
         /// The client's address.
         Client = "client",
+        /// The country of the client's address: `DE`.
+        Country = "country",
         /// The host that the request names, without port.
         Host = "host",
         /// The path, normalised, without the query.
@@ -43,6 +46,8 @@ pub struct TemplateValues<'a> {
     pub request_id: &'a [u8],
     /// The client's address.
     pub client: Option<IpAddr>,
+    /// The country of the client's address.
+    pub country: Option<Country>,
     /// The host that the request names.
     pub host: &'a str,
     /// Its normalised path.
@@ -147,6 +152,11 @@ impl Template {
         Ok(Ok(Self { text: text.into(), pieces }))
     }
 
+    /// Whether it has this word.
+    pub fn has(&self, word: TemplateWord) -> bool {
+        self.pieces.contains(&Piece::Word(word))
+    }
+
     /// Appends the text with the values.
     pub fn write(&self, values: &TemplateValues<'_>, escaping: Escaping, out: &mut BytesMut) {
         for piece in &self.pieces {
@@ -184,6 +194,7 @@ impl TemplateValues<'_> {
                 let length = if written { 48 - rest.len() } else { 0 };
                 return write(&address[..length]);
             }
+            TemplateWord::Country => self.country.as_ref().map_or("", Country::as_str),
             TemplateWord::Host => self.host,
             TemplateWord::Path => self.path,
             TemplateWord::Route => self.route,
@@ -308,6 +319,7 @@ mod tests {
         TemplateValues {
             request_id: b"id-1",
             client: Some("2001:db8::1".parse().unwrap()),
+            country: Country::new("DE"),
             host: "a.example",
             path: "/x\"<y>&'\\",
             route: "api",

@@ -89,7 +89,7 @@ pub(super) fn has_part(plan: &Plan, known: &KnownFields, part: &Part) -> bool {
         | Part::JwtClaim(_)
         | Part::JsonMember(_)
         | Part::FormField(_) => false,
-        Part::Ip | Part::Network(_) => known.client,
+        Part::Ip | Part::Network(_) | Part::Country | Part::AutonomousSystem => known.client,
         Part::Descriptor(_) => known.own,
         Part::Query(_) | Part::Path | Part::Method | Part::Route | Part::Upstream | Part::Global => true,
     }

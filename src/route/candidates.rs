@@ -251,7 +251,8 @@ impl Finder {
             Condition::Query(name, patterns) => Some(Self::Query(Arc::clone(name), values(patterns))),
             Condition::Cookie(name, patterns) => Some(Self::Cookie(Arc::clone(name), values(patterns))),
             Condition::Clients(_) => Some(Self::Client(NetworkIndex::new(keys))),
-            Condition::Listeners(_)
+            Condition::Countries(_)
+            | Condition::Listeners(_)
             | Condition::Not(_)
             | Condition::Methods(_)
             | Condition::Hosts(_)
@@ -308,7 +309,8 @@ impl<'c> ValueSource<'c> {
             Condition::Query(name, values) => (Self::Query(name), Requirement::Values(values)),
             Condition::Cookie(name, values) => (Self::Cookie(name), Requirement::Values(values)),
             Condition::Clients(networks) => (Self::Client, Requirement::Networks(networks)),
-            Condition::Listeners(_)
+            Condition::Countries(_)
+            | Condition::Listeners(_)
             | Condition::Not(_)
             | Condition::Methods(_)
             | Condition::Hosts(_)

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use http::HeaderName;
 use ipnet::IpNet;
 
+use super::locations::{ClientLocation, Locations};
 use super::network_prefixes::masked;
 use super::networks::Networks;
 use crate::http1::fields::Fields;
@@ -33,6 +34,8 @@ pub struct ClientAddress {
     /// `address` is the last trusted hop that can, and is shared by many clients. So it gets no exemptions by address and
     /// no automatic bans, no route with a `deny` admits it, and servers and services are not told of it.
     pub identified: bool,
+    /// Where the address is; unknown if the client is not identified.
+    pub location: ClientLocation,
 }
 
 /// The header of trusted proxies that names the client.
@@ -60,6 +63,8 @@ pub struct ClientRule {
     pub ipv4_prefix: u8,
     /// Prefix length of an IPv6 client, 0 to 128 (more counts as 128).
     pub ipv6_prefix: u8,
+    /// Where addresses are, if that is asked.
+    pub locations: Option<Arc<Locations>>,
 }
 
 impl Default for ClientRule {
@@ -67,7 +72,7 @@ impl Default for ClientRule {
     /// (RFC 6177).
     fn default() -> Self {
         let source = ClientSource::default();
-        Self { trusted_proxies: Vec::new(), source, ipv4_prefix: 32, ipv6_prefix: 64 }
+        Self { trusted_proxies: Vec::new(), source, ipv4_prefix: 32, ipv6_prefix: 64, locations: None }
     }
 }
 
@@ -82,7 +87,17 @@ impl ClientRule {
     pub fn client(&self, address: IpAddr) -> ClientAddress {
         let address = address.to_canonical();
         let length = if address.is_ipv4() { self.ipv4_prefix } else { self.ipv6_prefix };
-        ClientAddress { address, network: masked(address, length), identified: true }
+        let location = self.locations.as_ref().map(|locations| locations.of(address)).unwrap_or_default();
+        ClientAddress { address, network: masked(address, length), identified: true, location }
+    }
+
+    /// The client with this address, unless others share it.
+    fn client_if(&self, identified: bool, address: IpAddr) -> ClientAddress {
+        let client = self.client(address);
+        match identified {
+            true => client,
+            false => ClientAddress { identified, location: ClientLocation::default(), ..client },
+        }
     }
 
     /// The client behind `peer`: the peer itself unless it is trusted; else the one that the source names. Without the
@@ -112,7 +127,7 @@ impl ClientRule {
                 }
             }
         };
-        ClientAddress { identified, ..self.client(address) }
+        self.client_if(identified, address)
     }
 
     /// The client of a request that another proxy asks about: of `x-forwarded-for`, the rightmost address outside the
@@ -122,7 +137,7 @@ impl ClientRule {
         let lines = headers.all_known(Name::XForwardedFor).rev();
         let items = lines.flat_map(|line| line.rsplit(|&byte| byte == b','));
         let (address, identified) = self.walk(nobody, items.map(hop));
-        (address != nobody).then(|| ClientAddress { identified, ..self.client(address) })
+        (address != nobody).then(|| self.client_if(identified, address))
     }
 
     /// The header that a trusted `peer` sends instead of the source: it writes another one than the config file names.

@@ -1,4 +1,4 @@
-//! Conditions of a route on values of the request: `headers`, `query`, `cookies`, `clients` and `not`.
+//! Conditions of a route on values of the request: `headers`, `query`, `cookies`, `clients`, `country` and `not`.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use http::{HeaderName, Method, header};
 use ipnet::{IpNet, Ipv4Net};
 
+use super::locations::Country;
 use super::path::PathMatching;
 use super::pattern::{HostPattern, PathMatcher};
 use super::value_index::{ValueIndex, lower_case};
@@ -25,6 +26,8 @@ pub enum Condition {
     Cookie(Arc<str>, ValuePatterns),
     /// The client's address is in one of these networks, which are disjoint.
     Clients(Arc<[IpNet]>),
+    /// The client's address is in one of these countries, as far as that is known.
+    Countries(Arc<[Country]>),
     /// The request came at a listener with one of these names.
     Listeners(Arc<[Box<str>]>),
     /// The condition does not hold.
@@ -75,6 +78,7 @@ impl fmt::Display for Condition {
             Self::Query(name, values) => write!(f, "query {name:?}: {values}"),
             Self::Cookie(name, values) => write!(f, "cookie {name}: {values}"),
             Self::Clients(networks) => listed(f, "clients", networks),
+            Self::Countries(countries) => listed(f, "country", countries),
             Self::Listeners(names) => listed(f, "listeners", names),
             Self::Not(inner) => write!(f, "not {inner}"),
             Self::Methods(methods) => listed(f, "methods", methods),
@@ -112,6 +116,14 @@ impl Condition {
         Self::Clients(IpNet::aggregate(&canonical).into())
     }
 
+    /// The condition that the client's address is in one of these countries.
+    pub fn countries(countries: impl IntoIterator<Item = Country>) -> Self {
+        // In a normal form.
+        let mut countries: Vec<_> = countries.into_iter().collect();
+        countries.sort_unstable();
+        Self::Countries(countries.into())
+    }
+
     /// The condition that the request came at a listener with one of these names.
     pub fn listeners(names: impl IntoIterator<Item = Box<str>>) -> Self {
         // In a normal form.
@@ -139,6 +151,9 @@ impl Condition {
                 let client = request.client;
                 client.identified && networks.iter().any(|network| network.contains(&client.address))
             }
+            Self::Countries(countries) => {
+                request.client.location.country.is_some_and(|country| countries.contains(&country))
+            }
             Self::Listeners(names) => {
                 request.listener.is_some_and(|listener| names.iter().any(|name| **name == *listener))
             }
@@ -152,7 +167,7 @@ impl Condition {
     /// Whether it depends on the client's address or the listener, and not on the head of the request alone.
     pub(super) fn reads_connection(&self) -> bool {
         match self {
-            Self::Clients(_) | Self::Listeners(_) => true,
+            Self::Clients(_) | Self::Countries(_) | Self::Listeners(_) => true,
             Self::Not(inner) => inner.reads_connection(),
             Self::Header(..)
             | Self::Query(..)
@@ -170,6 +185,7 @@ impl Condition {
             Self::Query(name, _) => format!("the parameter `{name}` of the query"),
             Self::Cookie(name, _) => format!("the cookie `{name}`"),
             Self::Clients(_) => "the client's network".to_owned(),
+            Self::Countries(_) => "the client's country".to_owned(),
             Self::Listeners(_) => "the listener".to_owned(),
             Self::Not(inner) => inner.subject(),
             Self::Methods(_) => "the method".to_owned(),
@@ -185,6 +201,7 @@ impl Condition {
             Self::Query(name, _) => format!("query.{name}"),
             Self::Cookie(name, _) => format!("cookies.{name}"),
             Self::Clients(_) => "clients".to_owned(),
+            Self::Countries(_) => "country".to_owned(),
             Self::Listeners(_) => "listeners".to_owned(),
             Self::Not(_) => "not".to_owned(),
             Self::Methods(_) => "methods".to_owned(),
@@ -206,6 +223,9 @@ impl Condition {
             Self::Clients(networks) => {
                 let plural = if networks.len() == 1 { "" } else { "s" };
                 format!("a client in {} network{plural}", networks.len())
+            }
+            Self::Countries(countries) => {
+                listed("country", countries.iter().map(ToString::to_string).collect())
             }
             Self::Listeners(names) => {
                 listed("listener", names.iter().map(|name| format!("`{name}`")).collect())
@@ -229,6 +249,11 @@ impl Condition {
             Self::Cookie(name, _) => ("cookie", value(name)),
             Self::Clients(_) => {
                 ("client", format!("{} is in a network of the route", request.client.address))
+            }
+            Self::Countries(_) => {
+                let country = request.client.location.country;
+                let country = country.map(|country| country.to_string()).unwrap_or_default();
+                ("country", format!("the client is in {country}"))
             }
             Self::Listeners(_) => ("listen", format!("`{}` is named", request.listener.unwrap_or_default())),
             Self::Not(inner) => ("not", format!("{} is not excluded", inner.subject())),

@@ -24,6 +24,10 @@ pub enum Part {
     Ip,
     /// The client's network by prefixes of its own.
     Network(NetworkPrefixes),
+    /// The country of the client's address, as ISO 3166-1 names it: `DE`. Absent where it is unknown.
+    Country,
+    /// The autonomous system of the client's address: `AS64500`. Absent where it is unknown.
+    AutonomousSystem,
     /// The value of a header, byte for byte and whole.
     Header(HeaderName),
     /// The value of the cookie of this name, percent-decoded, without quotes around it. Names are case-sensitive.
@@ -109,10 +113,12 @@ impl Part {
     ///
     /// Any other word, and a name that no header, cookie or query parameter can have.
     pub fn parse(text: &str) -> Result<Self, KeyFault> {
-        const ALL: &str = "write `ip`, `ip/24`, `header:NAME`, `cookie:NAME`, `query:NAME`, `host`, `path`, `method`, `route`, `upstream`, `global`, `consumer`, `consumer:COLUMN`, `jwt:CLAIM`, `json:/POINTER`, `form:NAME`, `descriptor:NAME`, `tls:subject` or `client-cert:cn`";
+        const ALL: &str = "write `ip`, `ip/24`, `country`, `asn`, `header:NAME`, `cookie:NAME`, `query:NAME`, `host`, `path`, `method`, `route`, `upstream`, `global`, `consumer`, `consumer:COLUMN`, `jwt:CLAIM`, `json:/POINTER`, `form:NAME`, `descriptor:NAME`, `tls:subject` or `client-cert:cn`";
         match text.split_once(':') {
             None => match text {
                 "ip" => Ok(Self::Ip),
+                "country" => Ok(Self::Country),
+                "asn" => Ok(Self::AutonomousSystem),
                 "host" => Ok(Self::Host),
                 "path" => Ok(Self::Path),
                 "method" => Ok(Self::Method),
@@ -129,9 +135,11 @@ impl Part {
                 },
             },
             Some((kind @ ("header" | "cookie" | "query"), name)) => Self::named(kind, name),
-            Some((kind @ ("ip" | "host" | "path" | "method" | "route" | "upstream" | "global"), _)) => {
-                KeyFault::new(format!("the key `{kind}` takes no name"), format!("write `{kind}`"))
-            }
+            Some((
+                kind @ ("ip" | "country" | "asn" | "host" | "path" | "method" | "route" | "upstream"
+                | "global"),
+                _,
+            )) => KeyFault::new(format!("the key `{kind}` takes no name"), format!("write `{kind}`")),
             Some(("tls", "subject")) => Ok(Self::TlsSubject),
             Some(("client-cert", word)) => {
                 match CertificateField::ALL.iter().find(|(known, _)| *known == word) {
@@ -181,12 +189,20 @@ impl Part {
 
     /// Whether a request may lack it.
     pub fn may_be_missing(&self) -> bool {
-        self.invented_by_client() || self.is_of_consumer() || self.is_of_certificate()
+        self.invented_by_client()
+            || self.is_of_consumer()
+            || self.is_of_certificate()
+            || self.is_of_location()
     }
 
     /// Whether its value is that of the client's certificate.
     pub fn is_of_certificate(&self) -> bool {
         matches!(self, Self::TlsSubject | Self::ClientCertificate(_))
+    }
+
+    /// Whether it tells where the client's address is.
+    pub fn is_of_location(&self) -> bool {
+        matches!(self, Self::Country | Self::AutonomousSystem)
     }
 
     /// Whether it is the client's network.
@@ -292,6 +308,14 @@ impl Part {
             Self::Network(prefixes) => {
                 PartValue::Address(prefixes.network(request.client.address, request.client.network))
             }
+            Self::Country => {
+                let country = request.client.location.country.as_ref();
+                country.map_or(PartValue::Missing, |country| text(country.as_str()))
+            }
+            Self::AutonomousSystem => {
+                let system = request.client.location.system;
+                PartValue::or_missing(system.map(|system| system.to_string().into_bytes().into()))
+            }
             Self::Header(name) => PartValue::of_header(request.headers.all(name), join),
             Self::Cookie(name) => PartValue::of_values(cookie::all(request.headers, name), join),
             Self::Query(name) => request
@@ -348,6 +372,8 @@ impl Part {
             Self::ClientCertificate(CertificateField::CommonName) => 18,
             Self::ClientCertificate(CertificateField::AlternativeName) => 19,
             Self::ClientCertificate(CertificateField::Fingerprint) => 20,
+            Self::Country => 21,
+            Self::AutonomousSystem => 22,
         }
     }
 
@@ -356,6 +382,8 @@ impl Part {
         match self {
             Self::Ip => "client address".into(),
             Self::Network(prefixes) => format!("client network (`/{prefixes}`)"),
+            Self::Country => "country".into(),
+            Self::AutonomousSystem => "autonomous system".into(),
             Self::Header(name) => format!("header `{name}`"),
             Self::Cookie(name) => format!("cookie `{name}`"),
             Self::Query(name) => format!("query parameter `{name}`"),
@@ -382,6 +410,8 @@ impl fmt::Display for Part {
         match self {
             Self::Ip => f.write_str("ip"),
             Self::Network(prefixes) => write!(f, "ip/{prefixes}"),
+            Self::Country => f.write_str("country"),
+            Self::AutonomousSystem => f.write_str("asn"),
             Self::Header(name) => write!(f, "header:{name}"),
             Self::Cookie(name) => write!(f, "cookie:{name}"),
             Self::Query(name) => write!(f, "query:{name}"),

@@ -156,6 +156,7 @@ fn server(subject: &mut Subject<'_>, last: &Server, next: &Server) {
     subject.written("client_ip", &last.client.source, &next.client.source);
     subject.shown("ipv4_prefix", last.client.ipv4_prefix, next.client.ipv4_prefix);
     subject.shown("ipv6_prefix", last.client.ipv6_prefix, next.client.ipv6_prefix);
+    subject.hidden("geo", &last.client.locations, &next.client.locations);
     subject.written("path_matching", last.path_matching, next.path_matching);
     subject.written("encoded_dots", last.encoded_dots, next.encoded_dots);
     subject.shown("max_connections", last.max_connections, next.max_connections);

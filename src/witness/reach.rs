@@ -393,6 +393,10 @@ fn is_implied(condition: &Condition, own: &[Condition], alternative: Alternative
             Condition::Listeners(own) => own.iter().all(|name| names.contains(name)),
             _ => false,
         }),
+        Condition::Countries(countries) => own.iter().any(|own| match own {
+            Condition::Countries(own) => own.iter().all(|country| countries.contains(country)),
+            _ => false,
+        }),
         Condition::Not(inner) => is_excluded(inner, own, alternative),
         Condition::Path(..) => false,
     }
@@ -421,6 +425,10 @@ fn is_excluded(condition: &Condition, own: &[Condition], alternative: Alternativ
         }
         Condition::Listeners(names) => own.iter().any(|own| match own {
             Condition::Listeners(own) => !own.iter().any(|name| names.contains(name)),
+            _ => false,
+        }),
+        Condition::Countries(countries) => own.iter().any(|own| match own {
+            Condition::Countries(own) => !own.iter().any(|country| countries.contains(country)),
             _ => false,
         }),
         Condition::Not(_) | Condition::Path(..) => false,

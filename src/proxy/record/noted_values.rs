@@ -8,10 +8,12 @@ use crate::plan::resolve::RouteLookup;
 use crate::plan::seen_request::SeenRequest;
 use crate::plan::template::TemplateValues;
 use crate::route::consumers::Consumer;
+use crate::route::locations::Country;
 
 /// The values of a request's head that templates may name.
 #[derive(Debug, Default)]
 pub(crate) struct NotedValues {
+    country: Option<Country>,
     host: String,
     path: String,
     route: String,
@@ -37,6 +39,7 @@ impl NotedValues {
         let request = location.seen().map(SeenRequest::request);
         let path = request.map_or(head.target.path, |request| request.path.form(merge_slashes));
         Box::new(Self {
+            country: request.and_then(|request| request.client.location.country),
             host: host.clone().into_owned(),
             path: path.to_owned(),
             route: route.map(|(_, route)| route.name.to_string()).unwrap_or_default(),
@@ -59,8 +62,8 @@ impl NotedValues {
         let values = TemplateValues { request_id, client, ..TemplateValues::default() };
         match noted {
             None => values,
-            Some(Self { host, path, route, consumer, tier }) => {
-                TemplateValues { host, path, route, consumer, tier, ..values }
+            Some(Self { country, host, path, route, consumer, tier }) => {
+                TemplateValues { country: *country, host, path, route, consumer, tier, ..values }
             }
         }
     }

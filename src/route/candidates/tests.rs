@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::http1::fields::{FieldSpan, Fields};
 use crate::route::client::ClientAddress;
+use crate::route::locations::ClientLocation;
 use crate::route::path::{Path, PathMatching};
 
 const NAMES: &[&str] = &["x", "x-tenant", "te"];
@@ -93,7 +94,12 @@ fn with_request<T>(sent: &Sent, look: impl FnOnce(&RouteRequest<'_>) -> T) -> T 
         query: Some(&sent.query),
         headers: Fields::new(&text, &spans),
         body: crate::http1::request::Body::EMPTY,
-        client: ClientAddress { address, network: address, identified: sent.identified },
+        client: ClientAddress {
+            address,
+            network: address,
+            identified: sent.identified,
+            location: ClientLocation::default(),
+        },
         certificate: None,
         listener: None,
         content: &crate::route::content::RequestContent::Unknown,

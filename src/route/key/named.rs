@@ -141,6 +141,8 @@ impl KeyText<'_> {
             | Part::Global
             | Part::TlsSubject
             | Part::ClientCertificate(_)
+            | Part::Country
+            | Part::AutonomousSystem
             | Part::Consumer
             | Part::ConsumerColumn(_)
             | Part::JwtClaim(_)

@@ -31,6 +31,9 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::json;
+
+use crate::harness::mmdb::database;
 use crate::harness::pages::{Block, Page, line_matches, pages, root};
 use crate::harness::{Authority, Gateway, binary, promtool};
 
@@ -184,6 +187,11 @@ fn docs_configuration_loads() {
         authority.certify(name, &[name]);
     }
     fs::rename(authority.path("cert.key"), authority.path("key.pem")).expect("it can be renamed");
+    let networks = [("192.0.2.0/25", "AT"), ("192.0.2.128/26", "CH"), ("192.0.2.192/26", "DE")];
+    let countries = networks.map(|(network, code)| (network, json!({ "country": { "iso_code": code } })));
+    fs::write(authority.path("GeoLite2-Country.mmdb"), database(&countries)).expect("it can be written");
+    let systems = [("192.0.2.0/24", json!({ "autonomous_system_number": 64500 }))];
+    fs::write(authority.path("GeoLite2-ASN.mmdb"), database(&systems)).expect("it can be written");
     for block in blocks_of(&["text"]) {
         if let Some(file) = block.info.strip_prefix("text saved as ") {
             fs::write(authority.path(file), block.text).expect("it can be written");

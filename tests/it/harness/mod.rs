@@ -36,7 +36,7 @@ pub(crate) use clients::{asker, body_scan, exposition, frames, hpack, promql, ra
 pub(crate) use core::{
     cases, charges, in_flight, metered, overload_model, places, refusals, sample_request, trace,
 };
-pub(crate) use documents::{descriptors, newcomer, page_run, page_session, pages, shown, sources};
+pub(crate) use documents::{descriptors, mmdb, newcomer, page_run, page_session, pages, shown, sources};
 pub(crate) use gateways::binary::binary;
 pub(crate) use gateways::fake_clock::FakeClock;
 pub(crate) use gateways::fleet::Fleet;

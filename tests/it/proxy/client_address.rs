@@ -286,6 +286,7 @@ fn a_client_is_its_network() {
     assert_eq!(
         ClientRule::default(),
         ClientRule {
+            locations: None,
             trusted_proxies: vec![],
             source: ClientSource::XForwardedFor,
             ipv4_prefix: 32,

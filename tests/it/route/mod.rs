@@ -1,5 +1,6 @@
 //! Routes and keys: which route a request takes, and which counter it is charged to.
 
+mod countries;
 mod credential;
 mod explain;
 mod key_claim;

@@ -133,6 +133,10 @@ fn write_files(folder: &Path) {
         std::fs::write(folder.join(name), &text).expect("written");
         std::fs::write(folder.join(format!("again-{name}")), format!("{text}\n")).expect("written");
     }
+    let geo = certificates.with_file_name("geo");
+    for name in ["country.mmdb", "other.mmdb"] {
+        std::fs::copy(geo.join(name), folder.join(name)).expect("copied");
+    }
     std::fs::write(folder.join("crl.pem"), revocations()).expect("written");
     let user = format!("shop:$2y$05${}\n", "u".repeat(53));
     for (name, text) in [
