@@ -5,14 +5,16 @@
 //!
 //! It runs on the control thread with a small connection limit of its own, so that neither traffic nor admin requests
 //! can starve the other. Every connection serves one request and has `WHOLE_TIMEOUT` for all of it, so no connection
-//! is idle.
+//! is idle. The handshake of TLS is a part of that time: a connection in it is evicted like one without a request.
 
 mod answer;
 mod api;
 mod guard;
 mod page;
 mod response;
+mod tls;
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,8 +23,9 @@ use std::time::Duration;
 
 use http::Request;
 use hyper::body::Incoming;
+use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -30,12 +33,16 @@ use tokio::sync::Notify;
 use crate::plan::admin::Admin;
 use crate::shared::Shared;
 use guard::Guard;
+use response::AdminResponse;
+use tls::Opening;
 
 /// The maximum number of connections. For one more, the oldest without a whole request head is evicted; if there is
 /// none, the new one is closed unanswered.
 const MAX_CONNECTIONS: usize = 64;
 /// From the first byte to the whole head.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// From accepting a connection to the end of the handshake of TLS.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// From accepting a connection to its end, including a slow reader of a large page.
 const WHOLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a request head; hyper takes no less.
@@ -139,8 +146,34 @@ async fn serve(
 ) {
     let service = service_fn(async |request: Request<Incoming>| {
         connection.asked.store(true, Ordering::Relaxed);
-        Ok::<_, std::convert::Infallible>(answer::answer(request, peer, guard, shared).await)
+        Ok(answer::answer(request, peer, guard, shared).await)
     });
+    let serving = async {
+        // Those of the plan in force: a reload may bring another certificate, or begin or end TLS.
+        let tls = shared.plan.load().admin.as_ref().and_then(|admin| admin.tls.clone());
+        let Some(tls) = tls else { return serve_http(TokioIo::new(stream), service).await };
+        match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls::open(stream, tls.config)).await {
+            Ok(Ok(Opening::Tls(stream))) => serve_http(TokioIo::new(stream), service).await,
+            Ok(Ok(Opening::Http(stream))) => {
+                let refuse = service_fn(async |_: Request<Incoming>| Ok(tls::plain_request()));
+                serve_http(TokioIo::new(stream), refuse).await;
+            }
+            // Any client can cause this at any rate, so it is not logged for operators.
+            Ok(Err(error)) => {
+                tracing::debug!(peer = %peer.ip(), %error, "no TLS with a client of the admin listener")
+            }
+            Err(_) => tracing::debug!(peer = %peer.ip(), "the handshake at the admin listener took too long"),
+        }
+    };
+    // The way a connection ends is not logged, since an operator could not act on it.
+    let _ = tokio::time::timeout(WHOLE_TIMEOUT, serving).await;
+}
+
+/// Answers one request.
+async fn serve_http(
+    stream: impl Read + Write + Unpin,
+    service: impl Service<Request<Incoming>, Response = AdminResponse, Error = Infallible>,
+) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
@@ -148,7 +181,6 @@ async fn serve(
         .half_close(true)
         .max_buf_size(MAX_HEAD)
         .max_headers(MAX_FIELDS)
-        .serve_connection(TokioIo::new(stream), service);
-    // The way a connection ends is not logged, since an operator could not act on it.
-    let _ = tokio::time::timeout(WHOLE_TIMEOUT, connection).await;
+        .serve_connection(stream, service);
+    _ = connection.await;
 }

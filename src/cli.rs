@@ -3,6 +3,7 @@
 //! Exit status: 0 good, 1 failed while running, 2 bad usage or bad configuration; 130 if told twice to stop.
 
 mod admin;
+mod admin_tls;
 mod check;
 mod examples;
 mod health;
@@ -28,6 +29,7 @@ use crate::config;
 use crate::explain::{ExplainFault, ExplainRequest, explain, json};
 use crate::serve::{self, Ended, RunOptions, ServeError};
 use crate::telemetry::terminal::{ColourChoice, choose_colour, resolve_colour};
+use admin_tls::AdminTlsArguments;
 use check::CheckOptions;
 use health::HealthArguments;
 use import::ImportArguments;
@@ -142,6 +144,8 @@ enum CliCommand {
         /// counted. The exit status is 0 if the gateway answers, and 1 if it cannot be reached.
         #[arg(long)]
         live: bool,
+        #[command(flatten)]
+        tls: AdminTlsArguments,
         /// Print a JSON object with the same facts, for programs
         #[arg(long)]
         json: bool,
@@ -246,9 +250,9 @@ impl Arguments {
             Some(CliCommand::Check { file: named, options }) => {
                 check::run(named.as_ref().unwrap_or(file), options)
             }
-            Some(CliCommand::Explain { method, url, headers, ip, listener, live, json }) => {
+            Some(CliCommand::Explain { method, url, headers, ip, listener, live, tls, json }) => {
                 let form = if json { ExplainForm::Json } else { ExplainForm::Text };
-                why(file, &ExplainArguments { method, url, headers, ip, listener }, live, form)
+                why(file, &ExplainArguments { method, url, headers, ip, listener, tls }, live, form)
             }
             Some(CliCommand::Replay(arguments)) => replay::run(file, &arguments),
             Some(CliCommand::Suggest(arguments)) => suggest::run(file, is_named, &arguments),
@@ -280,6 +284,8 @@ struct ExplainArguments {
     headers: Vec<String>,
     ip: Option<IpAddr>,
     listener: Option<String>,
+    /// For `--live`.
+    tls: AdminTlsArguments,
 }
 
 /// The form of an explanation.
@@ -331,13 +337,19 @@ fn run(file: &Path, options: RunOptions) -> ExitCode {
 
 fn why(file: &Path, asked: &ExplainArguments, live: bool, form: ExplainForm) -> ExitCode {
     let refused = |error: ExplainFault| fault(MISTAKE, format_args!("{error}\n  = help: {}", error.help));
-    let ExplainArguments { method, url, headers, ip, listener } = asked;
+    let ExplainArguments { method, url, headers, ip, listener, tls } = asked;
     let request = match ExplainRequest::new(method, url, headers, *ip) {
         Ok(request) => request.at_listener(listener.clone()),
         Err(error) => return refused(error),
     };
     if live {
         return live::ask(file, asked, form);
+    }
+    if let Some(argument) = tls.first() {
+        return fault(
+            MISTAKE,
+            format_args!("`{argument}` is for the running gateway\n  = help: add `--live`"),
+        );
     }
     match config::load(file) {
         Ok(loaded) => {

@@ -154,6 +154,7 @@ mod tests {
         for (origin, own) in [
             ("http://localhost:3000", true),
             ("http://[::1]:3000", true),
+            ("https://127.0.0.1:9900", true),
             ("https://example.com", false),
             ("null", false),
             ("http://127.0.0.1@example.com", false),
@@ -176,6 +177,7 @@ mod tests {
             listen: "127.0.0.1:9900".parse().unwrap(),
             token: main.map(|secret| Token(secret.to_owned())),
             tokens: tokens.iter().map(named).collect(),
+            tls: None,
         }
     }
 

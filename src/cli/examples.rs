@@ -73,12 +73,14 @@ pub(super) const HEALTH: &str = "\
 Examples:
   tollgate health && echo alive
   tollgate health -c /etc/tollgate.toml  of the gateway that runs with that file
-  tollgate health --url http://127.0.0.1:9900  without a file";
+  tollgate health --url http://127.0.0.1:9900  without a file
+  tollgate health --url https://gateway:9900 --ca ca.pem";
 
 pub(super) const TOP: &str = "\
 Examples:
   tollgate top                           the gateway that runs with gateway.toml
   ssh -L 9900:127.0.0.1:9900 gateway     then: tollgate top --url http://127.0.0.1:9900
+  tollgate top --url https://gateway:9900 --ca ca.pem
   tollgate top --once | head -20         one snapshot as text";
 
 pub(super) const COMPLETIONS: &str = "\

@@ -8,8 +8,10 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 
 use super::admin::{self, AdminClient};
+use super::admin_tls::{AdminTlsArguments, AdminTrust};
 use super::output::fault;
 use super::{FAILED, MISTAKE};
+use crate::admin_api::changes::ProblemDetails;
 use crate::config::{self, DEFAULT_ADDRESS};
 
 /// The timeout for connecting, request and response together.
@@ -18,19 +20,21 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// The gateway that is asked.
 #[derive(Debug, clap::Args)]
 pub(super) struct HealthArguments {
-    /// The admin listener, in place of the one that the configuration names: http://HOST:PORT
+    /// The admin listener, in place of the one that the configuration names: http://HOST:PORT or https://HOST:PORT
     ///
     /// No configuration is read. No token is needed.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
+    #[command(flatten)]
+    tls: AdminTlsArguments,
 }
 
 /// Asks `/healthz` of the admin listener at the URL, or of the one that `file` names. If it names none, connects to the
 /// first listener.
 pub(super) fn ask(file: &Path, arguments: &HealthArguments) -> ExitCode {
     let target = match &arguments.url {
-        Some(url) => AdminClient::at_url(url).map(Target::Admin),
-        None => named_in(file),
+        Some(url) => AdminClient::at_url(url, &arguments.tls).map(Target::Admin),
+        None => named_in(file, &arguments.tls),
     };
     match target {
         Ok(Target::Admin(admin)) => ask_admin(&admin),
@@ -42,13 +46,14 @@ pub(super) fn ask(file: &Path, arguments: &HealthArguments) -> ExitCode {
     }
 }
 
-fn named_in(file: &Path) -> Result<Target, String> {
+fn named_in(file: &Path, tls: &AdminTlsArguments) -> Result<Target, String> {
     if !config::is_standard_input(file) && !file.exists() {
         let help = "name the file with `-c FILE`, or the gateway with `--url http://127.0.0.1:9900`";
         return Err(format!("there is no file `{}`\n  = help: {help}", file.display()));
     }
     let table = config::peek(file)?;
-    match AdminClient::of(&table, file)? {
+    // No token is sent, and certificates that were renewed but not yet loaded must not end a container.
+    match AdminClient::of(&table, file, tls, |_| AdminTrust::Any)? {
         Some(admin) => Ok(Target::Admin(admin)),
         None => first_listener(&table, file).map(Target::Listener),
     }
@@ -63,7 +68,11 @@ fn ask_admin(admin: &AdminClient) -> ExitCode {
     let address = admin.address;
     match admin.ask(Method::GET, "/healthz", None, String::new(), TIMEOUT) {
         Ok((StatusCode::OK, _)) => ExitCode::SUCCESS,
-        Ok((status, _)) => fault(FAILED, format_args!("the gateway at {address} answers {status}")),
+        Ok((status, body)) => {
+            let ProblemDetails { detail, .. } = serde_json::from_slice(&body).unwrap_or_default();
+            let detail = if detail.is_empty() { detail } else { format!(": {}", detail.escape_debug()) };
+            fault(FAILED, format_args!("the gateway at {address} answers {status}{detail}"))
+        }
         Err(error) => fault(FAILED, format_args!("no gateway answers at {address}: {error}")),
     }
 }

@@ -26,7 +26,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Asks the admin listener that `file` names, about a valid request.
 pub(super) fn ask(file: &Path, asked: &ExplainArguments, form: ExplainForm) -> ExitCode {
-    let ExplainArguments { method, url, headers, ip, listener } = asked;
+    let ExplainArguments { method, url, headers, ip, listener, tls } = asked;
     let question = ExplainQuestion {
         method: Some(method.clone()),
         url: url.clone(),
@@ -35,7 +35,7 @@ pub(super) fn ask(file: &Path, asked: &ExplainArguments, form: ExplainForm) -> E
         listener: listener.clone(),
     };
     let question = serde_json::to_string(&question).unwrap_or_default();
-    let admin = match AdminClient::named_in(file) {
+    let admin = match AdminClient::named_in(file, tls) {
         Ok(admin) => admin,
         Err(message) => return fault(MISTAKE, message),
     };

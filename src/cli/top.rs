@@ -28,6 +28,7 @@ use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use ratatui::crossterm::style::force_color_output;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::admin_tls::AdminTlsArguments;
 use super::output::{fault, show};
 use super::{FAILED, MISTAKE};
 use crate::admin_api::keys::KeyState;
@@ -40,7 +41,7 @@ use reader::{GatewayReader, KeyChange, ReadError, RoundOptions};
 use samples::SampleNumbers as _;
 use screen::Screen;
 use snapshot::GatewaySnapshot;
-use state::{TopEffect, TopState, reason};
+use state::{TopEffect, TopState, reason, remedy};
 use target::AdminTarget;
 use views::TopView;
 
@@ -54,11 +55,13 @@ const OTHER_ROWS: usize = 6;
 /// How the gateway is shown.
 #[derive(Debug, clap::Args)]
 pub(super) struct TopArguments {
-    /// The admin listener, in place of the one that the configuration names: http://HOST:PORT
+    /// The admin listener, in place of the one that the configuration names: http://HOST:PORT or https://HOST:PORT
     ///
     /// The token is in TOLLGATE_ADMIN_TOKEN, else in the variable that the configuration names.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
+    #[command(flatten)]
+    tls: AdminTlsArguments,
     /// Print one snapshot as text and exit
     #[arg(long)]
     once: bool,
@@ -85,7 +88,7 @@ enum ReaderCommand {
 
 /// Shows the gateway that `file` or the arguments name.
 pub(super) fn run(file: &Path, arguments: &TopArguments) -> ExitCode {
-    let target = match AdminTarget::find(file, arguments.url.as_deref()) {
+    let target = match AdminTarget::find(file, arguments.url.as_deref(), &arguments.tls) {
         Ok(target) => target,
         Err(message) => return fault(MISTAKE, message),
     };
@@ -117,7 +120,7 @@ pub(super) fn run(file: &Path, arguments: &TopArguments) -> ExitCode {
 fn unreachable(address: &str, error: &ReadError) -> ExitCode {
     match error {
         ReadError::Away(_) => {
-            fault(FAILED, format_args!("no gateway answers at {address}: {}", reason(error)))
+            fault(FAILED, format_args!("no gateway answers at {address}: {}{}", reason(error), remedy(error)))
         }
         ReadError::Refused(status, why) => {
             let help = match status {

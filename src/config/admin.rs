@@ -1,6 +1,9 @@
 //! `[admin]`, and `[admin.tokens]`: further tokens of the admin listener, each with its rights.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rustls::ServerConfig;
 
 use super::keys::{SOME, Schema, keys};
 use super::limits::LimitDraft;
@@ -10,10 +13,12 @@ use super::report::{SourceSpan, quoted};
 use super::server::ADDRESS;
 use super::server::socket_address;
 use super::table::ConfigTable;
-use super::text::Cursor;
+use super::text::{Cursor, is_one_variable};
+use super::tls;
+use super::tls::server::Demand;
 use super::value::{ConfigValue, Entry};
 use crate::plan::admin::{Admin, AdminRights, AdminToken, Token};
-use crate::plan::{Limit, Listener};
+use crate::plan::{Limit, Listener, ListenerTls};
 
 keys! {
     /// Health, readiness and metrics, on a listener of their own. Default: off.
@@ -24,6 +29,9 @@ keys! {
         token_env = Schema::Name;
         /// Further tokens, by name, each with rights of its own. Requests without a token are then refused.
         tokens = Schema::Map((1, 64), &Schema::TextUpTo(256), &Schema::Table(&ADMIN_TOKEN));
+        /// TLS there, with a certificate as in [[server.tls]]. Certificates of clients take the place of no token.
+        /// false: none, and the network around it is trusted or encrypts by itself. Default: none.
+        tls = Schema::Either(&[Schema::Table(&tls::server::CERTIFICATE), Schema::Flag]);
     }
 }
 
@@ -46,21 +54,69 @@ pub(super) fn read(
 ) -> Option<Admin> {
     let listen = table.require(&ADMIN.listen, |value| address(&value, listeners));
     let (given, listed) = (table.take(&ADMIN.token_env), table.take(&ADMIN.tokens));
+    let tls = table.take(&ADMIN.tls);
     if let Some((address, span)) = listen
-        && given.is_none()
-        && listed.is_none()
         && is_reachable(address)
     {
+        check_reachable(address, span, given.is_some() || listed.is_some(), tls.is_some(), &table);
+    }
+    let token = given.and_then(|value| value.variable()).map(Token);
+    let tokens = listed.map(|value| read_tokens(&value, token.as_ref(), limits));
+    let tls = tls.map_or(Some(None), |value| read_tls(&value));
+    table.finish().then_some(())?;
+    let (listen, _) = listen?;
+    Some(Admin { listen, token, tokens: tokens.unwrap_or_default(), tls: tls? })
+}
+
+/// A listener that others can reach.
+fn check_reachable(
+    address: SocketAddr,
+    span: SourceSpan,
+    has_token: bool,
+    has_tls: bool,
+    table: &ConfigTable<'_>,
+) {
+    if !has_token {
         table.diagnostics().fault(
             span,
             format!("`[admin]` listens on `{address}`, which others can reach, without a token"),
             "add `token_env = \"TOLLGATE_ADMIN_TOKEN\"` and put a secret into that variable, or listen on `127.0.0.1`",
         );
+    } else if !has_tls {
+        table.diagnostics().warn(
+            span,
+            format!("`[admin]` listens on `{address}` without TLS: tokens cross the network in plain text"),
+            "add `tls = { cert = \"admin.pem\", key = \"admin.key\" }` to `[admin]`, or `tls = false` if that network is trusted",
+        );
     }
-    let token = given.and_then(|value| value.variable()).map(Token);
-    let tokens = listed.map(|value| read_tokens(&value, token.as_ref(), limits));
-    table.finish().then_some(())?;
-    listen.map(|(listen, _)| Admin { listen, token, tokens: tokens.unwrap_or_default() })
+}
+
+/// `Some(None)` for `false`, `None` if there are faults.
+fn read_tls(value: &ConfigValue<'_>) -> Option<Option<ListenerTls>> {
+    if !value.is_table() {
+        let is_off = match value.written() {
+            Some(written) if is_one_variable(written) => !value.boolean()?,
+            _ => value.written_boolean() == Some(false),
+        };
+        let help = "write `tls = { cert = \"admin.pem\", key = \"admin.key\" }`, or leave it out";
+        if value.written_boolean() == Some(true) {
+            value.fault("`tls = true` names no certificate", help);
+            return None;
+        }
+        return if is_off { Some(None) } else { value.mismatch("a table or `false`", help) };
+    }
+    let draft = tls::server::read_one(value, "`[admin.tls]`")?;
+    if draft.demand == Some(Demand::Optional) {
+        value.diagnostics().warn(
+            value.span(),
+            "`client_auth = \"optional\"` gives no access in `[admin]`: clients without a certificate are admitted, too",
+            "write `\"required\"`, or leave `client_ca` out: tokens say what a client may do",
+        );
+    }
+    // hyper serves this listener, with HTTP/1.1 only.
+    let mut config = ServerConfig::clone(&draft.tls.config);
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Some(Some(ListenerTls { config: Arc::new(config), ..draft.tls }))
 }
 
 fn is_reachable(address: SocketAddr) -> bool {

@@ -28,7 +28,8 @@ pub fn peek(path: &Path) -> Result<Table, String> {
     let first = |report: &Report| report.error_lines().into_iter().next().unwrap_or_default();
     read_path(path, &mut files, &diagnostics).map_err(|report| first(&report))?;
     let (table, is_whole) = files.into_table();
-    let sections = section_values(&table);
+    let mut sections = section_values(&table);
+    resolve_certificate(&table, &mut sections, &diagnostics);
     if table.is_empty() && !is_whole {
         drop(table);
         return Err(first(&Report::new(&sources, diagnostics.into_findings(), Vec::new())));
@@ -39,6 +40,21 @@ pub fn peek(path: &Path) -> Result<Table, String> {
 fn section_values(table: &DeTable<'_>) -> Table {
     let section = |name: &str| Some((name.to_owned(), value(table.get(name)?.get_ref())?));
     SECTIONS.into_iter().filter_map(section).collect()
+}
+
+/// Puts the whole path of `cert` of `[admin] tls` in the place of what is written: variables are filled in, and a relative
+/// path begins where its file lies.
+fn resolve_certificate(table: &DeTable<'_>, sections: &mut Table, diagnostics: &Diagnostics<'_>) {
+    let cert = table.get("admin").and_then(|admin| admin.get_ref().as_table()?.get("tls"));
+    let Some(cert) = cert.and_then(|tls| tls.get_ref().as_table()?.get("cert")) else { return };
+    let Some(written) = cert.get_ref().as_str() else { return };
+    let environment = |variable: &str| std::env::var(variable).ok();
+    let Some(path) = text::expanded(written, &environment) else { return };
+    let path = diagnostics.path(&path, cert.span().into()).display().to_string();
+    let tls = sections.get_mut("admin").and_then(|admin| admin.get_mut("tls"));
+    if let Some(tls) = tls.and_then(Value::as_table_mut) {
+        tls.insert("cert".to_owned(), Value::String(path));
+    }
 }
 
 /// A value, if it can stand in an address: numbers other than whole ones and dates are left out.

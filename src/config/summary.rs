@@ -74,7 +74,8 @@ fn listeners_words(plan: &Plan) -> String {
     }
     if let Some(admin) = &plan.admin {
         let token = if admin.needs_token() { "with" } else { "without" };
-        let _ = writeln!(text, "Admin listener {}: HTTP/1.1 without TLS, {token} a token.", admin.listen);
+        let tls = if admin.tls.is_some() { "over TLS" } else { "without TLS" };
+        let _ = writeln!(text, "Admin listener {}: HTTP/1.1 {tls}, {token} a token.", admin.listen);
     }
     if let Some(decisions) = &plan.decisions {
         let tls = if decisions.tls.is_some() { "over TLS" } else { "without TLS" };

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use super::ListenerTls;
+
 /// `[admin]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admin {
@@ -11,6 +13,8 @@ pub struct Admin {
     pub token: Option<Token>,
     /// `[admin.tokens]` in the order of their names.
     pub tokens: Vec<AdminToken>,
+    /// TLS there, with HTTP/1.1 as its only protocol.
+    pub tls: Option<ListenerTls>,
 }
 
 /// A secret that neither `Debug` nor `Display` shows.
@@ -51,6 +55,11 @@ pub enum AdminRight<'a> {
 }
 
 impl Admin {
+    /// The scheme of its URLs.
+    pub fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+
     /// Whether requests need a token.
     pub fn needs_token(&self) -> bool {
         self.token.is_some() || !self.tokens.is_empty()

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use crate::admin::AdminListener;
 use crate::config::counted;
+use crate::plan::admin::Admin;
 use crate::plan::{Listener, ListenerRole, Plan};
 
 /// Logs four lines, of which scripts may wait for the second: version and file, listeners, what the file holds, admin
@@ -28,7 +29,7 @@ pub(super) fn announce(plan: &Plan, file: &str, admin: Option<&AdminListener>) {
         tracing::info!("decisions listening on {}", one(listener));
     }
     if let Some(admin) = admin {
-        tracing::info!("admin listening on http://{}/", admin.address());
+        tracing::info!("admin listening on {}://{}/", admin_scheme(plan), admin.address());
     }
     if stderr().is_terminal() {
         next_steps(plan, admin);
@@ -38,7 +39,7 @@ pub(super) fn announce(plan: &Plan, file: &str, admin: Option<&AdminListener>) {
 /// Logs the page to open and the request to send. Only a person at a terminal needs them.
 fn next_steps(plan: &Plan, admin: Option<&AdminListener>) {
     if let Some(admin) = admin {
-        tracing::info!("dashboard: http://{}/", reachable(admin.address()));
+        tracing::info!("dashboard: {}://{}/", admin_scheme(plan), reachable(admin.address()));
     }
     if let Some(listener) = plan.server.client_listeners().next() {
         let address = reachable(listener.address);
@@ -48,6 +49,10 @@ fn next_steps(plan: &Plan, admin: Option<&AdminListener>) {
             false => tracing::info!("try: curl -i http://{address}/"),
         }
     }
+}
+
+fn admin_scheme(plan: &Plan) -> &'static str {
+    plan.admin.as_ref().map_or("http", Admin::scheme)
 }
 
 /// The address by which a client on this machine reaches a listener: one on all addresses is on `localhost`, too.

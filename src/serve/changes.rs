@@ -191,7 +191,10 @@ const TIMEOUTS: [(&str, Timeout); 6] = [
 
 fn others(last: &Plan, next: &Plan, lines: &mut Vec<String>) {
     let tokens = |plan: &Plan| plan.admin.clone().map(|admin| (admin.token, admin.tokens));
-    Subject::new("admin".to_owned(), lines).hidden("tokens", &tokens(last), &tokens(next));
+    let certificate = |plan: &Plan| plan.admin.as_ref().and_then(|admin| admin.tls.clone());
+    let mut admin = Subject::new("admin".to_owned(), lines);
+    admin.hidden("tokens", &tokens(last), &tokens(next));
+    admin.hidden("certificate", &certificate(last), &certificate(next));
     let access = |plan: &Plan| plan.decisions.clone().map(|own| (own.token, own.certificate_suffices));
     let certificates = |plan: &Plan| plan.decisions.as_ref().and_then(|own| own.tls.clone());
     let mut decisions = Subject::new("decisions".to_owned(), lines);

@@ -92,8 +92,8 @@ impl RestartOnlySettings {
         plan.store.max_keys = self.max_keys;
     }
 
-    /// The address of the running listener with the tokens of the file, if both have an `[admin]`. The tokens stay as
-    /// they are where the file has none although others can reach the listener.
+    /// The address of the running listener with the tokens and the certificate of the file, if both have an `[admin]`.
+    /// All stay as they are where the file has no token although others can reach the listener.
     fn effective_admin(&self, file: Option<Admin>) -> Option<Admin> {
         let running = self.admin.as_ref()?;
         let is_private = running.listen.ip().to_canonical().is_loopback();
@@ -282,6 +282,11 @@ fn keep_sessions(plan: &mut Plan, last: &Plan) {
         && decisions.tls == last.tls
     {
         decisions.tls.clone_from(&last.tls);
+    }
+    if let (Some(admin), Some(last)) = (&mut plan.admin, &last.admin)
+        && admin.tls == last.tls
+    {
+        admin.tls.clone_from(&last.tls);
     }
 }
 

@@ -384,8 +384,16 @@ fn edit(text: &mut String, code: KeyCode) {
 /// Why a round failed.
 pub(super) fn reason(error: &ReadError) -> String {
     match error {
-        ReadError::Away(why) => plain(why),
+        ReadError::Away(why) => plain(why.lines().next().unwrap_or_default()),
         ReadError::Refused(status, why) => plain(&format!("the gateway answers {status}: {why}")),
+    }
+}
+
+/// What to do about it, on a line of its own, if that is known.
+pub(super) fn remedy(error: &ReadError) -> String {
+    match error {
+        ReadError::Away(why) => why.lines().skip(1).map(|line| format!("\n{}", plain(line))).collect(),
+        ReadError::Refused(..) => String::new(),
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use crate::cli::admin::AdminClient;
+use crate::cli::admin::{AdminClient, TokenVariables};
+use crate::cli::admin_tls::AdminTlsArguments;
 use crate::config;
 
 /// The variable that holds the token for `--url`.
@@ -18,13 +19,13 @@ pub(super) struct AdminTarget {
 impl AdminTarget {
     /// The one at `url`, else the one that `file` names. With a URL the file need not be there or be good. The error is
     /// for users.
-    pub(super) fn find(file: &Path, url: Option<&str>) -> Result<Self, String> {
+    pub(super) fn find(file: &Path, url: Option<&str>, tls: &AdminTlsArguments) -> Result<Self, String> {
         let Some(url) = url else {
-            let client = AdminClient::named_in(file)?;
+            let client = AdminClient::named_in(file, tls)?;
             let authorization = client.authorization()?;
             return Ok(Self { client, authorization });
         };
-        Ok(Self { client: AdminClient::at_url(url)?, authorization: authorization(file) })
+        Ok(Self { client: AdminClient::at_url(url, tls)?, authorization: authorization(file) })
     }
 }
 
@@ -39,5 +40,5 @@ fn authorization(file: &Path) -> Option<String> {
         return None;
     }
     let table = config::peek(file).ok()?;
-    AdminClient::of(&table, file).ok()??.authorization().ok()?
+    TokenVariables::of(&table).authorization().ok()?
 }

@@ -217,7 +217,7 @@ fn is_current(certificate: &X509Certificate<'_>, value: &ConfigValue<'_>) -> boo
     let validity = certificate.validity();
     if validity.not_after.timestamp() < now {
         let message = format!("the certificate in `cert` expired on {}", day(validity.not_after));
-        value.fault(message, "have it renewed, or take this `[[server.tls]]` out");
+        value.fault(message, "have it renewed, or leave this certificate out");
         return false;
     }
     if now < validity.not_before.timestamp() {

@@ -11,4 +11,5 @@ mod refusals;
 mod samples;
 mod steer;
 mod talkers;
+mod tls;
 mod tokens;

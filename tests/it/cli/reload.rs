@@ -99,10 +99,11 @@ fn at_a_terminal_the_last_lines_name_the_dashboard_and_the_next_command() {
     ];
     let commands =
         [format!("try: curl -i http://{clients}/"), format!("try: curl -ik https://localhost:{everywhere}/")];
-    for (listen, command) in listen.iter().zip(commands) {
+    let admins = [("http", ""), ("https", "tls = { cert = \"cert.pem\", key = \"cert.key\" }\n")];
+    for ((listen, command), (scheme, tls)) in listen.iter().zip(commands).zip(admins) {
         let file = format!(
             "[upstreams]\ndemo = \"builtin:echo\"\n[[routes]]\npath = \"/*\"\nupstream = \"demo\"\n\
-             [admin]\nlisten = \"{admin}\"\n[server]\nlisten = [{listen}]\nworkers = 1\n\
+             [admin]\nlisten = \"{admin}\"\n{tls}[server]\nlisten = [{listen}]\nworkers = 1\n\
              [[server.tls]]\ncert = \"cert.pem\"\nkey = \"cert.key\"\n"
         );
         std::fs::write(authority.path("gateway.toml"), file).expect("it can be written");
@@ -111,7 +112,7 @@ fn at_a_terminal_the_last_lines_name_the_dashboard_and_the_next_command() {
         terminal.wait_for(&command);
         let screen = terminal.screen();
         let last: Vec<_> = screen.lines().rev().take(2).collect();
-        let dashboard = format!("INFO dashboard: http://{admin}/");
+        let dashboard = format!("INFO dashboard: {scheme}://{admin}/");
         assert!(last[0].ends_with(&command) && last[1].ends_with(&dashboard), "{screen}");
     }
 }

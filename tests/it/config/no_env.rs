@@ -56,7 +56,7 @@ fn unknown_values_have_no_follow_up_faults() {
         "[upstreams.x]\nservers = [\"http://a/base\", \"http://b/${NO_1}\"]\n[[routes]]\npath = \"/x\"\nupstream = \"x\"",
         "[upstreams.x]\nservers = [\"http://a/base\", \"${NO_1}\"]\n[[routes]]\npath = \"/x\"\nupstream = \"x\"",
         "[[routes]]\npath = \"/x\"\nupstream = \"demo\"\nset_response_headers = { x-a = \"{${NO_1}}\" }",
-        "[admin]\nlisten = \"0.0.0.0:9900\"\ntoken_env = \"NO_1\"",
+        "[admin]\nlisten = \"0.0.0.0:9900\"\ntls = false\ntoken_env = \"NO_1\"",
         "[store]\nbackend = \"redis\"\nurl_env = \"NO_1\"",
         "[store]\nbackend = \"redis\"\nurl = \"${NO_1}\"",
         "[store]\nmax_keys = \"${NO_1}\"\n[[routes]]\npath = \"/x\"\nupstream = \"demo\"\nlimits = [\"s\"]\n[limits.s]\nalgorithm = \"sliding-log\"\nkey = \"ip\"\nrate = \"2000000/day\"",

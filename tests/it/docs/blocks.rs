@@ -183,7 +183,7 @@ fn docs_queries_are_promql() {
 #[test]
 fn docs_configuration_loads() {
     let authority = Authority::new();
-    for name in ["cert", "client", "example.com", "example.org"] {
+    for name in ["admin", "cert", "client", "example.com", "example.org"] {
         authority.certify(name, &[name]);
     }
     fs::rename(authority.path("cert.key"), authority.path("key.pem")).expect("it can be renamed");

@@ -95,7 +95,7 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
     ("store/redis/handshake.rs", "answer", "bound", "store/redis/pipeline/driver.rs"),
     ("store/redis/pipeline/driver.rs", "poll_serve", "timeout", "store/redis/pipeline/driver.rs"),
     // Administration, traces, the process before and after this one.
-    ("admin.rs", "serve", "WHOLE_TIMEOUT", "admin.rs"),
+    ("admin.rs", "serve_http", "WHOLE_TIMEOUT", "admin.rs"),
     ("cli/admin.rs", "exchange", "timeout", "cli/admin.rs"),
     ("serve/takeover/ask.rs", "sockets", "TIMEOUT", "serve/takeover/ask.rs"),
     ("serve/takeover/ask.rs", "relieve", "TIMEOUT", "serve/takeover/ask.rs"),

@@ -101,7 +101,6 @@ fn a_fault_of_usage_is_2_and_names_the_remedy() {
         2,
         "= help: run it in a terminal, or print one snapshot with `--once`",
     );
-    fails(&top("", &["--url", "https://gateway:9900"], &[]), 2, "ssh -L 9900:127.0.0.1:9900 gateway");
     fails(&top("", &["--url", "gateway"], &[]), 2, "= help: write `--url http://127.0.0.1:9900`");
     fails(&top("[log]\nlevel = \"info\"\n", &[], &[]), 2, "names no admin listener");
     fails(&top("", &[], &[]), 2, "gateway.toml");

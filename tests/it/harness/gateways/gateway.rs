@@ -271,7 +271,11 @@ fn addresses_after(line: &str, words: &str) -> Vec<SocketAddr> {
     let rest = line.split_once(words).map_or("", |(_, rest)| rest);
     let address = |item: &str| {
         let word = item.split_whitespace().next()?;
-        word.trim_start_matches("http://").trim_end_matches(['/', '"', '}']).parse().ok()
+        word.trim_start_matches("https://")
+            .trim_start_matches("http://")
+            .trim_end_matches(['/', '"', '}'])
+            .parse()
+            .ok()
     };
     rest.split(", ").filter_map(address).collect()
 }
