@@ -35,11 +35,16 @@ impl Client {
 
     /// Connects from another address of this machine, such as 127.0.0.2.
     pub(crate) fn connect_from(source: IpAddr, address: SocketAddr) -> Self {
+        Self::try_connect_from(source, address).expect("the gateway takes connections")
+    }
+
+    /// As [`Self::connect_from`], or why it cannot: the peer may reset the connection at once.
+    pub(crate) fn try_connect_from(source: IpAddr, address: SocketAddr) -> std::io::Result<Self> {
         let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None);
         let socket = socket.expect("a socket");
         socket.bind(&SocketAddr::new(source, 0).into()).expect("an address of this machine");
-        socket.connect_timeout(&address.into(), TIMEOUT).expect("the gateway takes connections");
-        Self::over(socket.into())
+        socket.connect_timeout(&address.into(), TIMEOUT)?;
+        Ok(Self::over(socket.into()))
     }
 
     /// Connects with a receive buffer of about this size, so that back-pressure shows soon.
