@@ -53,6 +53,15 @@ fn each_page_has_its_test() {
     assert_eq!(found, known);
 }
 
+/// A page whose file is not found would be played at the gateway only. Kong does not run in tests.
+#[test]
+fn the_files_of_other_proxies_are_found() {
+    for published in ALL {
+        let is_kong = published.name.contains("kong");
+        assert_eq!(published.kind().is_none(), is_kong, "{}", published.name);
+    }
+}
+
 /// The requests of a page at the gateway, and at nginx or HAProxy.
 fn play(name: &str) {
     let published = Published::named(name);

@@ -110,8 +110,13 @@ impl Published {
 
     /// Sends the requests of the page to the other proxy, if it is one of these.
     pub(crate) fn run_original(self, kinds: &[Kind]) {
-        let Some(original) = Kind::of(&self.page()).filter(|kind| kinds.contains(kind)) else { return };
+        let Some(original) = self.kind().filter(|kind| kinds.contains(kind)) else { return };
         Running::original(self, original).run();
+    }
+
+    /// The proxy whose file the page has; none: it does not run in tests.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        Kind::of(&self.page())
     }
 }
 
