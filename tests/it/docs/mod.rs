@@ -3,6 +3,7 @@
 mod api;
 mod blocks;
 mod claims;
+mod compare;
 mod cost_picture;
 mod examples;
 mod figures;

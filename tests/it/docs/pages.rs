@@ -51,6 +51,8 @@ fn docs_links_lead_somewhere() {
                     continue;
                 }
                 links += 1;
+                // A title may stand behind the target.
+                let target = target.split(" \"").next().unwrap_or(target);
                 let (file, section) = target.split_once('#').unwrap_or((target, ""));
                 let path = if file.is_empty() { root().join(&page.path) } else { directory.join(file) };
                 let text =

@@ -4,6 +4,7 @@
 //! peer would refuse, and the backend records requests byte for byte. Every wait is bounded by [`TIMEOUT`].
 
 pub(crate) mod corpus;
+pub(crate) mod published;
 
 mod backends;
 mod clients;

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use rustls::ClientConfig;
 
 use crate::harness::pages::{Page, pages};
-use crate::harness::{Authority, Backend, Client, Front, Gateway, Next, Response};
+use crate::harness::published::{named_backend, substituted};
+use crate::harness::{Authority, Backend, Client, Front, Gateway, Response};
 
 /// A page of `docs/migrate/`.
 fn page(name: &str) -> Page {
@@ -27,37 +28,6 @@ fn page(name: &str) -> Page {
 fn block(page: &Page, info: &str) -> String {
     let found = page.blocks().into_iter().find(|block| block.info == info);
     found.unwrap_or_else(|| panic!("{} has no block `{info}`", page.path)).text
-}
-
-/// The text with each first item replaced by the second; each must be there.
-fn substituted(text: &str, changes: &[(&str, String)]) -> String {
-    changes.iter().fold(text.to_owned(), |text, (from, to)| {
-        assert!(text.contains(from), "`{from}` is not in\n{text}");
-        text.replace(from, to)
-    })
-}
-
-/// A backend that answers with its name, waits at its gate below `/export/`, and fails for what is `missing`.
-fn named_backend(name: &'static str) -> Backend {
-    Backend::start(move |exchange| {
-        exchange.read_body();
-        if exchange.target().contains("/export/") {
-            exchange.wait_at_gate();
-        }
-        let (status, location) = match exchange.target() {
-            target if target.contains("missing") => ("404 Not Found", ""),
-            target if target.contains("failing") => ("500 Internal Server Error", ""),
-            target if target.contains("moved") => ("302 Found", "location: /there?a=b\r\n"),
-            _ => ("200 OK", ""),
-        };
-        let head = exchange.head.starts_with("HEAD ");
-        let body = if head { "" } else { name };
-        exchange.write(format!(
-            "HTTP/1.1 {status}\r\ncontent-length: {}\r\nx-powered-by: PHP/8\r\nserver: {name}\r\n{location}\r\n{body}",
-            name.len()
-        ));
-        Next::KeepAlive
-    })
 }
 
 /// One of the two proxies.

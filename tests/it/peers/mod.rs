@@ -5,6 +5,7 @@ mod client_libraries;
 mod envoy_calls;
 mod envoy_limits;
 mod openapi;
+mod published;
 
 use std::net::SocketAddr;
 

@@ -91,6 +91,31 @@ impl Front {
         })
     }
 
+    /// Traefik of `make test-peers` with a static file, which gets the address to listen on, and a dynamic one.
+    pub(crate) fn traefik_files(fixed: impl Fn(SocketAddr) -> String, dynamic: &str) -> Self {
+        let configuration = |address: SocketAddr, directory: &str| {
+            let rules = format!("{directory}/rules.yml");
+            std::fs::write(&rules, dynamic).expect("the file can be written");
+            format!("{}\nproviders: {{ file: {{ filename: \"{rules}\" }} }}\n", fixed(address))
+        };
+        Self::start(configuration, |file| {
+            let yaml = format!("{file}.yml");
+            std::fs::rename(file, &yaml).expect("it can be renamed");
+            let mut traefik = tools::peer("traefik");
+            traefik.arg(format!("--configFile={yaml}"));
+            traefik
+        })
+    }
+
+    /// Caddy of `make test-peers` with a whole file; `configuration` gets the address to listen on and a directory.
+    pub(crate) fn caddy_file(configuration: impl Fn(SocketAddr, &str) -> String) -> Self {
+        Self::start(configuration, |file| {
+            let mut caddy = tools::peer("caddy");
+            caddy.args(["run", "--adapter", "caddyfile", "--config", file]);
+            caddy
+        })
+    }
+
     /// Envoy with a whole file, in YAML; `configuration` gets the address to listen on.
     pub(crate) fn envoy_file(configuration: impl Fn(SocketAddr) -> String) -> Self {
         let configuration = |address: SocketAddr, _: &str| configuration(address);
