@@ -56,12 +56,16 @@ const OPEN_FOOD_FACTS: Published = Published {
 const HAPROXY_MAPS: Published = Published {
     name: "haproxy-maps",
     upstreams: &[("ui", "10.0.1.1:9001"), ("api", "10.0.1.2:9002"), ("docs", "10.0.1.3:9003")],
-    changes: &[("192.0.2.0/24", "127.9.0.0/24"), ("127.0.0.1:8901", "127.0.0.1:0")],
+    changes: &[
+        ("192.0.2.0/24", "127.9.0.0/24"),
+        ("127.0.0.1:8901", "127.0.0.1:0"),
+        // Each request of the test has a connection of its own.
+        ("\"21/10s\"", "\"1000/10s\""),
+    ],
     original: &[
         ("expire 10s", "expire 1d"),
         ("rate(10s)", "rate(1d)"),
         ("timeout tarpit 2s", "timeout tarpit 10ms"),
-        // Each request of the test has a connection of its own.
         ("table_conn_rate(st_global) gt 21", "table_conn_rate(st_global) gt 1000"),
     ],
     ..PLAIN
