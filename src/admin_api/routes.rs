@@ -32,6 +32,10 @@ pub struct RouteReport {
     pub cookies: Vec<String>,
     /// Networks of clients.
     pub clients: Vec<String>,
+    /// Countries of clients.
+    pub countries: Vec<String>,
+    /// Names of listeners.
+    pub listeners: Vec<String>,
     /// What excluded conditions are about: `headers.x-internal`, `path`.
     pub not: Vec<String>,
     /// The upstream, if there is only one.

@@ -44,6 +44,7 @@ pub fn summary(plan: &Plan, file: &str) -> String {
         );
     }
     text.push_str(&address_words("All routes: ", &plan.server.addresses));
+    text.push_str(&connections_words(plan));
     for auth in &plan.auths {
         let name = &auth.name;
         let failures = auth
@@ -60,6 +61,18 @@ pub fn summary(plan: &Plan, file: &str) -> String {
         text.push_str("\nall other requests: 404\n");
     }
     text.push_str(&descriptors_words(plan));
+    text
+}
+
+/// The limits of new connections.
+fn connections_words(plan: &Plan) -> String {
+    let Some(connections) = plan.connections() else { return String::new() };
+    let route = plan.route(connections);
+    let mut text = String::from("New connections of a client, before all routes:\n");
+    for used in &route.limits {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  {}", limit_words(plan.limit(used.limit), used, route));
+    }
     text
 }
 

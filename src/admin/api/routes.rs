@@ -29,6 +29,8 @@ fn one(plan: &Plan, route: &Route) -> RouteReport {
         query: conditions.values.iter().filter_map(parameter).collect(),
         cookies: conditions.values.iter().filter_map(cookie).collect(),
         clients: conditions.values.iter().flat_map(networks).collect(),
+        countries: conditions.values.iter().flat_map(countries).collect(),
+        listeners: conditions.values.iter().flat_map(listeners).collect(),
         not: conditions.values.iter().filter_map(excluded).collect(),
         upstream: upstream(plan, &route.action),
         split: split(plan, &route.action),
@@ -80,6 +82,20 @@ fn cookie(condition: &Condition) -> Option<String> {
 fn networks(condition: &Condition) -> Vec<String> {
     match condition {
         Condition::Clients(networks) => networks.iter().map(ToString::to_string).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn countries(condition: &Condition) -> Vec<String> {
+    match condition {
+        Condition::Countries(countries) => countries.iter().map(ToString::to_string).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn listeners(condition: &Condition) -> Vec<String> {
+    match condition {
+        Condition::Listeners(names) => names.iter().map(ToString::to_string).collect(),
         _ => Vec::new(),
     }
 }

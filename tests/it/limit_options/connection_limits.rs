@@ -85,6 +85,16 @@ fn exactly_the_allowance_of_connections_is_served() {
 }
 
 #[test]
+fn check_tells_what_connections_are_charged_to() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let backend = Backend::ok();
+    std::fs::write(folder.path().join("gateway.toml"), toml(&backend, "", RATE, "")).expect("written");
+    let output = Command::new(binary()).arg("check").current_dir(folder.path()).output().expect("it starts");
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(text.contains("New connections of a client, before all routes:\n  limit `connections` ("), "{text}");
+}
+
+#[test]
 fn a_shadow_limit_counts_and_refuses_none() {
     let backend = Backend::ok();
     let gateway = Gateway::start(&toml(&backend, "", &format!("{RATE}\nmode = \"shadow\""), ""));
