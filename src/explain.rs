@@ -95,6 +95,8 @@ pub struct MatchedRoute {
     pub index: RouteIndex,
     /// Its name.
     pub name: String,
+    /// The sets that it has keys of.
+    pub sets: Vec<String>,
     /// Its conditions by name (`path`, `host`, …), and why each holds.
     pub conditions: Vec<(&'static str, String)>,
     /// The URL that a request without TLS is redirected to, uncharged.
@@ -312,6 +314,7 @@ impl MatchedRoute {
         };
         Self {
             index,
+            sets: route.sets.iter().map(ToString::to_string).collect(),
             name: route.name.to_string(),
             conditions: description::why(&route.conditions, request).into_iter().chain(order).collect(),
             redirect: route.redirect.map(|Redirect::Https| location),

@@ -279,6 +279,8 @@ pub struct Reject {
 pub struct Route {
     /// Its name.
     pub name: Arc<str>,
+    /// The names of the sets that it has keys of, in the order in which they are joined.
+    pub sets: Vec<Arc<str>>,
     /// The conditions under which it matches.
     pub conditions: Conditions,
     /// What it does with an admitted request.
@@ -353,6 +355,7 @@ impl Route {
         let minute = Duration::from_secs(60);
         Self {
             name,
+            sets: Vec::new(),
             conditions,
             action,
             cost: CostRule::Free,

@@ -104,6 +104,8 @@ pub struct ExplainedDescriptor {
 pub struct ExplainedRoute {
     /// Its name.
     pub name: String,
+    /// The sets that it has keys of, in the order in which they are joined.
+    pub sets: Vec<String>,
     /// Its conditions by name, and why each holds.
     pub conditions: Vec<(String, String)>,
     /// The upstream; `None`, like the next two: the gateway itself responds.

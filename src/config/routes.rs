@@ -18,7 +18,7 @@ use super::networks::ADDRESS_RULES;
 use super::report::{SourceSpan, quoted};
 use super::route_limits::{self, ROUTE_LIMITS, RouteLimit, ServerLimit};
 use super::server::{MAX_SIZE, body_bound};
-use super::set_names::USE;
+use super::set_names::{self, USE};
 use super::table::ConfigTable;
 use super::text::Cursor;
 use super::units::size_in_words;
@@ -183,7 +183,7 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
         max_key_body: table.given("max_key_body"),
     };
     // The route is its sets and itself already.
-    table.skip(&[USE.sets.name]);
+    let sets = set_names::of_route(&mut table);
     let priority_span = table.given("priority");
     let settings = RouteSettings::read(&mut table, methods, around);
     let is_sound = table.finish();
@@ -198,7 +198,7 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
         (true, Some(conditions), Some(action)) => {
             let limits = uses.iter().map(|used| used.limit_use.clone()).collect();
             let route = settings.into_route(Arc::clone(&name), conditions.clone(), action, cost.rule, limits);
-            Some(Route { redirect, path_edit, ..route })
+            Some(Route { sets, redirect, path_edit, ..route })
         }
         _ => None,
     };
@@ -292,6 +292,7 @@ impl RouteSettings {
         let Self { request_headers, response_headers, cors, reject, addresses, auth, priority, .. } = self;
         Route {
             name,
+            sets: Vec::new(),
             conditions,
             action,
             cost,

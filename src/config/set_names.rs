@@ -1,10 +1,13 @@
 //! `use`: the sets of a route or, in `[server]`, of every route.
 
+use std::sync::Arc;
+
 use toml::de::DeTable;
 
 use super::diagnostics::Diagnostics;
 use super::keys::{ANY, Schema, keys};
 use super::name::Directory;
+use super::table::ConfigTable;
 use super::value::ConfigValue;
 
 keys! {
@@ -14,6 +17,13 @@ keys! {
         /// `deny` and headers each adds its own. Default: none.
         sets as "use" = Schema::List(ANY, &Schema::Text);
     }
+}
+
+/// The names of the sets of a route that was read with them: their faults were told then.
+pub(super) fn of_route(table: &mut ConfigTable<'_>) -> Vec<Arc<str>> {
+    let is_faulty = table.diagnostics().errors() > 0;
+    let names = table.take(&USE.sets).filter(|_| !is_faulty);
+    names.and_then(|value| value.each(|item| Some(item.text()?.as_str().into()))).unwrap_or_default()
 }
 
 /// The sets that a table names, by index.

@@ -29,7 +29,7 @@ keys! {
 /// The key of the file.
 pub(super) const SETS: &str = "sets";
 /// Lists of which each table adds its own.
-const JOINED: [&str; 4] = ["limits", "deny", "remove_request_headers", "remove_response_headers"];
+const JOINED: [&str; 5] = ["limits", "deny", "remove_request_headers", "remove_response_headers", "use"];
 /// Tables of headers, each of which has the value of the last one.
 const MERGED: [&str; 2] = ["set_request_headers", "set_response_headers"];
 
@@ -49,15 +49,18 @@ pub(super) fn apply(file: &mut DeTable<'_>, diagnostics: &Diagnostics<'_>) {
     let sets = defined.as_ref().map_or_else(Vec::new, |value| read(value, diagnostics));
     let names = Directory::new("set", sets.iter().map(|set| set.name));
     let mut used = HashSet::<usize>::new();
-    let of_server = file.get("server").and_then(|server| server.get_ref().as_table());
-    let of_server = of_server.map_or_else(Vec::new, |server| uses(server, &names, diagnostics));
+    let server = file.get("server").and_then(|server| server.get_ref().as_table());
+    let of_server = server.map_or_else(Vec::new, |server| uses(server, &names, diagnostics));
     used.extend(&of_server);
+    // So each route tells all of its sets.
+    let server_use = server.and_then(|server| server.get_key_value("use"));
+    let server_use = server_use.map(|(key, value)| (key.clone(), value.clone()));
     if let Some(DeValue::Array(routes)) = file.get_mut("routes").map(Spanned::get_mut) {
         for route in routes.iter_mut() {
             let DeValue::Table(route) = route.get_mut() else { continue };
             let own = uses(route, &names, diagnostics);
             used.extend(&own);
-            let mut all = DeTable::new();
+            let mut all = server_use.iter().cloned().collect::<DeTable<'_>>();
             for set in of_server.iter().chain(&own) {
                 add(&mut all, sets[*set].keys.clone());
             }

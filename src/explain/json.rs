@@ -61,7 +61,8 @@ fn descriptor(descriptor: &DescriptorExplanation) -> ExplainedDescriptor {
 fn route(route: &MatchedRoute) -> ExplainedRoute {
     let conditions = route.conditions.iter().map(|(name, why)| ((*name).to_owned(), why.clone())).collect();
     let (name, redirect) = (route.name.clone(), route.redirect.clone());
-    let explained = ExplainedRoute { name, conditions, redirect, ..ExplainedRoute::default() };
+    let explained =
+        ExplainedRoute { name, sets: route.sets.clone(), conditions, redirect, ..ExplainedRoute::default() };
     let answered = |status: &StatusCode, location: Option<&String>, content_type: Option<&String>| {
         let (location, content_type) = (location.cloned(), content_type.cloned());
         Some(ExplainedResponse { status: status.as_u16(), location, content_type })

@@ -71,6 +71,9 @@ impl Display for MatchedRoute {
         for (name, why) in &self.conditions {
             detail(f, name, why)?;
         }
+        if !self.sets.is_empty() {
+            detail(f, "sets", format_args!("with the keys of `{}`", self.sets.join("`, `")))?;
+        }
         if let Some(location) = &self.redirect {
             line(f, "redirect", format_args!("without TLS 308 to `{location}`, and nothing below"))?;
         }

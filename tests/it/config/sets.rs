@@ -1,5 +1,7 @@
 //! `[sets.NAME]` and `use`: routes that are written with sets are those that are written out.
 
+use tollgate::plan::Route;
+
 use crate::harness::config::parse;
 
 const BEGIN: &str = "[upstreams]\nshop = \"http://127.0.0.1:9001\"\ndemo = \"builtin:echo\"\n\
@@ -10,7 +12,9 @@ const BEGIN: &str = "[upstreams]\nshop = \"http://127.0.0.1:9001\"\ndemo = \"bui
 fn routes(server: &str, rest: &str) -> Vec<String> {
     let file = format!("[server]\n{server}\n{BEGIN}{rest}");
     let loaded = parse(&file).unwrap_or_else(|report| panic!("{report}"));
-    loaded.plan.taking_routes().map(|route| format!("{route:?}")).collect()
+    // A route tells of its sets, and is otherwise the one that is written out.
+    let without = |route: &Route| format!("{:?}", Route { sets: Vec::new(), ..route.clone() });
+    loaded.plan.taking_routes().map(without).collect()
 }
 
 #[track_caller]
@@ -30,6 +34,25 @@ fn a_route_has_the_keys_of_its_sets_and_its_own_win() {
         "[[routes]]\npath = \"/a\"\nupstream = \"demo\"\ntimeout = \"50s\"\nmethods = [\"GET\"]\n\
          [[routes]]\npath = \"/b\"\nupstream = \"demo\"\ntimeout = \"5s\"\nmethods = [\"PUT\"]\n\
          [[routes]]\npath = \"/c\"\nupstream = \"shop\"\n",
+    );
+}
+
+/// The sets of the server come first, each once.
+#[test]
+fn a_route_tells_of_its_sets() {
+    let sets = |route: &str| {
+        let file = format!(
+            "[server]\nuse = [\"all\", \"web\"]\n{BEGIN}[sets.all]\ntimeout = \"5s\"\n[sets.web]\nmax_body_bytes = 0\n\
+             [sets.slow]\nread_timeout = \"50s\"\n[[routes]]\npath = \"/x\"\nupstream = \"shop\"\nuse = [\"slow\"]\n{route}"
+        );
+        let loaded = parse(&file).unwrap_or_else(|report| panic!("{report}"));
+        loaded.plan.taking_routes().last().expect("a route").sets.join(" ")
+    };
+    assert_eq!(sets(""), "all web slow");
+    assert_eq!(sets("[[routes]]\npath = \"/*\"\nupstream = \"shop\"\n"), "all web");
+    assert_eq!(
+        sets("[[routes]]\npath = \"/*\"\nupstream = \"shop\"\nuse = [\"web\", \"slow\"]\n"),
+        "all web slow"
     );
 }
 

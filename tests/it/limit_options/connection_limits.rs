@@ -91,7 +91,10 @@ fn check_tells_what_connections_are_charged_to() {
     std::fs::write(folder.path().join("gateway.toml"), toml(&backend, "", RATE, "")).expect("written");
     let output = Command::new(binary()).arg("check").current_dir(folder.path()).output().expect("it starts");
     let text = String::from_utf8(output.stdout).expect("text");
-    assert!(text.contains("New connections of a client, before all routes:\n  limit `connections` ("), "{text}");
+    assert!(
+        text.contains("New connections of a client, before all routes:\n  limit `connections` ("),
+        "{text}"
+    );
 }
 
 #[test]
