@@ -125,12 +125,7 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
     let mut auths: Vec<_> = auth_entries.iter().map(|entry| auth::read(entry, &names, &claims)).collect();
     let log = log::read(log_table, &auths);
     let server_limits = server_limits.and_then(|value| route_limits::read_server(&value, &limit_names()));
-    let unknown = diagnostics.unknown();
-    let connection_limits =
-        connection_limits.and_then(|value| route_limits::read_of_connections(&value, &limit_names()));
-    if diagnostics.unknown() > unknown {
-        diagnostics.set_uncertain(server::TITLE, server::SERVER.connection_limits.name);
-    }
+    let connection_limits = connection_limits.map(|value| limits_of_connections(&value, &limit_names()));
     let around = DeclaredNames {
         limits: limit_names(),
         server_limits: &server_limits.unwrap_or_default(),
@@ -169,6 +164,17 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
         connection_limits: connection_limits.unwrap_or_default(),
         geo_place,
     }
+}
+
+/// `connection_limits` of `[server]`, with a note if some name is unknown.
+fn limits_of_connections(value: &ConfigValue<'_>, names: &Directory<'_>) -> Vec<route_limits::ServerLimit> {
+    let diagnostics = value.diagnostics();
+    let unknown = diagnostics.unknown();
+    let limits = route_limits::read_of_connections(value, names);
+    if diagnostics.unknown() > unknown {
+        diagnostics.set_uncertain(server::TITLE, server::SERVER.connection_limits.name);
+    }
+    limits.unwrap_or_default()
 }
 
 /// A section. Where something else stands in its place, which is a fault, it has its defaults.

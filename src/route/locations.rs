@@ -245,7 +245,7 @@ mod tests {
         ) {
             // Few bits, so that networks and addresses meet; the ends of the space, too.
             let address = |is_v4: bool, bits: u32| -> IpAddr {
-                let bits = if bits % 5 == 0 { u32::MAX } else { bits & 0xe000_0003 };
+                let bits = if bits.is_multiple_of(5) { u32::MAX } else { bits & 0xe000_0003 };
                 if is_v4 { IpAddr::V4(bits.into()) } else { IpAddr::V6((u128::from(bits) << 96).into()) }
             };
             let mut kept: Vec<(IpNet, Country)> = Vec::new();

@@ -106,6 +106,20 @@ pub enum Repeated {
     Join,
 }
 
+/// The parts without a name.
+const NAMELESS: [(&str, Part); 10] = [
+    ("ip", Part::Ip),
+    ("country", Part::Country),
+    ("asn", Part::AutonomousSystem),
+    ("host", Part::Host),
+    ("path", Part::Path),
+    ("method", Part::Method),
+    ("route", Part::Route),
+    ("upstream", Part::Upstream),
+    ("global", Part::Global),
+    ("consumer", Part::Consumer),
+];
+
 impl Part {
     /// Parses `"ip"`, `"header:NAME"`, … as written in the file.
     ///
@@ -114,18 +128,12 @@ impl Part {
     /// Any other word, and a name that no header, cookie or query parameter can have.
     pub fn parse(text: &str) -> Result<Self, KeyFault> {
         const ALL: &str = "write `ip`, `ip/24`, `country`, `asn`, `header:NAME`, `cookie:NAME`, `query:NAME`, `host`, `path`, `method`, `route`, `upstream`, `global`, `consumer`, `consumer:COLUMN`, `jwt:CLAIM`, `json:/POINTER`, `form:NAME`, `descriptor:NAME`, `tls:subject` or `client-cert:cn`";
+        let nameless = |word: &str| NAMELESS.iter().find(|(known, _)| *known == word);
+        if let Some((_, part)) = nameless(text) {
+            return Ok(part.clone());
+        }
         match text.split_once(':') {
             None => match text {
-                "ip" => Ok(Self::Ip),
-                "country" => Ok(Self::Country),
-                "asn" => Ok(Self::AutonomousSystem),
-                "host" => Ok(Self::Host),
-                "path" => Ok(Self::Path),
-                "method" => Ok(Self::Method),
-                "route" => Ok(Self::Route),
-                "upstream" => Ok(Self::Upstream),
-                "global" => Ok(Self::Global),
-                "consumer" => Ok(Self::Consumer),
                 "header" | "cookie" | "query" => {
                     KeyFault::new(format!("the key `{text}` lacks a name"), format!("write `{text}:NAME`"))
                 }
@@ -135,11 +143,10 @@ impl Part {
                 },
             },
             Some((kind @ ("header" | "cookie" | "query"), name)) => Self::named(kind, name),
-            Some((
-                kind @ ("ip" | "country" | "asn" | "host" | "path" | "method" | "route" | "upstream"
-                | "global"),
-                _,
-            )) => KeyFault::new(format!("the key `{kind}` takes no name"), format!("write `{kind}`")),
+            // A consumer has columns.
+            Some((kind, _)) if kind != "consumer" && nameless(kind).is_some() => {
+                KeyFault::new(format!("the key `{kind}` takes no name"), format!("write `{kind}`"))
+            }
             Some(("tls", "subject")) => Ok(Self::TlsSubject),
             Some(("client-cert", word)) => {
                 match CertificateField::ALL.iter().find(|(known, _)| *known == word) {
