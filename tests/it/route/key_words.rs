@@ -41,7 +41,7 @@ fn parts_are_written_as_in_the_file() {
 #[test]
 fn faults_say_what_would_be_right() {
     let cases = [
-        ("", "`` is not a key", "write `ip`, `ip/24`, `header:NAME`"),
+        ("", "`` is not a key", "write `ip`, `ip/24`, `country`, `asn`, `header:NAME`"),
         ("IP", "`IP` is not a key", "write `ip`, "),
         ("user", "`user` is not a key", "write `ip`, "),
         ("x:y", "`x:y` is not a key", "write `ip`, "),
