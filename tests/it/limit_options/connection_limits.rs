@@ -243,6 +243,17 @@ fn a_shared_store_is_not_asked() {
     assert_eq!(opened(ONE, gateways[0].addr(), 7), 5);
 }
 
+#[test]
+fn an_override_gives_a_client_other_numbers() {
+    let (redis, backend) = (Redis::start(), Backend::ok());
+    for store in [String::new(), redis.store_table()] {
+        let gateway = Gateway::start(&toml(&backend, "", RATE, &store));
+        assert_eq!(opened(ONE, gateway.addr(), 7), 5);
+        good(&gateway, "PUT limits/connections/keys/127.0.0.1/override", "{\"rate\":\"8/day\"}");
+        assert_eq!((opened(ONE, gateway.addr(), 7), opened(OTHER, gateway.addr(), 7)), (3, 5));
+    }
+}
+
 /// A process that takes over counts the connections on, those that the process before still accepts, too.
 #[test]
 fn upgrades_under_load_refill_no_allowance() {
