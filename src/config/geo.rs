@@ -84,9 +84,12 @@ fn networks(bytes: &[u8]) -> Result<FileNetworks, MaxMindDbError> {
     let (mut countries, mut systems) = (Vec::new(), Vec::new());
     // Thousands of networks have one record.
     let mut known: HashMap<usize, ClientLocation> = HashMap::new();
-    for (number, found) in reader.networks(WithinOptions::default().skip_empty_values())?.enumerate() {
-        if number >= MAX_NETWORKS {
-            return Err(MaxMindDbError::invalid_database(format!("more than {MAX_NETWORKS} networks")));
+    // A tree has one leaf more than nodes. One whose nodes are met again and again has no end: those without data count, too.
+    let leaves = (reader.metadata().node_count as usize).saturating_add(1).min(MAX_NETWORKS);
+    let all = WithinOptions::default().include_networks_without_data();
+    for (number, found) in reader.networks(all)?.enumerate() {
+        if number >= leaves {
+            return Err(MaxMindDbError::invalid_database(format!("more than {leaves} networks")));
         }
         let found = found?;
         let Some(offset) = found.offset() else { continue };

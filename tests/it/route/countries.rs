@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::harness::api::good;
-use crate::harness::mmdb::database;
+use crate::harness::mmdb::{database, endless};
 use crate::harness::{Backend, Gateway, binary, get_with};
 
 /// As MaxMind, and as IPinfo, write records.
@@ -205,6 +205,14 @@ fn a_file_that_is_cut_is_refused() {
     for end in (0..whole.len()).step_by(7).chain(whole.len() - 200..whole.len()) {
         assert!(!is_read(folder.path(), &whole[..end]), "{end}");
     }
+}
+
+/// A tree that is none is refused at once, whether its networks have data or not.
+#[test]
+fn a_file_without_an_end_is_refused() {
+    let folder = tempfile::tempdir().expect("a directory");
+    assert!(!is_read(folder.path(), &endless(true)));
+    assert!(!is_read(folder.path(), &endless(false)));
 }
 
 proptest! {

@@ -42,6 +42,20 @@ pub(crate) fn database(networks: &[(&str, Value)]) -> Vec<u8> {
             };
         }
     }
+    written(&nodes, &data)
+}
+
+/// A file whose nodes are met again and again: each has the next one on both sides, so that it has 2^128 networks.
+pub(crate) fn endless(has_data: bool) -> Vec<u8> {
+    let last = if has_data { Child::Record(0) } else { Child::Nothing };
+    let mut nodes: Vec<_> = (1..128).map(|next| [Child::Node(next); 2]).collect();
+    nodes.push([last; 2]);
+    let mut data = Vec::new();
+    encode(&json!({ "country": { "iso_code": "DE" } }), &mut data);
+    written(&nodes, &data)
+}
+
+fn written(nodes: &[[Child; 2]], data: &[u8]) -> Vec<u8> {
     let count = nodes.len();
     let number = |child: &Child| match child {
         Child::Nothing => count,
