@@ -19,6 +19,8 @@ pub(super) struct LineSplitter {
     line: u64,
     /// The rest of a line that is too long is left out.
     is_skipping: bool,
+    /// Lines were returned since the last read.
+    has_returned_lines: bool,
     has_ended: bool,
 }
 
@@ -31,7 +33,7 @@ pub(super) enum LineEvent {
     TooLong(Range<usize>),
     /// The log ended within a divided line, of which these are the parts so far.
     NoEnd(Range<usize>),
-    /// No line is complete: bytes were read, or a stream has none yet.
+    /// No complete line is left of the bytes that were read. A caller that ends here loses none.
     Pending,
     /// No line is left.
     End,
@@ -48,6 +50,7 @@ impl LineSplitter {
             end: 0,
             line: 0,
             is_skipping: false,
+            has_returned_lines: false,
             has_ended: false,
         }
     }
@@ -76,11 +79,13 @@ impl LineSplitter {
                 self.start = self.end;
                 if range.is_empty() || self.is_skipping { LineEvent::End } else { self.found(range) }
             }
+            None if std::mem::take(&mut self.has_returned_lines) => LineEvent::Pending,
             None => self.fill(),
         }
     }
 
     fn found(&mut self, range: Range<usize>) -> LineEvent {
+        self.has_returned_lines = true;
         self.line += 1;
         if range.len() > MAX_LINE {
             return LineEvent::TooLong(range);
@@ -115,7 +120,13 @@ impl LineSplitter {
         }
         match self.source.read(self.buffer.get_mut(length..).unwrap_or_default()) {
             Ok(0) => self.has_ended = true,
-            Ok(read) => self.end += read,
+            Ok(read) => {
+                let read = self.end..self.end + read;
+                self.end = read.end;
+                if memchr::memchr(b'\n', self.bytes(read)).is_some() {
+                    return self.next();
+                }
+            }
             Err(fault) if matches!(fault.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => (),
             Err(fault) => {
                 (self.has_ended, self.start) = (true, self.end);
@@ -168,6 +179,18 @@ mod tests {
         assert!(splitter.buffer.len() <= MAX_LINE + 2 * PIECE);
         let found = lines(Cursor::new(text));
         assert_eq!(found, [(1, Some(b"a".to_vec())), (2, None), (3, Some(b"b".to_vec()))]);
+    }
+
+    #[test]
+    fn a_caller_is_not_stopped_between_a_read_and_its_lines() {
+        let mut splitter = LineSplitter::new(Box::new(Cursor::new(b"a\nb\nc".to_vec())));
+        let events: Vec<&str> = std::iter::from_fn(|| match splitter.next() {
+            LineEvent::Line(_) => Some("line"),
+            LineEvent::Pending => Some("pending"),
+            _ => None,
+        })
+        .collect();
+        assert_eq!(events, ["line", "line", "pending", "pending", "line"]);
     }
 
     #[test]
