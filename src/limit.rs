@@ -23,6 +23,7 @@ pub mod fair_queue;
 pub mod fixed_window;
 pub mod gcra;
 pub mod leaky_bucket;
+pub mod lease;
 mod limiter;
 pub mod lua;
 mod meter;

@@ -5,6 +5,7 @@ use super::concurrency::{self, Concurrency};
 use super::fixed_window::{self, CalendarWindow, FixedWindow};
 use super::gcra::Gcra;
 use super::leaky_bucket::LeakyBucket;
+use super::lease::{self, Lease};
 use super::limiter::{Limiter, Packed, Stored as _};
 use super::meter::Level;
 use super::sliding_log::{self, SlidingLog};
@@ -108,6 +109,8 @@ algorithms! { $
     Concurrency: concurrency::State,
     /// The refusals of a limit. No limit is made of it alone.
     Ban: Box<ban::State>,
+    /// Units of a shared counter in advance. No limit is made of it alone.
+    Lease: lease::LeasedUnits,
 }
 pub(super) use each;
 
@@ -217,9 +220,9 @@ impl Algorithm {
     /// bounded as that of [`Self::settle`] is.
     ///
     /// A window is charged in its present count, a log with an event at `now` or at the time of its last event if that is
-    /// later. Requests in flight and refusals are not charged.
+    /// later. Requests in flight, refusals and leases are not charged.
     pub fn charge(&self, state: State, units: Cost, now: Timestamp) -> State {
-        if let Self::Concurrency(_) | Self::Ban(_) = self {
+        if let Self::Concurrency(_) | Self::Ban(_) | Self::Lease(_) = self {
             return state;
         }
         let moment = self.counted_at(&state, now);
@@ -244,7 +247,7 @@ impl Algorithm {
             Self::CalendarWindow(_) => Some(Self::fixed_window(rate, Align::Clock)),
             Self::SlidingWindow(_) => Some(Self::SlidingWindow(SlidingWindow::new(rate))),
             Self::SlidingLog(limit) => Some(Self::SlidingLog(limit.with_rate(rate))),
-            Self::LeakyBucket(_) | Self::Concurrency(_) | Self::Ban(_) => None,
+            Self::LeakyBucket(_) | Self::Concurrency(_) | Self::Ban(_) | Self::Lease(_) => None,
         }
     }
 

@@ -32,7 +32,10 @@ impl Limit {
         !self.policies.iter().any(|policy| {
             matches!(
                 policy.algorithm,
-                Algorithm::LeakyBucket(_) | Algorithm::Concurrency(_) | Algorithm::Ban(_)
+                Algorithm::LeakyBucket(_)
+                    | Algorithm::Concurrency(_)
+                    | Algorithm::Ban(_)
+                    | Algorithm::Lease(_)
             )
         })
     }

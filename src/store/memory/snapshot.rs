@@ -65,7 +65,8 @@ impl MemoryStore {
         self.registry.read().get(params).is_some()
     }
 
-    /// The policies whose counters the store may hold. The number of those that were registered lately is bounded.
+    /// The policies whose counters the store may hold, but for leases: units that a process has taken are its own. The number
+    /// of policies that were registered lately is bounded.
     pub fn stored_policies(&self) -> Vec<StoredPolicy> {
         let registry = self.registry.read();
         let stored = |(params, policy): (ParamsId, &RegisteredPolicy)| StoredPolicy {
@@ -73,7 +74,7 @@ impl MemoryStore {
             identity: policy.identity,
             algorithm: policy.algorithm,
         };
-        registry.all().map(stored).collect()
+        registry.all().map(stored).filter(|policy| policy.algorithm.as_lease().is_none()).collect()
     }
 
     /// Visits all counters, each as it was at some moment of the visit. Counters that requests move meanwhile from one

@@ -33,6 +33,8 @@ pub(in crate::store) enum AlgorithmParams {
     Concurrency(u32, u32, u64),
     /// A ban: the refusals, the microseconds within which they count, and the microseconds of successive bans.
     Ban(u32, u64, Vec<u64>),
+    /// Units of a shared counter in advance, and for how many microseconds. Such units do not outlive the process.
+    Lease(u64),
 }
 
 impl AlgorithmParams {
@@ -59,6 +61,7 @@ impl AlgorithmParams {
             Algorithm::Ban(own) => {
                 Self::Ban(own.after, own.within.0, own.spans().iter().map(|span| span.0).collect())
             }
+            Algorithm::Lease(own) => Self::Lease(own.duration().0),
             Algorithm::Concurrency(own) => Self::Concurrency(
                 own.max().units(),
                 u32::try_from(own.queue()).unwrap_or(u32::MAX),
@@ -91,6 +94,7 @@ impl AlgorithmParams {
             Self::Concurrency(max, queue, max_wait) => {
                 Algorithm::concurrency(Cost::new(*max)?, *queue, Micros(*max_wait))
             }
+            Self::Lease(period) => Algorithm::lease(Micros(*period))?,
             Self::Ban(after, within, spans) => {
                 let spans: Vec<Micros> = spans.iter().copied().map(Micros).collect();
                 Algorithm::ban(*after, Micros(*within), &spans)?
@@ -118,6 +122,7 @@ mod tests {
             Algorithm::sliding_log(rate, Some(span), false),
             Algorithm::concurrency(burst, 3, span),
             Algorithm::ban(3, span, &[span, Micros(9_000_000)]).unwrap(),
+            Algorithm::lease(span).unwrap(),
         ];
         for algorithm in all {
             let params = AlgorithmParams::of(&algorithm);
