@@ -34,6 +34,7 @@ mod geo_rules;
 mod headers;
 mod jwt;
 mod keys;
+mod leases;
 mod limits;
 mod lints;
 mod log;

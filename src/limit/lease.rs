@@ -139,6 +139,13 @@ impl Algorithm {
     }
 }
 
+/// As it is stored: without units and without a use, fresh.
+impl From<LeasedUnits> for State {
+    fn from(units: LeasedUnits) -> Self {
+        if units.pack().is_some_and(|packed| packed.used > 0) { Self::Lease(units) } else { Self::Fresh }
+    }
+}
+
 impl State {
     /// The leased units; none if it is a state of another algorithm.
     pub fn leased_units(&self) -> LeasedUnits {
@@ -232,7 +239,8 @@ impl Lease {
     pub fn begin_renewal(&self, units: LeasedUnits, now: Timestamp, max: u32) -> Option<(LeasedUnits, u32)> {
         let units = self.current(units, now);
         let wanted = Self::wanted(units).min(max);
-        (Self::is_due(units) && wanted > 0).then_some((LeasedUnits { is_renewing: true, ..units }, wanted))
+        let is_due = Self::is_due(units) && wanted >= Self::MIN_UNITS;
+        is_due.then_some((LeasedUnits { is_renewing: true, ..units }, wanted))
     }
 
     /// Ends a renewal that brought no units.
@@ -253,6 +261,17 @@ impl Lease {
         }
         let units = LeasedUnits { ends, left: taken.min(LeasedUnits::MAX), ..before };
         Deposit { units, returned: before.left, joined: false }
+    }
+
+    /// Pays for a request, if there are enough: when the units end, and how many are left.
+    pub fn pay(
+        &self,
+        units: LeasedUnits,
+        now: Timestamp,
+        cost: Cost,
+    ) -> (LeasedUnits, Option<(Timestamp, u32)>) {
+        let (units, decision) = self.decide(units, now, cost);
+        (units, (!decision.denies()).then_some((units.ends, units.left)))
     }
 
     /// Puts units back of a request that is not admitted after all, if they were of the lease that ends at `ends`.
@@ -293,7 +312,8 @@ impl Limiter for Lease {
         let left = if now < state.ends { state.left } else { 0 };
         let verdict =
             if left >= cost.units() && left > 0 { Verdict::Allow } else { Verdict::Deny(Wait::Unknown) };
-        Decision { verdict, remaining: left.into(), reset_after: Micros(0) }
+        let is_due = now < state.ends && Self::is_due(*state);
+        Decision { verdict, remaining: left.into(), reset_after: Micros(is_due.into()) }
     }
 
     /// A correction changes the shared counter, not the units in advance.

@@ -6,7 +6,7 @@ use super::client::RedisClient;
 use super::fallback;
 use super::reporter::Lease;
 use crate::boxed_cold::boxed_cold;
-use crate::clock::{self, micros};
+use crate::clock;
 use crate::limit::Verdict;
 use crate::limit::units::Timestamp;
 use crate::store::memory::in_flight::{Ticket, Turn};
@@ -48,10 +48,7 @@ impl RedisClient {
         let request = StoreRequest { charges, bans: &bans };
         let (asked, id) = (clock::now(), lease.as_ref().map(Lease::id));
         match self.ask(request, now, asked, id).await {
-            Ok(outcome) => {
-                self.learn(charges, &outcome, now, now.plus(micros(asked.elapsed())));
-                self.take_turn(charges, outcome, lease, ticket)
-            }
+            Ok(outcome) => self.take_turn(charges, outcome, lease, ticket),
             Err(_) => {
                 drop(lease);
                 self.take_turn_without(request, now, ticket)
@@ -119,10 +116,17 @@ impl RedisClient {
         ticket: &mut Ticket,
     ) -> (Turn, Option<Lease>) {
         let charges = request.charges;
-        let (outcome, places) = match fallback::admit(&self.memory, charges, now, ticket) {
+        let paid = self.pay(charges, now);
+        let (outcome, places) = match fallback::admit(&self.memory, &paid.charges, now, ticket) {
             Turn::Decided(outcome, places) => (outcome, places),
-            waits @ Turn::Waits(..) => return (waits, None),
+            waits @ Turn::Waits(..) => {
+                self.put_back(charges, &paid, now);
+                return (waits, None);
+            }
         };
+        if outcome.unavailable || refusing(charges, &outcome).next().is_some() {
+            self.put_back(charges, &paid, now);
+        }
         self.counts.errors.add(1);
         if places.is_none() {
             return (Turn::Decided(self.without(request, outcome, now), None), None);

@@ -1,0 +1,284 @@
+//! Requests under leased limits: units in advance pay for them, as far as they last, and the servers decide the rest.
+//!
+//! A request whose units are all here is decided without a call. Otherwise one call decides all its charges, all or none:
+//! those that are paid already have cost zero in it. If it refuses, the units that were paid are put back.
+//!
+//! A refusal is final only while no units are on their way to this process: else it waits for these.
+
+use smallvec::SmallVec;
+use tokio::time::{Instant, timeout_at};
+
+use super::call::PlaceId;
+use super::client::RedisClient;
+use super::errors::CallError;
+use super::fallback;
+use super::leases::{LeasedKey, ReturnedUnits};
+use crate::clock::{self, micros};
+use crate::limit::lease::Lease;
+use crate::limit::units::{Cost, Micros, Timestamp};
+use crate::limit::{Decision, Verdict, Wait};
+use crate::store::{Charge, ChargeSet, Decisions, Group, Outcome, StoreRequest};
+
+/// How often a request waits for units that are on their way before it asks the servers itself.
+const WAITS: u32 = 2;
+/// How often a refused request waits for units that are on their way.
+const MAX_WAITS: u32 = 8;
+
+/// The charges of a request, of which units in advance have paid some.
+pub(super) struct PaidCharges<'a> {
+    /// Those that are paid have cost zero.
+    pub(super) charges: SmallVec<[Charge<'a>; 4]>,
+    /// Of each charge that is paid: when the units end, and how many were left.
+    paid: SmallVec<[Option<(Timestamp, u32)>; 4]>,
+}
+
+impl PaidCharges<'_> {
+    fn are_all(&self) -> bool {
+        self.paid.iter().all(Option::is_some)
+    }
+
+    /// The charges that are paid, by index.
+    fn set(&self) -> ChargeSet {
+        let mut set = ChargeSet::default();
+        let paid = self.paid.iter().enumerate().filter(|(_, paid)| paid.is_some());
+        paid.for_each(|(index, _)| set.insert(index));
+        set
+    }
+}
+
+impl RedisClient {
+    /// Decides a request whose units are all in advance here. `None`: they do not suffice, or a limit is exact.
+    #[inline]
+    pub(in crate::store) fn spend(&self, request: StoreRequest<'_>, now: Timestamp) -> Option<Outcome> {
+        let first = request.charges.first()?.of_lease()?;
+        let decisions = match request.charges {
+            [charge] => {
+                let decision = self.memory.decide_alone(&first, now);
+                if decision.denies() {
+                    return None;
+                }
+                Decisions::Alone(self.spent(charge, &decision, now))
+            }
+            charges => self.spend_together(charges, now)?,
+        };
+        self.counts.leased.add(1);
+        Some(self.paid_outcome(request.charges, decisions, now))
+    }
+
+    fn spend_together(&self, charges: &[Charge<'_>], now: Timestamp) -> Option<Decisions> {
+        // A shadow limit that lacks units must not take those of the others.
+        if charges.iter().any(|charge| charge.group.is_shadow()) {
+            return None;
+        }
+        let units: SmallVec<[Charge<'_>; 4]> = charges.iter().map(Charge::of_lease).collect::<Option<_>>()?;
+        let outcome = self.memory.decide(&units, now);
+        if outcome.decisions.iter().any(Decision::denies) {
+            return None;
+        }
+        let decided = charges.iter().zip(&*outcome.decisions);
+        Some(Decisions::Together(decided.map(|(charge, spent)| self.spent(charge, spent, now)).collect()))
+    }
+
+    /// The decision on a charge of which units in advance have paid: what the servers said last, and what is left here.
+    /// Begins to take more if they are due.
+    fn spent(&self, charge: &Charge<'_>, spent: &Decision, now: Timestamp) -> Decision {
+        if spent.reset_after > Micros(0) {
+            self.renew(charge, now);
+        }
+        self.told(charge, spent.remaining, now)
+    }
+
+    fn told(&self, charge: &Charge<'_>, left: u64, now: Timestamp) -> Decision {
+        let Decision { remaining, reset_after, .. } = self.memory.peek(charge, now);
+        let (all, quota) = (remaining.saturating_add(left), charge.algorithm.quota());
+        let reset_after = if all < quota { reset_after } else { Micros(0) };
+        Decision { verdict: Verdict::Allow, remaining: all.min(quota), reset_after }
+    }
+
+    fn paid_outcome(&self, charges: &[Charge<'_>], decisions: Decisions, now: Timestamp) -> Outcome {
+        let settles = charges.iter().any(|charge| charge.shared_key.settles);
+        let counted_at = || charges.iter().map(|_| self.script.server_time(now)).collect();
+        Outcome { counted_at: settles.then(counted_at), ..decisions.into() }
+    }
+
+    /// Pays for the charges, each by itself, as far as there are units.
+    pub(super) fn pay<'a>(&self, charges: &[Charge<'a>], now: Timestamp) -> PaidCharges<'a> {
+        let mut all = PaidCharges { charges: charges.iter().copied().collect(), paid: SmallVec::new() };
+        for charge in &mut all.charges {
+            let units = charge.of_lease();
+            let paid = units.and_then(|units| {
+                let lease = units.algorithm.as_lease()?;
+                self.memory.change_leased_units(&units, now, |before| lease.pay(before, now, charge.cost))
+            });
+            if paid.is_some() {
+                charge.cost = Cost::ZERO;
+            }
+            all.paid.push(paid);
+        }
+        all
+    }
+
+    /// Puts units back of a request that is not admitted.
+    pub(super) fn put_back(&self, charges: &[Charge<'_>], paid: &PaidCharges<'_>, now: Timestamp) {
+        for (charge, paid) in charges.iter().zip(&paid.paid) {
+            let (Some((ends, _)), Some(units)) = (paid, charge.of_lease()) else { continue };
+            let is_back = self.memory.change_leased_units(&units, now, |before| {
+                Lease::put_back(before, charge.cost, *ends).map_or((before, false), |units| (units, true))
+            });
+            if let (false, Some(key)) = (is_back, LeasedKey::of(&self.script, charge)) {
+                // They were taken no earlier than this.
+                let asked = Timestamp(ends.0.saturating_sub(key.lease.duration().0));
+                let granted_at = self.script.server_time(asked);
+                let units = charge.cost.units();
+                self.leases.give_back(ReturnedUnits { key, units, granted_at });
+            }
+        }
+    }
+
+    /// Asks the servers about what units in advance do not pay for.
+    pub(super) async fn ask_for_rest(
+        &self,
+        request: StoreRequest<'_>,
+        now: Timestamp,
+        asked: Instant,
+        place: Option<PlaceId>,
+    ) -> Result<Outcome, CallError> {
+        let charges = request.charges;
+        let (deadline, mut present, mut waits) = (asked + self.script.timeout(), now, 0);
+        loop {
+            let paid = self.pay(charges, present);
+            if paid.are_all() {
+                self.counts.leased.add(1);
+                let decisions = self.decisions(charges, &paid, None, present);
+                return Ok(self.paid_outcome(charges, decisions, present));
+            }
+            if waits < WAITS
+                && self.waits_for_units(charges, |index| paid.paid[index].is_none(), deadline).await
+            {
+                self.put_back(charges, &paid, present);
+                (waits, present) = (waits + 1, now.plus(micros(asked.elapsed())));
+                continue;
+            }
+            let sent = (paid.charges.as_slice(), paid.set());
+            let outcome = match self.ask_servers(sent, &[], present, clock::now(), place).await {
+                Ok(outcome) => outcome,
+                Err(fault) => {
+                    self.put_back(charges, &paid, present);
+                    return Err(fault);
+                }
+            };
+            present = now.plus(micros(asked.elapsed()));
+            if admits(charges, &outcome) {
+                let decisions = self.decisions(charges, &paid, Some(&outcome), present);
+                return Ok(Outcome { decisions, ..outcome });
+            }
+            self.put_back(charges, &paid, present);
+            let lacks = |index: usize| outcome.decisions.get(index).is_some_and(Decision::denies);
+            if waits < MAX_WAITS && self.finds_units(charges, lacks, deadline, present).await {
+                (waits, present) = (waits + 1, now.plus(micros(asked.elapsed())));
+                continue;
+            }
+            let outcome = paused(charges, outcome);
+            self.reporter.refused(&self.script, request, &outcome, present);
+            return Ok(outcome);
+        }
+    }
+
+    /// Waits for units of the charges at these indices, if some are on their way, at most until `deadline`.
+    async fn waits_for_units(
+        &self,
+        charges: &[Charge<'_>],
+        lacks: impl Fn(usize) -> bool,
+        deadline: Instant,
+    ) -> bool {
+        let lacking = charges.iter().enumerate().filter(|(index, _)| lacks(*index));
+        let keys = lacking.filter_map(|(_, charge)| Some(charge.of_lease()?.key));
+        let Some(mut renewal) = self.leases.renewal_of(keys) else { return false };
+        timeout_at(deadline, renewal.changed()).await.is_ok()
+    }
+
+    /// Whether units may have come for the refused charges at these indices.
+    async fn finds_units(
+        &self,
+        charges: &[Charge<'_>],
+        refused: impl Fn(usize) -> bool,
+        deadline: Instant,
+        now: Timestamp,
+    ) -> bool {
+        let all = charges.iter().enumerate().filter(|(index, _)| refused(*index));
+        let mut leased = all.filter_map(|(_, charge)| charge.of_lease());
+        let is_here = leased.any(|units| !self.memory.peek_cost(&units, now).denies());
+        is_here || self.waits_for_units(charges, refused, deadline).await
+    }
+
+    /// The decisions on an admitted request, in the order of its charges.
+    fn decisions(
+        &self,
+        charges: &[Charge<'_>],
+        paid: &PaidCharges<'_>,
+        outcome: Option<&Outcome>,
+        now: Timestamp,
+    ) -> Decisions {
+        let decided = |index: usize, charge: &Charge<'_>| {
+            if let Some((_, left)) = paid.paid[index] {
+                let units = charge.of_lease().map(|units| self.memory.peek_cost(&units, now));
+                let is_due = units.is_some_and(|units| units.reset_after > Micros(0));
+                if is_due {
+                    self.renew(charge, now);
+                }
+                return self.told(charge, left.into(), now);
+            }
+            let decision = outcome.and_then(|outcome| outcome.decisions.get(index).copied());
+            let decision = decision.unwrap_or_else(|| fallback::unlimited(charge));
+            let is_here = outcome.is_some_and(|outcome| outcome.decided_locally.contains(index));
+            if let (false, false, Some(units)) = (decision.denies(), is_here, charge.of_lease()) {
+                self.note_spent(charge, &units, now);
+            }
+            decision
+        };
+        let all = charges.iter().enumerate();
+        Decisions::Together(all.map(|(index, charge)| decided(index, charge)).collect())
+    }
+
+    /// Counts a charge that the servers have decided: many of these are worth units in advance.
+    fn note_spent(&self, charge: &Charge<'_>, units: &Charge<'_>, now: Timestamp) {
+        let Some(lease) = units.algorithm.as_lease() else { return };
+        let is_due =
+            self.memory.change_leased_units(units, now, |before| lease.note_spent(before, now, charge.cost));
+        if is_due {
+            self.renew(charge, now);
+        }
+    }
+
+    /// The outcome of a request without the servers: units in advance pay as far as they last.
+    pub(super) fn spend_without(&self, request: StoreRequest<'_>, now: Timestamp) -> Outcome {
+        let paid = self.pay(request.charges, now);
+        let outcome = self.script.without(&paid.charges, now);
+        if !admits(request.charges, &outcome) {
+            self.put_back(request.charges, &paid, now);
+        }
+        self.without(request, outcome, now)
+    }
+}
+
+/// Whether the enforced limits admit.
+fn admits(charges: &[Charge<'_>], outcome: &Outcome) -> bool {
+    let mut decided = charges.iter().zip(&*outcome.decisions);
+    !outcome.unavailable
+        && !outcome.banned
+        && decided.all(|(charge, decision)| charge.group != Group::Enforced || !decision.denies())
+}
+
+/// A refusal whose waits are at least the pauses of its leased limits: so long this process does not ask again.
+fn paused(charges: &[Charge<'_>], mut outcome: Outcome) -> Outcome {
+    let pause = |(charge, mut decision): (&Charge<'_>, Decision)| {
+        let lease = charge.shared_key.lease.as_ref().and_then(|policy| policy.lease());
+        if let (Some(lease), Verdict::Deny(Wait::After(wait))) = (lease, decision.verdict) {
+            decision.verdict = Verdict::Deny(Wait::After(wait.max(lease.pause(charge.algorithm))));
+        }
+        decision
+    };
+    let decided = charges.iter().zip(outcome.decisions.iter().copied());
+    outcome.decisions = Decisions::Together(decided.map(pause).collect());
+    outcome
+}
