@@ -113,7 +113,7 @@ mod tests {
     fn gateway(address: &str, file_hash: u32, clock_ahead_ms: i32, is_gone: bool) -> FleetGateway {
         let (version, since) = ("1.0.0".to_owned(), WallTime(0));
         let identity = GatewayIdentity { id: 1, address: address.to_owned(), version, file_hash, since };
-        FleetGateway { identity, clock_ahead_ms, last_seen: WallTime(0), is_gone }
+        FleetGateway { identity, clock_ahead_ms, leased_units: 0, last_seen: WallTime(0), is_gone }
     }
 
     fn view(gateways: &[FleetGateway]) -> FleetView {

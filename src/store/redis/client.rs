@@ -93,6 +93,9 @@ impl RedisClient {
     #[inline]
     pub(in crate::store) fn recall(&self, request: StoreRequest<'_>, now: Timestamp) -> Option<Outcome> {
         let outcome = self.refusals.borrow().recall(request.charges, now)?;
+        if !self.stands(request.charges, &outcome, now) {
+            return None;
+        }
         self.counts.remembered.add(1);
         if !request.bans.is_empty() {
             self.reporter.refused(&self.script, request, &outcome, now);

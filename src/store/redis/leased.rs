@@ -6,6 +6,7 @@
 //! A refusal is final only while no units are on their way to this process: else it waits for these.
 
 use smallvec::SmallVec;
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use super::call::PlaceId;
@@ -152,11 +153,12 @@ impl RedisClient {
                 let decisions = self.decisions(charges, &paid, None, present);
                 return Ok(self.paid_outcome(charges, decisions, present));
             }
-            if waits < WAITS
-                && self.waits_for_units(charges, |index| paid.paid[index].is_none(), deadline).await
-            {
+            let lacking = |index: usize| paid.paid[index].is_none();
+            if let Some(renewal) = self.renewal_of(charges, lacking).filter(|_| waits < WAITS) {
+                // Meanwhile others may spend them.
                 self.put_back(charges, &paid, present);
-                (waits, present) = (waits + 1, now.plus(micros(asked.elapsed())));
+                waits += if is_over(renewal, deadline).await { 1 } else { WAITS };
+                present = now.plus(micros(asked.elapsed()));
                 continue;
             }
             let sent = (paid.charges.as_slice(), paid.set());
@@ -173,8 +175,7 @@ impl RedisClient {
                 return Ok(Outcome { decisions, ..outcome });
             }
             self.put_back(charges, &paid, present);
-            let lacks = |index: usize| outcome.decisions.get(index).is_some_and(Decision::denies);
-            if waits < MAX_WAITS && self.finds_units(charges, lacks, deadline, present).await {
+            if waits < MAX_WAITS && self.finds_units(charges, &outcome, deadline, present).await {
                 (waits, present) = (waits + 1, now.plus(micros(asked.elapsed())));
                 continue;
             }
@@ -184,31 +185,48 @@ impl RedisClient {
         }
     }
 
-    /// Waits for units of the charges at these indices, if some are on their way, at most until `deadline`.
-    async fn waits_for_units(
+    /// Units on their way for the charges at these indices, if there are any.
+    fn renewal_of(
         &self,
         charges: &[Charge<'_>],
         lacks: impl Fn(usize) -> bool,
-        deadline: Instant,
-    ) -> bool {
+    ) -> Option<watch::Receiver<()>> {
         let lacking = charges.iter().enumerate().filter(|(index, _)| lacks(*index));
-        let keys = lacking.filter_map(|(_, charge)| Some(charge.of_lease()?.key));
-        let Some(mut renewal) = self.leases.renewal_of(keys) else { return false };
-        timeout_at(deadline, renewal.changed()).await.is_ok()
+        self.leases.renewal_of(lacking.filter_map(|(_, charge)| Some(charge.of_lease()?.key)))
     }
 
     /// Whether units may have come for the refused charges at these indices.
     async fn finds_units(
         &self,
         charges: &[Charge<'_>],
-        refused: impl Fn(usize) -> bool,
+        outcome: &Outcome,
         deadline: Instant,
         now: Timestamp,
     ) -> bool {
-        let all = charges.iter().enumerate().filter(|(index, _)| refused(*index));
-        let mut leased = all.filter_map(|(_, charge)| charge.of_lease());
-        let is_here = leased.any(|units| !self.memory.peek_cost(&units, now).denies());
-        is_here || self.waits_for_units(charges, refused, deadline).await
+        if self.has_units(charges, outcome, now) {
+            return true;
+        }
+        let refused = |index: usize| outcome.decisions.get(index).is_some_and(Decision::denies);
+        match self.renewal_of(charges, refused) {
+            Some(renewal) => is_over(renewal, deadline).await,
+            None => false,
+        }
+    }
+
+    /// Whether all limits that refuse a request have units for it here.
+    fn has_units(&self, charges: &[Charge<'_>], outcome: &Outcome, now: Timestamp) -> bool {
+        let decided = charges.iter().zip(&*outcome.decisions);
+        let mut refusing =
+            decided.filter(|(charge, decision)| charge.group == Group::Enforced && decision.denies());
+        refusing.all(|(charge, _)| {
+            charge.of_lease().is_some_and(|units| !self.memory.peek_cost(&units, now).denies())
+        })
+    }
+
+    /// Whether a remembered refusal stands, although units may have come since.
+    #[inline]
+    pub(super) fn stands(&self, charges: &[Charge<'_>], outcome: &Outcome, now: Timestamp) -> bool {
+        !charges.iter().any(Charge::is_leased) || !self.has_units(charges, outcome, now)
     }
 
     /// The decisions on an admitted request, in the order of its charges.
@@ -259,6 +277,11 @@ impl RedisClient {
         }
         self.without(request, outcome, now)
     }
+}
+
+/// Waits until a renewal is over. Returns false at the deadline.
+async fn is_over(mut renewal: watch::Receiver<()>, deadline: Instant) -> bool {
+    timeout_at(deadline, renewal.changed()).await.is_ok()
 }
 
 /// Whether the enforced limits admit.

@@ -34,7 +34,7 @@ impl RedisClient {
         ticket: &mut Ticket,
     ) -> (Turn, Option<Lease>) {
         let charges = request.charges;
-        if let Some(outcome) = self.recall(request, now) {
+        if let Some(outcome) = self.spend(request, now).or_else(|| self.recall(request, now)) {
             return (Turn::Decided(outcome, None), None);
         }
         if let Some(turn) = self.stay_behind((charges, now), ticket).await {

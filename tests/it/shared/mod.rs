@@ -9,6 +9,7 @@ mod cluster;
 mod exact;
 mod fleet;
 mod keys;
+mod leases;
 mod outage;
 mod places;
 mod places_in_cluster;
