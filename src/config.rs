@@ -34,6 +34,7 @@ mod geo_rules;
 mod headers;
 mod jwt;
 mod keys;
+mod lease_rules;
 mod leases;
 mod limits;
 mod lints;

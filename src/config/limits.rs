@@ -178,7 +178,11 @@ fn limit(
     let (ban_place, on_error_place) = (table.given("ban"), table.given("on_error"));
     let share_by = table.optional(&LIMIT.share_by, |value| Some((share_key(&value)?, value.span())));
     let before_auth = table.optional(&LIMIT.before_auth, |value| Some((value.boolean()?, value.span())));
-    let (lease, sync_place) = leases::read(&mut table).unzip();
+    let sync_place = table.given(LIMIT.sync.name).unwrap_or(table.span());
+    let (sync, lease) = (table.value(&LIMIT.sync), table.take(&LIMIT.lease));
+    let is_known = !table.is_uncertain(LIMIT.sync.name);
+    let lease = is_known.then(|| leases::lease(sync, lease.as_ref(), sync_place)).flatten();
+    let (lease, sync_place) = lease.unzip();
     table.finish().then_some(())?;
     let key = key?;
     let RatedLimit { rates, tiers } = rated?;

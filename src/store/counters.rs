@@ -11,7 +11,7 @@ use super::hand_over::{HandOver, PendingCall, SuccessorCalls};
 use super::memory::MemoryStore;
 use super::memory::in_flight::{LocalPlaces, Ticket, Turn};
 use super::overrides::{KeyOfLimit, KeyOverride, OverrideFault, Overrides};
-use super::redis::{Lease, RedisClient};
+use super::redis::{PlaceLease, RedisClient};
 use super::{
     Charge, ChargeRecords, Correction, Group, KeyOperation, Known, OnError, OperationFault, OperationResult,
     Outcome, PlaceClaims, PolicyRegistration, StoreRequest, Unreachable,
@@ -53,7 +53,7 @@ pub(super) enum Location {
 pub struct Places {
     places: Option<LocalPlaces>,
     /// In a server, too.
-    _lease: Option<Lease>,
+    _lease: Option<PlaceLease>,
     /// In the process that has the counters now, and not here.
     _elsewhere: Option<PendingCall>,
 }

@@ -60,6 +60,7 @@ mod handshake;
 pub mod health;
 pub mod key;
 mod leased;
+mod leased_key;
 mod leases;
 pub mod nodes;
 mod override_list;
@@ -81,6 +82,6 @@ mod transport;
 mod turn;
 
 pub use client::RedisClient;
-pub use reporter::Lease;
+pub use reporter::PlaceLease;
 pub use script_client::RedisCounts;
 pub use shared::SharedStore;

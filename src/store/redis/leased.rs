@@ -5,15 +5,19 @@
 //!
 //! A refusal is final only while no units are on their way to this process: else it waits for these.
 
+use std::rc::Rc;
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::call::PlaceId;
 use super::client::RedisClient;
 use super::errors::CallError;
 use super::fallback;
-use super::leases::{LeasedKey, ReturnedUnits};
+use super::leased_key::{LeasedKey, ReturnedUnits};
+use super::renewal::LeaseKeeper;
 use crate::clock::{self, micros};
 use crate::limit::lease::Lease;
 use crate::limit::units::{Cost, Micros, Timestamp};
@@ -126,7 +130,7 @@ impl RedisClient {
             let is_back = self.memory.change_leased_units(&units, now, |before| {
                 Lease::put_back(before, charge.cost, *ends).map_or((before, false), |units| (units, true))
             });
-            if let (false, Some(key)) = (is_back, LeasedKey::of(&self.script, charge)) {
+            if let (false, Some(key)) = (is_back, self.leased_key(charge)) {
                 // They were taken no earlier than this.
                 let asked = Timestamp(ends.0.saturating_sub(key.lease.duration().0));
                 let granted_at = self.script.server_time(asked);
@@ -276,6 +280,52 @@ impl RedisClient {
             self.put_back(request.charges, &paid, now);
         }
         self.without(request, outcome, now)
+    }
+}
+
+impl RedisClient {
+    fn leased_key(&self, charge: &Charge<'_>) -> Option<LeasedKey> {
+        LeasedKey::of(charge, self.script.slot(charge), self.script.name(charge).into())
+    }
+
+    /// Takes more units of a charge's counter, if they are due.
+    pub(super) fn renew(&self, charge: &Charge<'_>, now: Timestamp) {
+        let Some(key) = self.leased_key(charge) else { return };
+        let Some(rate) = key.algorithm.rate() else { return };
+        let Some(renewal) = self.leases.begin(&key) else { return };
+        let max = key.lease.max_units(rate);
+        let wanted = self.memory.change_leased_units(&key.units(), now, |units| {
+            match key.lease.begin_renewal(units, now, max) {
+                Some((units, wanted)) => (units, wanted),
+                None => (units, 0),
+            }
+        });
+        if wanted > 0 {
+            drop(tokio::task::spawn_local(self.keeper().renew(renewal, key, wanted, now)));
+        }
+    }
+
+    /// Returns all units, and takes no more.
+    pub(in crate::store) async fn return_leases(&self, now: Timestamp) {
+        self.leases.close();
+        let (asked, longest) = (clock::now(), self.script.timeout());
+        while let Some(mut renewal) = self.leases.any_renewal() {
+            let rest = longest.saturating_sub(asked.elapsed());
+            if timeout(rest, renewal.changed()).await.is_err() {
+                break;
+            }
+        }
+        self.keeper().give_back(self.leases.all(&self.memory, now)).await;
+    }
+
+    /// The units in advance that are not spent.
+    pub(in crate::store) fn leased_units(&self, now: Timestamp) -> u64 {
+        self.leases.units(&self.memory, now)
+    }
+
+    fn keeper(&self) -> LeaseKeeper {
+        let (leases, script) = (Arc::clone(&self.leases), Rc::clone(&self.script));
+        LeaseKeeper { leases, script, memory: Arc::clone(&self.memory) }
     }
 }
 

@@ -10,13 +10,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-use super::script_client::ScriptClient;
-use super::slot::HashSlot;
-use crate::limit::Algorithm;
+use super::leased_key::{LeasedKey, ReturnedUnits};
 use crate::limit::lease::{Lease, LeasedUnits};
-use crate::limit::units::{Cost, Fingerprint, Timestamp};
+use crate::limit::units::{Fingerprint, Timestamp};
 use crate::store::memory::MemoryStore;
-use crate::store::{Charge, Group, ParamsId, SharedKeyInfo};
 
 /// The units in advance of this process.
 #[derive(Debug, Default)]
@@ -40,34 +37,11 @@ struct LeaseBook {
     is_closed: bool,
 }
 
-/// A shared counter of which this process takes units in advance.
-#[derive(Clone, Debug)]
-pub(super) struct LeasedKey {
-    pub(super) slot: HashSlot,
-    /// Its whole name.
-    pub(super) name: Arc<[u8]>,
-    pub(super) algorithm: Algorithm,
-    pub(super) lease: Lease,
-    /// What the store said last of it, in memory.
-    copy: (ParamsId, Fingerprint),
-    /// The units in memory.
-    units: (Algorithm, ParamsId, Fingerprint),
-}
-
 #[derive(Debug)]
 struct HeldUnits {
     key: LeasedKey,
     ends: Timestamp,
     granted_at: Timestamp,
-}
-
-/// Units that go back.
-#[derive(Debug)]
-pub(super) struct ReturnedUnits {
-    pub(super) key: LeasedKey,
-    pub(super) units: u32,
-    /// When they were taken, by the store's clock; the first of them.
-    pub(super) granted_at: Timestamp,
 }
 
 /// A renewal under way. Dropped, it is over.
@@ -78,43 +52,11 @@ pub(super) struct Renewal {
     _ended: watch::Sender<()>,
 }
 
-impl LeasedKey {
-    /// That of a charge. `None`: the limit is exact.
-    pub(super) fn of(script: &ScriptClient, charge: &Charge<'_>) -> Option<Self> {
-        let units = charge.of_lease()?;
-        Some(Self {
-            slot: script.slot(charge),
-            name: script.name(charge).into(),
-            algorithm: *charge.algorithm,
-            lease: *units.algorithm.as_lease()?,
-            copy: (charge.params, charge.key),
-            units: (*units.algorithm, units.params, units.key),
-        })
-    }
-
-    /// The charge of its units in memory.
-    pub(super) fn units(&self) -> Charge<'_> {
-        let (algorithm, params, key) = &self.units;
-        bare_charge(algorithm, *params, *key)
-    }
-
-    /// The charge of the copy in memory.
-    pub(super) fn copy(&self) -> Charge<'_> {
-        let (params, key) = self.copy;
-        bare_charge(&self.algorithm, params, key)
-    }
-}
-
-fn bare_charge(algorithm: &Algorithm, params: ParamsId, key: Fingerprint) -> Charge<'_> {
-    let shared_key = SharedKeyInfo::NONE;
-    Charge { algorithm, params, key, cost: Cost::ONE, group: Group::Enforced, shared_key }
-}
-
 impl Leases {
     /// Begins a renewal. `None`: one is under way, or no more units are taken.
     pub(super) fn begin(self: &Arc<Self>, key: &LeasedKey) -> Option<Renewal> {
         let mut book = self.book.lock();
-        let (_, _, key) = key.units;
+        let key = key.units_key();
         if book.is_closed || book.renewals.contains_key(&key) {
             return None;
         }
@@ -156,7 +98,7 @@ impl Leases {
             let deposit = key.lease.deposit(before, units, ends, now);
             (deposit.units, deposit)
         });
-        let (_, _, id) = key.units;
+        let id = key.units_key();
         let before = book.held.remove(&id);
         let granted_at = match before {
             Some(before) if deposit.joined => before.granted_at.min(granted_at),

@@ -4,15 +4,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
-
-use super::client::RedisClient;
-use super::leases::{LeasedKey, Leases, Renewal, ReturnedUnits};
+use super::leased_key::{LeasedKey, ReturnedUnits};
+use super::leases::{Leases, Renewal};
 use super::script_client::ScriptClient;
-use crate::clock;
 use crate::limit::lease::Lease;
 use crate::limit::units::Timestamp;
-use crate::store::Charge;
 use crate::store::memory::MemoryStore;
 
 /// After a renewal without a reply, the next one of the key waits this long.
@@ -26,8 +22,8 @@ const BATCH: usize = 200;
 #[derive(Clone, Debug)]
 pub(super) struct LeaseKeeper {
     pub(super) leases: Arc<Leases>,
-    script: Rc<ScriptClient>,
-    memory: Arc<MemoryStore>,
+    pub(super) script: Rc<ScriptClient>,
+    pub(super) memory: Arc<MemoryStore>,
 }
 
 /// Returns units as they end, until it is dropped.
@@ -37,48 +33,6 @@ pub(super) struct LeaseReturns(tokio::task::JoinHandle<()>);
 impl Drop for LeaseReturns {
     fn drop(&mut self) {
         self.0.abort();
-    }
-}
-
-impl RedisClient {
-    /// Takes more units of a charge's counter, if they are due.
-    pub(super) fn renew(&self, charge: &Charge<'_>, now: Timestamp) {
-        let Some(key) = LeasedKey::of(&self.script, charge) else { return };
-        let Some(rate) = key.algorithm.rate() else { return };
-        let Some(renewal) = self.leases.begin(&key) else { return };
-        let max = key.lease.max_units(rate);
-        let wanted = self.memory.change_leased_units(&key.units(), now, |units| {
-            match key.lease.begin_renewal(units, now, max) {
-                Some((units, wanted)) => (units, wanted),
-                None => (units, 0),
-            }
-        });
-        if wanted > 0 {
-            drop(tokio::task::spawn_local(self.keeper().renew(renewal, key, wanted, now)));
-        }
-    }
-
-    /// Returns all units, and takes no more.
-    pub(in crate::store) async fn return_leases(&self, now: Timestamp) {
-        self.leases.close();
-        let (asked, longest) = (clock::now(), self.script.timeout());
-        while let Some(mut renewal) = self.leases.any_renewal() {
-            let rest = longest.saturating_sub(asked.elapsed());
-            if timeout(rest, renewal.changed()).await.is_err() {
-                break;
-            }
-        }
-        self.keeper().give_back(self.leases.all(&self.memory, now)).await;
-    }
-
-    /// The units in advance that are not spent.
-    pub(in crate::store) fn leased_units(&self, now: Timestamp) -> u64 {
-        self.leases.units(&self.memory, now)
-    }
-
-    fn keeper(&self) -> LeaseKeeper {
-        let (leases, script) = (Arc::clone(&self.leases), Rc::clone(&self.script));
-        LeaseKeeper { leases, script, memory: Arc::clone(&self.memory) }
     }
 }
 
@@ -109,7 +63,7 @@ fn pause(ends: Timestamp, now: Timestamp) -> Duration {
 
 impl LeaseKeeper {
     /// Takes units. `asked` is before the question is sent.
-    async fn renew(self, renewal: Renewal, key: LeasedKey, wanted: u32, asked: Timestamp) {
+    pub(super) async fn renew(self, renewal: Renewal, key: LeasedKey, wanted: u32, asked: Timestamp) {
         let answer = self.script.lease(&key, wanted, asked).await;
         let now = self.script.now();
         match answer {
@@ -136,7 +90,7 @@ impl LeaseKeeper {
     }
 
     /// Gives units back, those of one slot together. If a call fails, they stay charged.
-    async fn give_back(&self, mut returned: Vec<ReturnedUnits>) {
+    pub(super) async fn give_back(&self, mut returned: Vec<ReturnedUnits>) {
         returned.sort_by_key(|one| one.key.slot);
         for same_slot in returned.chunk_by(|one, other| one.key.slot == other.key.slot) {
             for batch in same_slot.chunks(BATCH) {

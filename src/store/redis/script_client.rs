@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::call::{self, PlaceId};
 use super::errors::CallError;
-use super::leases::{LeasedKey, ReturnedUnits};
+use super::leased_key::{LeasedKey, ReturnedUnits};
 use super::nodes::{Nodes, NodesReply};
 use super::reply::{self, Reply};
 use super::resp::{Command, Integers};

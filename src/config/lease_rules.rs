@@ -1,0 +1,52 @@
+//! Limits of which gateways take units in advance: whether there is a store to share them, and whether it is worth it.
+
+use super::connection_limits::counts_connections;
+use super::diagnostics::Diagnostics;
+use super::file::FileDraft;
+use super::report::quoted;
+use super::store::{self, STORE};
+use crate::plan::LimitIndex;
+
+/// A tenth of a lease in which the limit admits fewer units is not worth units in advance.
+const UNITS_IN_TENTH: u64 = 2;
+
+/// Warns of leases that have no effect, or nearly none.
+pub(super) fn check(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
+    let keys = [STORE.backend.name, STORE.url.name, STORE.url_env.name];
+    let is_store_unknown = keys.into_iter().any(|key| diagnostics.is_uncertain(store::TITLE, key));
+    for (index, named) in draft.limits.iter().enumerate() {
+        let (Some(limit), Some(span)) = (&named.limit, named.places.sync) else { continue };
+        let Some(lease) = limit.lease() else { continue };
+        if counts_connections(draft, LimitIndex(index)) {
+            continue;
+        }
+        if draft.store.shared.is_none() && is_store_unknown {
+            continue;
+        }
+        if draft.store.shared.is_none() {
+            let message =
+                format!("`sync` of limit {} has no effect: counters are in memory", quoted(&named.name));
+            diagnostics.warn(
+                span,
+                message,
+                "share them by `backend = \"redis\"` of `[store]`, or leave `sync` out",
+            );
+            continue;
+        }
+        let slowest = limit
+            .policies
+            .iter()
+            .filter_map(|policy| policy.algorithm.rate())
+            .min_by_key(|rate| u128::from(rate.count()) * 1_000_000_000 / u128::from(rate.period().0));
+        let Some(rate) = slowest else { continue };
+        let tenth = u64::from(lease.max_units(rate)) / 10;
+        if tenth < UNITS_IN_TENTH {
+            let message = format!(
+                "limit {} admits fewer than {UNITS_IN_TENTH} units in a tenth of its lease: nearly each request asks the store",
+                quoted(&named.name)
+            );
+            let help = "`sync = \"exact\"` is the better choice, or a longer `lease`, if keys come in bursts";
+            diagnostics.warn(span, message, help);
+        }
+    }
+}
