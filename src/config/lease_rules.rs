@@ -4,7 +4,6 @@ use super::connection_limits::counts_connections;
 use super::diagnostics::Diagnostics;
 use super::file::FileDraft;
 use super::report::quoted;
-use super::store::{self, STORE};
 use crate::plan::LimitIndex;
 
 /// A tenth of a lease in which the limit admits fewer units is not worth units in advance.
@@ -12,8 +11,8 @@ const UNITS_IN_TENTH: u64 = 2;
 
 /// Warns of leases that have no effect, or nearly none.
 pub(super) fn check(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
-    let keys = [STORE.backend.name, STORE.url.name, STORE.url_env.name];
-    let is_store_unknown = keys.into_iter().any(|key| diagnostics.is_uncertain(store::TITLE, key));
+    // Which store it is may be what is unknown.
+    let is_store_unknown = diagnostics.unknown() > 0;
     for (index, named) in draft.limits.iter().enumerate() {
         let (Some(limit), Some(span)) = (&named.limit, named.places.sync) else { continue };
         let Some(lease) = limit.lease() else { continue };

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Subject, plain};
-use crate::limit::lease::Lease;
 use crate::limit::display::ShortDisplay;
+use crate::limit::lease::Lease;
 use crate::plan::{Limit, Policy};
 use crate::route::key::Key;
 

@@ -9,6 +9,7 @@ mod cluster;
 mod exact;
 mod fleet;
 mod keys;
+mod lease_faults;
 mod leases;
 mod outage;
 mod places;
