@@ -129,8 +129,9 @@ impl Leases {
             && ends <= now
         {
             book.ends.pop();
-            let is_last = book.held.get(&id).is_some_and(|held| held.ends == ends);
-            if let Some(held) = book.held.remove(&id).filter(|_| is_last) {
+            // An entry of units that were replaced meanwhile says nothing of those that are there now.
+            let is_theirs = book.held.get(&id).is_some_and(|held| held.ends == ends);
+            if let Some(held) = is_theirs.then(|| book.held.remove(&id)).flatten() {
                 due.extend(withdraw(memory, held, Some(now), now));
             }
         }

@@ -10,6 +10,7 @@ mod exact;
 mod fleet;
 mod keys;
 mod lease_faults;
+mod leased_limits;
 mod leases;
 mod outage;
 mod places;
