@@ -143,18 +143,18 @@ impl RedisClient {
         place: Option<PlaceId>,
     ) -> Result<Outcome, CallError> {
         let request = StoreRequest { charges, bans };
-        let outcome = match self.script.only_slot(charges) {
-            Some(slot) => self.ask_server(slot, request, now, place).await?,
+        let (outcome, unknown) = match self.script.only_slot(charges) {
+            Some(slot) => (self.ask_server(slot, request, now, place).await?, ChargeSet::default()),
             None => {
                 let deadline = asked + self.script.timeout();
                 let asked = (charges, paid);
                 let outcome = cross_slot::decide(&self.script, asked, now, deadline, place).await;
                 // Nodes that decide for others cannot count for a ban in the same call.
                 self.reporter.refused(&self.script, request, &outcome, now);
-                outcome
+                (outcome, paid)
             }
         };
-        self.learn(charges, &outcome, now.plus(micros(asked.elapsed())));
+        self.learn(charges, &outcome, unknown, now.plus(micros(asked.elapsed())));
         Ok(outcome)
     }
 
@@ -350,11 +350,11 @@ impl RedisClient {
         self.refusals.borrow_mut().remember(charges, outcome, asked, replied);
     }
 
-    /// Copies the counters of a reply.
-    fn learn(&self, charges: &[Charge<'_>], outcome: &Outcome, replied: Timestamp) {
+    /// Copies the counters of a reply, but for those that it says nothing of.
+    fn learn(&self, charges: &[Charge<'_>], outcome: &Outcome, unknown: ChargeSet, replied: Timestamp) {
         for (index, (charge, decision)) in charges.iter().zip(outcome.decisions.iter()).enumerate() {
             // The places of this process are counted as they are held.
-            let is_counted = charge.algorithm.as_concurrency().is_none();
+            let is_counted = charge.algorithm.as_concurrency().is_none() && !unknown.contains(index);
             if is_counted
                 && (charge.shared_key.on_error == OnError::Local || charge.is_leased())
                 && !outcome.decided_locally.contains(index)

@@ -165,6 +165,7 @@ impl RedisClient {
                 present = now.plus(micros(asked.elapsed()));
                 continue;
             }
+            // Bans hear of a refusal once it is final.
             let sent = (paid.charges.as_slice(), paid.set());
             let outcome = match self.ask_servers(sent, &[], present, clock::now(), place).await {
                 Ok(outcome) => outcome,
@@ -220,11 +221,14 @@ impl RedisClient {
     /// Whether all limits that refuse a request have units for it here.
     fn has_units(&self, charges: &[Charge<'_>], outcome: &Outcome, now: Timestamp) -> bool {
         let decided = charges.iter().zip(&*outcome.decisions);
-        let mut refusing =
-            decided.filter(|(charge, decision)| charge.group == Group::Enforced && decision.denies());
-        refusing.all(|(charge, _)| {
-            charge.of_lease().is_some_and(|units| !self.memory.peek_cost(&units, now).denies())
-        })
+        let mut refusing = decided
+            .filter(|(charge, decision)| charge.group == Group::Enforced && decision.denies())
+            .peekable();
+        // Without one it is refused for another reason.
+        refusing.peek().is_some()
+            && refusing.all(|(charge, _)| {
+                charge.of_lease().is_some_and(|units| !self.memory.peek_cost(&units, now).denies())
+            })
     }
 
     /// Whether a remembered refusal stands, although units may have come since.

@@ -100,6 +100,7 @@ impl Leases {
         });
         let id = key.units_key();
         let before = book.held.remove(&id);
+        let last_end = before.as_ref().map(|before| before.ends);
         let granted_at = match before {
             Some(before) if deposit.joined => before.granted_at.min(granted_at),
             Some(HeldUnits { key, granted_at: earlier, .. }) if deposit.returned > 0 => {
@@ -109,7 +110,9 @@ impl Leases {
             _ => granted_at,
         };
         let ends = deposit.units.ends();
-        book.ends.push(Reverse((ends, id)));
+        if last_end != Some(ends) {
+            book.ends.push(Reverse((ends, id)));
+        }
         book.held.insert(id, HeldUnits { key, ends, granted_at });
         drop(book);
         self.changed.notify_one();

@@ -143,6 +143,18 @@ mod tests {
     }
 
     #[test]
+    fn grants_are_read_and_no_others() {
+        let (now, read) = grants(&[7, 3, 9, 5, 0, 0, 8], 2).unwrap();
+        let numbers = read.iter().map(|(units, left)| (*units, left.remaining, left.reset_after.0));
+        assert_eq!((now, numbers.collect::<Vec<_>>()), (Timestamp(7), vec![(3, 9, 5), (0, 0, 8)]));
+        for integers in
+            [&[][..], &[7, 3, 9], &[7, 3, 9, 5, 1], &[7, -1, 9, 5], &[7, 1 << 32, 9, 5], &[7, 3, -9, 5]]
+        {
+            assert!(grants(integers, 1).is_err(), "{integers:?}");
+        }
+    }
+
+    #[test]
     fn what_the_script_never_says_is_refused() {
         for (integers, charges, expected) in [
             (&[][..], 0, "0 integers where 1 were wanted"),

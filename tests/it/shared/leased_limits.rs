@@ -5,9 +5,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::api::{api, good};
-use crate::harness::fleet_config::{Plan, is_up, request, statuses_of};
+use crate::harness::fleet_config::{PATIENT, Plan, is_up, request, statuses_of};
 use crate::harness::metered::{begin, json as settled_by, metered, parrot};
-use crate::harness::{Backend, Fleet, Gateway, Load, Redis, eventually};
+use crate::harness::{Backend, Cluster, Fleet, Gateway, Load, Redis, eventually};
 
 /// Busy enough for units in advance.
 const BURST: Load = Load { requests: 2_000, concurrency: 8 };
@@ -163,4 +163,28 @@ fn costs_are_corrected_where_the_units_were_taken() {
         begin(&gateway, 0, "a", "", &settled_by("{\"total\":2}")).read().expect(200);
     }
     eventually("all costs to be corrected", || (used(&gateway, "a") == 400).then_some(()));
+}
+
+/// The counters of clients and that of all are on different nodes: units of each are taken from its own.
+#[test]
+fn in_a_cluster_units_are_taken_from_each_node() {
+    let (backend, cluster) = (Backend::ok(), Cluster::start());
+    let plan = Plan::to(&backend)
+        .quiet()
+        .route("/*", "limits = [\"own\", \"x\"]")
+        .limit("own", &leased("500ms", "").replace("100000", "20000"))
+        .limit_by("global", "x", &leased("500ms", ""));
+    let fleet = Fleet::start(&plan.store(&format!("url = {}\n{PATIENT}", cluster.urls())));
+    is_up(&fleet);
+    let statuses = BURST.run_over(&fleet.addrs(), |number| request("/", number % 3));
+    assert_eq!(statuses[&200], 2_000);
+    assert!(fleet.metric("tollgate_store_leased_total", &[]) > 0.0);
+    eventually("all but what was spent to come back", || {
+        let remaining = |limit: &str, key: &str| {
+            let state = good(&fleet.gateways[0], &format!("GET limits/{limit}/keys/{key}"), "");
+            state["policies"][0]["remaining"].as_u64().expect("a number")
+        };
+        let own: u64 = ["0", "1", "2"].iter().map(|client| 20_000 - remaining("own", client)).sum();
+        (own == 2_000).then_some(())
+    });
 }
