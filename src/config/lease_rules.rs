@@ -1,13 +1,21 @@
 //! Limits of which gateways take units in advance: whether there is a store to share them, and whether it is worth it.
 
+use std::time::Duration;
+
 use super::connection_limits::counts_connections;
 use super::diagnostics::Diagnostics;
 use super::file::FileDraft;
 use super::report::quoted;
-use crate::plan::LimitIndex;
+use crate::limit::Algorithm;
+use crate::limit::lease::Lease;
+use crate::limit::units::Rate;
+use crate::plan::{Limit, LimitIndex};
 
 /// A tenth of a lease in which the limit admits fewer units is not worth units in advance.
 const UNITS_IN_TENTH: u64 = 2;
+
+/// A window of fewer leases may withhold much of its count.
+const LEASES_IN_WINDOW: u64 = 10;
 
 /// Warns of leases that have no effect, or nearly none.
 pub(super) fn check(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
@@ -32,6 +40,14 @@ pub(super) fn check(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
             );
             continue;
         }
+        if let Some(window) = short_window(limit, lease) {
+            let message = format!(
+                "a window of {window:?} is shorter than ten leases: near its end units are withheld where they are not spent"
+            );
+            let help =
+                "a shorter `lease`, or `algorithm = \"token-bucket\"`, whose units come back by refill";
+            diagnostics.warn(span, message, help);
+        }
         let slowest = limit
             .policies
             .iter()
@@ -48,4 +64,14 @@ pub(super) fn check(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
             diagnostics.warn(span, message, help);
         }
     }
+}
+
+/// The shortest window of the limit, if it is shorter than ten leases.
+fn short_window(limit: &Limit, lease: &Lease) -> Option<Duration> {
+    let windows = limit.all_policies().filter_map(|policy| match policy.algorithm {
+        Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) => policy.algorithm.rate().map(Rate::period),
+        _ => None,
+    });
+    let shortest = windows.min()?;
+    (shortest.0 < LEASES_IN_WINDOW * lease.duration().0).then(|| Duration::from_micros(shortest.0))
 }

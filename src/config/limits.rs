@@ -26,6 +26,7 @@ use super::{
 };
 use crate::clock::micros;
 use crate::limit::Algorithm;
+use crate::limit::lease::Lease;
 use crate::limit::units::{Cost, Micros};
 use crate::plan::trial::Trial;
 use crate::plan::{Limit, Mode, Tier, policy};
@@ -178,11 +179,7 @@ fn limit(
     let (ban_place, on_error_place) = (table.given("ban"), table.given("on_error"));
     let share_by = table.optional(&LIMIT.share_by, |value| Some((share_key(&value)?, value.span())));
     let before_auth = table.optional(&LIMIT.before_auth, |value| Some((value.boolean()?, value.span())));
-    let sync_place = table.given(LIMIT.sync.name).unwrap_or(table.span());
-    let (sync, lease) = (table.value(&LIMIT.sync), table.take(&LIMIT.lease));
-    let is_known = !table.is_uncertain(LIMIT.sync.name);
-    let lease = is_known.then(|| leases::lease(sync, lease.as_ref(), sync_place)).flatten();
-    let (lease, sync_place) = lease.unzip();
+    let (lease, sync_place) = lease(&mut table).unzip();
     table.finish().then_some(())?;
     let key = key?;
     let RatedLimit { rates, tiers } = rated?;
@@ -233,6 +230,14 @@ fn limit(
     }
     before_auth.inspect(|(_, span)| before_auth::check(&limit, *span, diagnostics));
     Some((limit, LimitPlaces { exempt: exempt_places, on_error: on_error_place, sync: sync_place }))
+}
+
+/// How long units are taken in advance, and the place that says so.
+fn lease(table: &mut ConfigTable<'_>) -> Option<(Lease, SourceSpan)> {
+    let place = table.given(LIMIT.sync.name).unwrap_or(table.span());
+    let (sync, lease) = (table.value(&LIMIT.sync), table.take(&LIMIT.lease));
+    let is_known = !table.is_uncertain(LIMIT.sync.name);
+    is_known.then(|| leases::lease(sync, lease.as_ref(), place)).flatten()
 }
 
 /// The tiers of a limit with these rates of its `own`, by name.

@@ -198,7 +198,7 @@ impl Lease {
     /// The units that a request may spend, or that were counted before, at `now`.
     fn current(&self, units: LeasedUnits, now: Timestamp) -> LeasedUnits {
         let tick = self.tick(now);
-        if now >= units.ends.plus(self.period) {
+        if now >= self.forget_at(&units) {
             return LeasedUnits { tick, left: units.left, ends: units.ends, ..LeasedUnits::default() };
         }
         let passed = tick.wrapping_sub(units.tick).min(31);
@@ -229,8 +229,8 @@ impl Lease {
     pub fn note_spent(&self, units: LeasedUnits, now: Timestamp, cost: Cost) -> (LeasedUnits, bool) {
         let mut units = Self::spend(self.current(units, now), cost);
         if units.left == 0 {
-            // Nothing is spent until then: this keeps the count.
-            units.ends = now.plus(self.period);
+            // Nothing is spent until then: this keeps the count as long as it is worth anything.
+            units.ends = now.plus(Micros(self.period.0 / 2));
         }
         (units, Self::is_due(units))
     }
@@ -249,13 +249,13 @@ impl Lease {
         LeasedUnits { is_renewing: false, ..units }
     }
 
-    /// Adds units that were taken, which end at `ends`. They join units that have half of the lease left, and then end when
+    /// Adds units that were taken, which end at `ends`. They join units that last at least half as long, and then end when
     /// these do; others are returned.
     pub fn deposit(&self, before: LeasedUnits, taken: u32, ends: Timestamp, now: Timestamp) -> Deposit {
         let before = Self::end_renewal(self.current(before, now));
         let rest = before.ends.since(now);
         let total = u64::from(before.left) + u64::from(taken);
-        if before.left > 0 && rest.0 >= self.period.0 / 2 && total <= LeasedUnits::MAX.into() {
+        if before.left > 0 && rest.0 >= ends.since(now).0 / 2 && total <= LeasedUnits::MAX.into() {
             let units = LeasedUnits { ends: before.ends.min(ends), left: before.left + taken, ..before };
             return Deposit { units, returned: 0, joined: true };
         }
@@ -331,8 +331,9 @@ impl Limiter for Lease {
         if from == self { state } else { LeasedUnits { spent: 0, ..state } }
     }
 
+    /// Units that have ended stay until they go back.
     fn forget_at(&self, state: &LeasedUnits) -> Timestamp {
-        state.ends.plus(self.period)
+        if state.left == 0 { state.ends } else { state.ends.plus(self.period) }
     }
 
     /// The units left: those with the fewest are evicted first.

@@ -25,7 +25,7 @@ use crate::limit::{Decision, Verdict, Wait};
 use crate::store::{Charge, ChargeSet, Decisions, Group, Outcome, StoreRequest};
 
 /// How often a request waits for units that are on their way before it asks the servers itself.
-const WAITS: u32 = 2;
+const WAITS: u32 = 1;
 /// How often a refused request waits for units that are on their way.
 const MAX_WAITS: u32 = 8;
 
