@@ -327,7 +327,7 @@ impl MemoryStore {
 
     /// The hot path: a stored key with a state that keeps its size. `None` for any other.
     #[inline(always)]
-    fn decide_in_place(&self, charge: &Charge<'_>, now: Timestamp) -> Option<Decision> {
+    pub fn decide_in_place(&self, charge: &Charge<'_>, now: Timestamp) -> Option<Decision> {
         if charge.algorithm.keeps_events() {
             return None;
         }
