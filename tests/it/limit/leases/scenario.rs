@@ -23,6 +23,8 @@ const UNIT: Micros = Micros(50_500);
 const FIXED_WINDOW: &[u64] = &[0, 99_999, 150_000, 200_000];
 const SLIDING_WINDOW: &[u64] = &[0, 99_999, 150_000, 200_000, 300_000];
 const TOKEN_BUCKET: &[u64] = &[0, 50_500, 99_999, 101_000];
+/// Fewer, since a failover gives more to try.
+const BUCKET_WITH_FAILOVER: &[u64] = &[0, 99_999, 101_000];
 const GCRA: &[u64] = &[0, 99_999, 101_000, 202_000];
 
 /// The most by which the replica lags behind.
@@ -87,9 +89,10 @@ impl Scenario {
         Self::new(Algorithm::gcra(rate, burst), GCRA)
     }
 
-    /// With a failover there is more to try: two gateways are enough to see what it loses.
+    /// Two gateways are enough to see what a failover loses.
     pub(super) fn with_failover(self) -> Self {
-        Self { lag: Some(LAG), gateways: 2, ..self }
+        let moments = if self.moments == TOKEN_BUCKET { BUCKET_WITH_FAILOVER } else { self.moments };
+        Self { lag: Some(LAG), gateways: 2, moments, ..self }
     }
 
     pub(super) fn with_mutant(self, mutant: Mutant) -> Self {

@@ -153,7 +153,9 @@ impl Model for Scenario {
             Property::sometimes(MUCH, |scenario: &Self, system: &System| system.spent.is_much(scenario)),
         ];
         if self.follows_units {
-            properties.push(Property::sometimes(SPENT_AGAIN, |_: &Self, system: &System| system.trail == Trail::SpentAgain));
+            properties.push(Property::sometimes(SPENT_AGAIN, |_: &Self, system: &System| {
+                system.trail == Trail::SpentAgain
+            }));
         }
         if self.lag.is_some() {
             properties.push(Property::sometimes(LOST, |scenario: &Self, system: &System| {
@@ -166,8 +168,7 @@ impl Model for Scenario {
 
 impl System {
     fn may_wait(&self, scenario: &Scenario) -> bool {
-        !scenario.is_last(self.moment)
-            && self.store.may_lag_until(scenario, scenario.time(self.moment + 1))
+        !scenario.is_last(self.moment) && self.store.may_lag_until(scenario, scenario.time(self.moment + 1))
     }
 
     fn wait(&mut self, scenario: &Scenario) {
