@@ -30,7 +30,7 @@ text{font:12px ui-sans-serif,system-ui,sans-serif;fill:#59636e}.b{font-weight:60
 "#;
 
 fn x(micros: u64) -> f64 {
-    150.0 + micros as f64 * 5.0 / 1_000.0
+    150.0 + micros as f64 * 4.8 / 1_000.0
 }
 
 /// The gateways' ends, below `top`, with the last moment that is allowed.
