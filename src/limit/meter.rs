@@ -28,7 +28,7 @@ pub(super) struct Meter {
 }
 
 /// The use of one key, in ticks. The default is unused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Level {
     at: Timestamp,
     ticks: u64,

@@ -28,7 +28,7 @@ pub struct LeasedCounter {
 
 /// The lowest levels of a bucket: in the present period, and in the one before it. A period is at least as long as units
 /// may come back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LevelFloor {
     meter: Meter,
     /// When the present period began: after the first grant in it.

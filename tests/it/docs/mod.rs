@@ -8,6 +8,7 @@ mod cost_picture;
 mod examples;
 mod figures;
 mod first_pages;
+mod lease_picture;
 mod load;
 mod pages;
 mod program_log;

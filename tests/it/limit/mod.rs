@@ -10,6 +10,7 @@ mod definitions;
 mod exact;
 mod grant;
 mod keys;
+mod leases;
 mod listed_policies;
 mod packed;
 mod promises;
