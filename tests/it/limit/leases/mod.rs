@@ -106,13 +106,16 @@ fn bugs_of_windows_are_found() {
 
 #[test]
 fn bugs_of_buckets_are_found() {
-    for (name, mutant) in [
-        ("units are spent for the whole lease", Mutant::WholeLease),
-        ("the lease is counted from the answer", Mutant::CountedFromAnswer),
-        ("units that come back are all taken off the level", Mutant::NoFloor),
-        ("units are spent after they went back", Mutant::SpendsReturned),
+    for (name, mutant, burst) in [
+        ("units are spent for the whole lease", Mutant::WholeLease, 2),
+        ("the lease is counted from the answer", Mutant::CountedFromAnswer, 2),
+        ("units that come back are all taken off the level", Mutant::NoFloor, 2),
+        ("units are spent after they went back", Mutant::SpendsReturned, 2),
+        // With a burst of 2, what comes back twice is less than what the lease allows more.
+        ("units come back twice", Mutant::ReturnedTwice, 4),
     ] {
-        let steps = steps_to(BOUND, Scenario::token_bucket(2).with_mutant(mutant)).expect(name);
-        assert_told(&format!("{name} | `token-bucket`"), steps);
+        let scenario = Scenario::token_bucket(burst).with_mutant(mutant);
+        let steps = steps_to(BOUND, scenario).expect(name);
+        assert_told(&format!("{name} | `token-bucket`, burst {burst}"), steps);
     }
 }

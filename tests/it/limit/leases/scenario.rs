@@ -95,8 +95,9 @@ impl Scenario {
         Self { lag: Some(LAG), gateways: 2, moments, ..self }
     }
 
+    /// One gateway beside the requests that the store decides is enough to see each bug.
     pub(super) fn with_mutant(self, mutant: Mutant) -> Self {
-        Self { mutant: Some(mutant), ..self }
+        Self { mutant: Some(mutant), gateways: 1, ..self }
     }
 
     pub(super) fn following_units(self) -> Self {
