@@ -15,6 +15,9 @@ use crate::limit::lease::{Lease, LeasedUnits};
 use crate::limit::units::{Fingerprint, Timestamp};
 use crate::store::memory::MemoryStore;
 
+/// The most keys of which a process has units in advance: other keys are decided by the servers.
+const MAX_KEYS: usize = 100_000;
+
 /// The units in advance of this process.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
@@ -53,11 +56,12 @@ pub(super) struct Renewal {
 }
 
 impl Leases {
-    /// Begins a renewal. `None`: one is under way, or no more units are taken.
+    /// Begins a renewal. `None`: one is under way, no more units are taken, or there are units of too many keys.
     pub(super) fn begin(self: &Arc<Self>, key: &LeasedKey) -> Option<Renewal> {
         let mut book = self.book.lock();
         let key = key.units_key();
-        if book.is_closed || book.renewals.contains_key(&key) {
+        let is_full = book.held.len() + book.renewals.len() >= MAX_KEYS && !book.held.contains_key(&key);
+        if book.is_closed || is_full || book.renewals.contains_key(&key) {
             return None;
         }
         let (ended, under_way) = watch::channel(());
@@ -190,5 +194,73 @@ fn withdraw(
 impl Drop for Renewal {
     fn drop(&mut self) {
         self.leases.book.lock().renewals.remove(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::Algorithm;
+    use crate::limit::units::{Cost, Micros, Rate};
+    use crate::store::{Charge, Group, LeasePolicy, ParamsId, SharedKeyInfo};
+
+    const LEASE: Micros = Micros::SECOND;
+
+    /// Units in advance of one key, in a store of its own.
+    fn key(memory: &MemoryStore) -> LeasedKey {
+        let algorithm = Algorithm::token_bucket(Rate::new(100, LEASE).unwrap(), Cost::new(100).unwrap());
+        let policy = LeasePolicy::new(Lease::new(LEASE).unwrap(), 7);
+        let (of_lease, identity) = policy.registration();
+        memory.register_policy(of_lease, identity);
+        let shared_key = SharedKeyInfo { identity: 7, lease: Some(policy), ..SharedKeyInfo::NONE.clone() };
+        let charge = Charge {
+            algorithm: &algorithm,
+            params: ParamsId::of(&algorithm),
+            key: Fingerprint(1 << 90),
+            cost: Cost::ONE,
+            group: Group::Enforced,
+            shared_key: &shared_key,
+        };
+        LeasedKey::of(&charge, <_>::default(), Arc::from(*b"a")).unwrap()
+    }
+
+    fn units(returned: &[ReturnedUnits]) -> Vec<(u32, u64)> {
+        returned.iter().map(|one| (one.units, one.granted_at.0)).collect()
+    }
+
+    #[test]
+    fn units_go_back_when_they_end_and_those_that_were_replaced_before() {
+        let (memory, leases) = (MemoryStore::new(100).unwrap(), Leases::default());
+        let key = key(&memory);
+        let deposit = |taken, granted_at, now| {
+            leases.deposit(&memory, key.clone(), taken, Timestamp(granted_at), Timestamp(now));
+        };
+        deposit((5, Timestamp(1_000_000)), 100, 20_000);
+        // They join: those of the first grant end first.
+        deposit((6, Timestamp(1_400_000)), 500, 420_000);
+        assert_eq!(leases.next_end(), Some(Timestamp(1_000_000)));
+        // They replace the others, which go back.
+        deposit((7, Timestamp(1_900_000)), 900, 920_000);
+        assert_eq!(leases.next_end(), Some(Timestamp(0)));
+        assert_eq!(units(&leases.due(&memory, Timestamp(930_000))), [(11, 100)]);
+        assert_eq!(units(&leases.due(&memory, Timestamp(1_000_000))), []);
+        assert_eq!(leases.units(&memory, Timestamp(1_000_000)), 7);
+        assert_eq!(units(&leases.due(&memory, Timestamp(1_900_000))), [(7, 900)]);
+        assert_eq!((leases.next_end(), leases.units(&memory, Timestamp(1_900_000))), (None, 0));
+    }
+
+    #[test]
+    fn all_units_go_back_at_the_end_and_no_more_are_taken() {
+        let (memory, leases) = (MemoryStore::new(100).unwrap(), Arc::new(Leases::default()));
+        let key = key(&memory);
+        leases.deposit(&memory, key.clone(), (5, Timestamp(1_000_000)), Timestamp(100), Timestamp(20_000));
+        let under_way = leases.begin(&key).unwrap();
+        assert!(leases.begin(&key).is_none(), "one is under way");
+        drop(under_way);
+        assert!(leases.begin(&key).is_some());
+        leases.close();
+        assert!(leases.begin(&key).is_none());
+        assert_eq!(units(&leases.all(&memory, Timestamp(30_000))), [(5, 100)]);
+        assert_eq!(units(&leases.all(&memory, Timestamp(30_000))), []);
     }
 }

@@ -56,3 +56,27 @@ fn a_fleet_admits_exactly_the_count_once_units_have_come_back() {
     }
     assert_eq!(backend.count(), 3_000);
 }
+
+/// As in a rollout: one gateway takes units in advance of the counter that the other asks for each request.
+#[test]
+fn a_leased_and_an_exact_gateway_share_one_counter() {
+    let (backend, redis) = (Backend::ok(), Redis::start());
+    let limit = |sync: &str| {
+        let limit =
+            format!("{sync}algorithm = \"fixed-window\"\nalign = \"first-request\"\nrate = \"3000/60s\"");
+        let plan =
+            Plan::to(&backend).quiet().route("/*", "limits = [\"all\"]").limit_by("global", "all", &limit);
+        plan.on(&redis)
+    };
+    let fleet = Fleet::start_each(&limit("sync = \"lease\"\nlease = \"200ms\"\n"), &limit(""));
+    let statuses = LOAD.run_over(&fleet.addrs(), |_| request("/", "any"));
+    assert!((2_900..=3_000).contains(&statuses[&200]), "{statuses:?}");
+    eventually("the last units to be admitted", || {
+        fleet.gateways.iter().for_each(|gateway| drop(get(gateway.addr(), "/")));
+        (backend.count() >= 3_000).then_some(())
+    });
+    for gateway in fleet.gateways.iter().cycle().take(20) {
+        assert_eq!(get(gateway.addr(), "/").status, 429);
+    }
+    assert_eq!(backend.count(), 3_000);
+}
