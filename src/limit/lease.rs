@@ -274,10 +274,17 @@ impl Lease {
         (units, (!decision.denies()).then_some((units.ends, units.left)))
     }
 
-    /// Puts units back of a request that is not admitted after all, if they were of the lease that ends at `ends`.
-    pub fn put_back(units: LeasedUnits, cost: Cost, ends: Timestamp) -> Option<LeasedUnits> {
+    /// Puts units back of a request that is not admitted after all, which end at `ends`. They join units of another lease as
+    /// in [`Self::deposit`]. `None`: they do not, and go back.
+    pub fn put_back(units: LeasedUnits, cost: Cost, ends: Timestamp, now: Timestamp) -> Option<LeasedUnits> {
         let left = units.left.checked_add(cost.units()).filter(|left| *left <= LeasedUnits::MAX)?;
-        (units.ends == ends).then_some(LeasedUnits { left, ..units })
+        if units.ends == ends {
+            return Some(LeasedUnits { left, ..units });
+        }
+        let rest = ends.since(now);
+        let joins = rest > Micros(0) && (units.left == 0 || rest.0 >= units.ends.since(now).0 / 2);
+        let ends = if units.left == 0 { ends } else { ends.min(units.ends) };
+        joins.then_some(LeasedUnits { left, ends, ..units })
     }
 
     /// Takes all units away that have ended at `now`; without a time, all.

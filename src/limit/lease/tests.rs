@@ -95,10 +95,22 @@ fn units_join_those_of_a_young_lease_alone() {
 }
 
 #[test]
-fn units_go_back_only_to_their_own_lease() {
-    let units = LeasedUnits { ends: Timestamp(9), left: 2, ..LeasedUnits::default() };
-    assert_eq!(Lease::put_back(units, cost(3), Timestamp(9)).map(|units| units.left), Some(5));
-    assert_eq!(Lease::put_back(units, cost(3), Timestamp(8)), None);
+fn units_are_put_back_to_their_own_lease_or_end_with_the_earlier_one() {
+    let units = LeasedUnits { ends: Timestamp(900), left: 2, ..LeasedUnits::default() };
+    let put_back = |ends, now| {
+        Lease::put_back(units, cost(3), Timestamp(ends), Timestamp(now))
+            .map(|units| (units.left, units.ends.0))
+    };
+    assert_eq!(put_back(900, 100), Some((5, 900)));
+    assert_eq!(put_back(700, 100), Some((5, 700)), "600 of 800 are left");
+    assert_eq!(put_back(400, 100), None, "300 of 800 are left");
+    assert_eq!(put_back(950, 100), Some((5, 900)));
+    assert_eq!(put_back(100, 100), None, "they have ended");
+    let none = LeasedUnits { left: 0, ..units };
+    assert_eq!(
+        Lease::put_back(none, cost(3), Timestamp(400), Timestamp(100)).map(|one| one.ends.0),
+        Some(400)
+    );
 }
 
 /// A step of a process on a shared counter.

@@ -16,7 +16,7 @@ use super::call::PlaceId;
 use super::client::RedisClient;
 use super::errors::CallError;
 use super::fallback;
-use super::leased_key::{LeasedKey, ReturnedUnits};
+use super::leased_key::LeasedKey;
 use super::renewal::LeaseKeeper;
 use crate::clock::{self, micros};
 use crate::limit::lease::Lease;
@@ -128,15 +128,17 @@ impl RedisClient {
     pub(super) fn put_back(&self, charges: &[Charge<'_>], paid: &PaidCharges<'_>, now: Timestamp) {
         for (charge, paid) in charges.iter().zip(&paid.paid) {
             let (Some((ends, _)), Some(units)) = (paid, charge.of_lease()) else { continue };
-            let is_back = self.memory.change_leased_units(&units, now, |before| {
-                Lease::put_back(before, charge.cost, *ends).map_or((before, false), |units| (units, true))
-            });
+            let is_back =
+                self.memory.change_leased_units(&units, now, |before| match before.ends() == *ends {
+                    true => Lease::put_back(before, charge.cost, *ends, now)
+                        .map_or((before, false), |back| (back, true)),
+                    false => (before, false),
+                });
             if let (false, Some(key)) = (is_back, self.leased_key(charge)) {
                 // They were taken no earlier than this.
                 let asked = Timestamp(ends.0.saturating_sub(key.lease.duration().0));
                 let granted_at = self.script.server_time(asked);
-                let units = charge.cost.units();
-                self.leases.give_back(ReturnedUnits { key, units, granted_at });
+                self.leases.put_back(&self.memory, key, (charge.cost, *ends), granted_at, now);
             }
         }
     }

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, watch};
 
 use super::leased_key::{LeasedKey, ReturnedUnits};
 use crate::limit::lease::{Lease, LeasedUnits};
-use crate::limit::units::{Fingerprint, Timestamp};
+use crate::limit::units::{Cost, Fingerprint, Timestamp};
 use crate::store::memory::MemoryStore;
 
 /// The most keys of which a process has units in advance: other keys are decided by the servers.
@@ -122,9 +122,31 @@ impl Leases {
         self.changed.notify_one();
     }
 
-    /// Gives units back.
-    pub(super) fn give_back(&self, returned: ReturnedUnits) {
-        self.book.lock().returns.push(returned);
+    /// Puts units back that were taken for a request, whose lease is another one than that of the units here. They were
+    /// granted at `granted_at` or later, by the store's clock.
+    pub(super) fn put_back(
+        &self,
+        memory: &MemoryStore,
+        key: LeasedKey,
+        (cost, ends): (Cost, Timestamp),
+        granted_at: Timestamp,
+        now: Timestamp,
+    ) {
+        let mut book = self.book.lock();
+        let ends = memory.change_leased_units(&key.units(), now, |before| {
+            let joined = Lease::put_back(before, cost, ends, now);
+            joined.map_or((before, None), |units| (units, Some(units.ends())))
+        });
+        match ends {
+            None => book.returns.push(ReturnedUnits { key, units: cost.units(), granted_at }),
+            Some(ends) => {
+                let id = key.units_key();
+                let before = book.held.remove(&id).map_or(granted_at, |held| held.granted_at);
+                book.held.insert(id, HeldUnits { key, ends, granted_at: before.min(granted_at) });
+                book.ends.push(Reverse((ends, id)));
+            }
+        }
+        drop(book);
         self.changed.notify_one();
     }
 
@@ -201,7 +223,7 @@ impl Drop for Renewal {
 mod tests {
     use super::*;
     use crate::limit::Algorithm;
-    use crate::limit::units::{Cost, Micros, Rate};
+    use crate::limit::units::{Micros, Rate};
     use crate::store::{Charge, Group, LeasePolicy, ParamsId, SharedKeyInfo};
 
     const LEASE: Micros = Micros::SECOND;
