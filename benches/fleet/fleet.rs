@@ -177,9 +177,8 @@ impl<'a> Fleet<'a> {
                 }
             }
             Happening::Crash(gateway) => {
-                let (units, waiting) = self.gateways[gateway as usize].crash();
+                let units = self.gateways[gateway as usize].crash();
                 self.measures.hold(-i64::try_from(units).unwrap_or_default(), now);
-                self.measures.lost += waiting;
                 let next = (gateway + 1) % self.scenario.gateways as u32;
                 let at = now.plus(self.scenario.crashes.unwrap_or_default());
                 if at < self.measures.until() {
@@ -349,10 +348,8 @@ impl<'a> Fleet<'a> {
     fn replied(&mut self, sender: Sender, reply: Reply, now: Timestamp) {
         let gateway = &mut self.gateways[sender.gateway as usize];
         if gateway.generation != sender.generation {
-            match reply {
-                Reply::Granted { grant, .. } => self.measures.hold(-i64::from(grant.taken), now),
-                Reply::Decided { .. } | Reply::NoDecision { .. } => self.measures.lost += 1,
-                Reply::NoGrant { .. } => {}
+            if let Reply::Granted { grant, .. } = reply {
+                self.measures.hold(-i64::from(grant.taken), now);
             }
             return;
         }
@@ -367,10 +364,8 @@ impl<'a> Fleet<'a> {
                 }
                 self.take(sender, key, wanted, now);
             }
-            Reply::NoDecision { arrived } => {
-                self.measures.lost += 1;
-                self.measures.decided(arrived, now);
-            }
+            // Refused.
+            Reply::NoDecision { arrived } => self.measures.decided(arrived, now),
             Reply::Granted { key, grant } => self.renewed(sender, key, Some(&grant), now),
             Reply::NoGrant { key } => self.renewed(sender, key, None, now),
         }

@@ -209,13 +209,13 @@ impl Gateway {
         returns
     }
 
-    /// Loses its memory. Returns the units that are lost, and the number of requests that waited for some.
-    pub(crate) fn crash(&mut self) -> (u64, u64) {
-        let units = self.keys.values().map(|entry| u64::from(entry.state.leased_units().left())).sum::<u64>()
-            + self.returns.iter().map(|returned| u64::from(returned.units)).sum::<u64>();
-        let waiting = self.keys.values().map(|entry| entry.waiting.len() as u64).sum();
+    /// Loses its memory, with the requests that wait. Returns the number of units that are lost.
+    pub(crate) fn crash(&mut self) -> u64 {
+        let units = self.keys.values().map(|entry| u64::from(entry.state.leased_units().left()));
+        let returns = self.returns.iter().map(|returned| u64::from(returned.units));
+        let lost = units.chain(returns).sum();
         *self = Self { generation: self.generation + 1, ..Self::default() };
-        (units, waiting)
+        lost
     }
 
     /// Forgets what is no longer needed. Returns the number of keys that are left.

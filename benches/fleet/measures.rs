@@ -105,8 +105,6 @@ pub(crate) struct Measures {
     pub(crate) waited: u64,
     /// All waits, in µs.
     waited_for: u64,
-    /// Refused since a call was lost.
-    pub(crate) lost: u64,
     pub(crate) waits: Waits,
     pub(crate) calls: Calls,
     pub(crate) granted: u64,
@@ -131,7 +129,6 @@ impl Measures {
             requests: 0,
             waited: 0,
             waited_for: 0,
-            lost: 0,
             waits: Waits::default(),
             calls: Calls::default(),
             granted: 0,

@@ -28,8 +28,8 @@ pub(crate) struct Limit {
 pub(crate) enum Routing {
     /// Each gateway equally often.
     Even,
-    /// This share of the requests goes to a tenth of the gateways: to another tenth after each period, if one is given.
-    Skewed(f64, Option<Micros>),
+    /// This share of the requests goes to a tenth of the gateways: to another tenth after each period.
+    Skewed(f64, Micros),
     /// All requests of a key go to one gateway: another one after each period.
     Sticky(Micros),
 }

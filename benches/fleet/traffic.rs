@@ -48,7 +48,7 @@ impl Requests {
             Routing::Even => self.random.u64(0..self.gateways),
             Routing::Skewed(share, period) => {
                 let busy = (self.gateways / 10).max(1);
-                let turn = period.map_or(0, |period| passed / period.0);
+                let turn = passed / period.0;
                 let choice = if self.random.f64() < (share - 0.1) / 0.9 { busy } else { self.gateways };
                 (turn * busy + self.random.u64(0..choice)) % self.gateways
             }
