@@ -1,9 +1,9 @@
 //! A fleet of gateways that share counters, in virtual time: exactly, with leases, and each with its part of the limit.
 //!
-//! `cargo bench --bench fleet`: four minutes of one processor at most. `-- --quick`: a few seconds, with figures of no
-//! use. `-- --write` writes the tables into docs/fleet-simulation.md and the pictures beside it. Gateways and the store
-//! decide by the code of the gateway (`limit::lease`, `limit::lease::ledger`); only messages and time are simulated. The
-//! same build gives the same figures. A run that admits more than the contract allows ends with an error.
+//! `cargo bench --bench fleet`: about a minute of one processor. `-- --quick`: a few seconds, with rough figures.
+//! `-- --write` writes the tables into docs/fleet-simulation.md and the pictures beside it. Gateways and the store decide
+//! by the code of the gateway (`limit::lease`, `limit::lease::ledger`); only messages and time are simulated. The same
+//! build gives the same figures. A run that admits more than the contract allows ends with an error.
 #![expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
