@@ -37,7 +37,7 @@ struct Options {
     #[arg(long)]
     quick: bool,
     /// Writes the tables and the pictures into the documentation.
-    #[arg(long, conflicts_with = "quick")]
+    #[arg(long, conflicts_with_all = ["quick", "table"])]
     write: bool,
     /// Only this table.
     #[arg(long)]
@@ -61,15 +61,11 @@ fn main() {
     for table in &tables {
         println!("{}\n\n{}", table.name, table.markdown());
     }
-    if options.table.is_some() {
-        return;
-    }
-    let charts = grid.charts();
     if !options.write {
         return;
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for chart in charts {
+    for chart in grid.charts() {
         std::fs::write(root.join(PICTURES).join(chart.file), chart.svg())
             .expect("the picture can be written");
     }
