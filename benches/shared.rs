@@ -153,6 +153,7 @@ static REMOTE: SharedKeyInfo = SharedKeyInfo {
     on_error: OnError::Local,
     settles: false,
     stays_in_process: false,
+    lease: None,
 };
 
 /// An algorithm with the name of its numbers, which a plan knows beforehand.

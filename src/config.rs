@@ -34,6 +34,8 @@ mod geo_rules;
 mod headers;
 mod jwt;
 mod keys;
+mod lease_rules;
+mod leases;
 mod limits;
 mod lints;
 mod log;

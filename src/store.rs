@@ -11,6 +11,7 @@ mod counters;
 pub mod fleet;
 pub mod hand_over;
 mod known;
+mod lease_policy;
 pub mod memory;
 mod operation;
 pub mod overrides;
@@ -39,6 +40,7 @@ use counters::Location;
 pub use counters::{Counters, InTurn, Places};
 use hand_over::{HandOver, PlacesOfKey, SuccessorCalls};
 pub use known::Known;
+pub use lease_policy::LeasePolicy;
 use memory::in_flight::PlaceUsage;
 pub use memory::in_flight::{DropReason, PlaceClaims, PlaceShare, QueueDrop};
 use memory::{MemoryStore, OutOfMemory};
@@ -121,6 +123,8 @@ pub struct SharedKeyInfo {
     pub settles: bool,
     /// Its counters are in this process, beside a shared store, too.
     pub stays_in_process: bool,
+    /// Each gateway takes units in advance.
+    pub lease: Option<LeasePolicy>,
 }
 
 impl SharedKeyInfo {
@@ -132,6 +136,7 @@ impl SharedKeyInfo {
             on_error: OnError::Local,
             settles: false,
             stays_in_process: false,
+            lease: None,
         }
     };
 }

@@ -50,6 +50,8 @@ pub struct LimitReport {
     pub keys: Option<u64>,
     /// The bound of that share.
     pub max_keys: Option<u64>,
+    /// How long a gateway has units in advance, in seconds; `None`: the store decides each request.
+    pub lease: Option<f64>,
     /// Costs are settled after responses.
     pub settles: bool,
     /// The places of a concurrency limit.

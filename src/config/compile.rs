@@ -12,7 +12,7 @@ use super::route_limits::RouteLimit;
 use super::routes;
 use super::{
     before_auth, connection_limits, consumer_rules as consumers, descriptor_rules, descriptors, geo_rules,
-    limits, map_rules, other_methods, places, server, split, sticky, upstreams, witnesses,
+    lease_rules, limits, map_rules, other_methods, places, server, split, sticky, upstreams, witnesses,
 };
 use crate::limit::Algorithm;
 use crate::plan::cost::CostRule;
@@ -43,6 +43,7 @@ pub(super) fn compile(mut draft: FileDraft, diagnostics: &Diagnostics<'_>) -> Op
     map_rules::check(&draft.maps, &draft.limits, diagnostics);
     connection_limits::check(&draft, diagnostics);
     geo_rules::check(&draft, diagnostics);
+    lease_rules::check(&draft, diagnostics);
     for upstream in &draft.upstreams {
         if !is_unknown("workers") {
             too_few_connections(upstream, server.workers, diagnostics);

@@ -33,6 +33,11 @@ pub(super) fn check(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
     }
 }
 
+/// Whether the limit counts connections.
+pub(super) fn counts_connections(draft: &FileDraft, limit: LimitIndex) -> bool {
+    draft.connection_limits.iter().any(|used| used.limit == limit)
+}
+
 /// What else the limit counts.
 fn other_use(draft: &FileDraft, limit: LimitIndex) -> Option<String> {
     let of_route =
@@ -88,6 +93,11 @@ fn unfit(named: &LimitDraft, limit: &Limit, draft: &FileDraft) -> Option<(String
         let message =
             format!("limit {name} has a `ban`, which gateways share, but each counts its own connections");
         return Some((message, "leave `ban` out, or put it on a limit of requests"));
+    }
+    if named.places.sync.is_some() {
+        let message =
+            format!("`sync` of limit {name} has no effect: each gateway counts its own connections");
+        return Some((message, "leave it out"));
     }
     if named.places.on_error.is_some() {
         let message =

@@ -12,6 +12,7 @@ use super::ban::BAN;
 use super::calendar::CALENDAR;
 use super::content::REJECT;
 use super::keys::{ANY, NamedSchema, Schema, choice, count, duration, flag, keys, share};
+use super::leases::{LEASE, SYNC, Sync};
 use super::maps::MapDraft;
 use super::rated::{RATED, Rated, RatedLimit, RatedTier};
 use super::report::{SourceSpan, quoted};
@@ -20,11 +21,12 @@ use super::table::ConfigTable;
 use super::text::SyntaxError;
 use super::value::{ConfigValue, Entry};
 use super::{
-    algorithm, ban, before_auth, conditions, content, jwt, maps, name, networks, path_spelling, remedies,
-    shares,
+    algorithm, ban, before_auth, conditions, content, jwt, leases, maps, name, networks, path_spelling,
+    remedies, shares,
 };
 use crate::clock::micros;
 use crate::limit::Algorithm;
+use crate::limit::lease::Lease;
 use crate::limit::units::{Cost, Micros};
 use crate::plan::trial::Trial;
 use crate::plan::{Limit, Mode, Tier, policy};
@@ -82,6 +84,11 @@ keys! {
         /// What happens while the shared store is unreachable: "local" counts in memory, "allow" lets through,
         /// "deny" refuses with 503. Default: that of `[store]`.
         on_error: OnError = choice(&ON_ERROR);
+        /// How gateways share the counters of a fleet: "exact", the store decides each request; "lease", each gateway
+        /// takes units in advance and decides by itself.
+        sync: Sync = choice(&SYNC) => Sync::Exact;
+        /// How long a gateway has units in advance, "100ms" to "60s", with `sync = "lease"`.
+        lease: Duration = duration() => LEASE;
         /// How a refusal looks. Default: 429 with a problem+json body.
         reject = Schema::Table(&REJECT);
         + ALGORITHM;
@@ -131,6 +138,8 @@ pub(super) struct LimitPlaces {
     /// Of its exemptions, in their order.
     pub(super) exempt: Vec<SourceSpan>,
     pub(super) on_error: Option<SourceSpan>,
+    /// Of a limit with leases.
+    pub(super) sync: Option<SourceSpan>,
 }
 
 /// Reads one entry of `[limits]`, with the `on_error` of `[store]`.
@@ -170,6 +179,7 @@ fn limit(
     let (ban_place, on_error_place) = (table.given("ban"), table.given("on_error"));
     let share_by = table.optional(&LIMIT.share_by, |value| Some((share_key(&value)?, value.span())));
     let before_auth = table.optional(&LIMIT.before_auth, |value| Some((value.boolean()?, value.span())));
+    let (lease, sync_place) = lease(&mut table).unzip();
     table.finish().then_some(())?;
     let key = key?;
     let RatedLimit { rates, tiers } = rated?;
@@ -180,7 +190,7 @@ fn limit(
     let exempt = Exemptions::new(exempt);
     let ban = ban.map(|ban| ban.of(name, &key, on_error, diagnostics));
     let (share_by, share_place) = share_by.unzip();
-    let limit = Limit {
+    let mut limit = Limit {
         name: name.into(),
         policies,
         tiers,
@@ -198,6 +208,10 @@ fn limit(
         reveal,
         before_auth: before_auth.is_some_and(|(on, _)| on),
     };
+    if let Some(lease) = lease {
+        limit.set_lease(lease);
+    }
+    sync_place.inspect(|span| leases::check(&limit, *span, diagnostics));
     if let Some(span) = tier_place.filter(|_| limit.tiers.is_empty()) {
         let message = "`tier` has no effect: the limit has no tiers";
         diagnostics.fault(span, message, format!("add `[limits.{name}.tiers.NAME]`, or leave it out"));
@@ -215,7 +229,15 @@ fn limit(
         diagnostics.fault(span, message, "leave `on_error` out, or write a number as `max`");
     }
     before_auth.inspect(|(_, span)| before_auth::check(&limit, *span, diagnostics));
-    Some((limit, LimitPlaces { exempt: exempt_places, on_error: on_error_place }))
+    Some((limit, LimitPlaces { exempt: exempt_places, on_error: on_error_place, sync: sync_place }))
+}
+
+/// How long units are taken in advance, and the place that says so.
+fn lease(table: &mut ConfigTable<'_>) -> Option<(Lease, SourceSpan)> {
+    let place = table.given(LIMIT.sync.name).unwrap_or(table.span());
+    let (sync, lease) = (table.value(&LIMIT.sync), table.take(&LIMIT.lease));
+    let is_known = !table.is_uncertain(LIMIT.sync.name);
+    is_known.then(|| leases::lease(sync, lease.as_ref(), place)).flatten()
 }
 
 /// The tiers of a limit with these rates of its `own`, by name.

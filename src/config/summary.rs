@@ -118,7 +118,7 @@ fn descriptors_words(plan: &Plan) -> String {
             writeln!(text, "\ndescriptors `{}`: cost {}{report}{overrides}", route.name, rule.cost.units());
         for used in &route.limits {
             let limit = plan.limit(used.limit);
-            let on_error = plan.store.shared.as_ref().map_or("", |_| on_error_words(limit.on_error));
+            let on_error = plan.store.shared.as_ref().map_or("", |_| on_error_words(limit));
             let _ = writeln!(text, "  {}{on_error}", limit_words(limit, used, route));
         }
         if route.limits.is_empty() {
@@ -169,7 +169,7 @@ fn route_words(plan: &Plan, route: &Route) -> String {
     }
     for used in &route.limits {
         let limit = plan.limit(used.limit);
-        let on_error = plan.store.shared.as_ref().map_or("", |_| on_error_words(limit.on_error));
+        let on_error = plan.store.shared.as_ref().map_or("", |_| on_error_words(limit));
         let _ = writeln!(text, "  {}{on_error}", limit_words(limit, used, route));
     }
     if route.limits.is_empty() {
@@ -233,8 +233,11 @@ fn auth_words(plan: &Plan, auth: &RouteAuth) -> String {
 }
 
 /// `; without the store 503`, of a limit on shared counters.
-fn on_error_words(on_error: OnError) -> &'static str {
-    match on_error {
+fn on_error_words(limit: &Limit) -> &'static str {
+    match limit.on_error {
+        OnError::Local if limit.lease().is_some() => {
+            "; without the store it spends its units in advance, then refuses with 503"
+        }
         OnError::Local => "; without the store it counts in memory",
         OnError::Allow => "; without the store it lets all through",
         OnError::Deny => "; without the store it refuses with 503",

@@ -247,9 +247,9 @@ impl<'a> ConfigTable<'a> {
 const LATER: [(&str, &[&str]); 6] = [
     ("the file", &["acme"]),
     ("`[server]`", &["compress", "http3"]),
-    ("`[store]`", &["lease", "on_change", "sync"]),
+    ("`[store]`", &["on_change"]),
     ("`[upstreams.", &["mirror"]),
-    ("`[limits.", &["lease", "on_change", "sync"]),
+    ("`[limits.", &["on_change"]),
     ("`[[routes]]`", &["compress", "mirror"]),
 ];
 

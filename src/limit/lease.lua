@@ -47,7 +47,8 @@ local function take(algorithm, limit, state, known, wanted, period, now)
   local is_metered = is_bucket(limit)
   local low = is_metered and until_now(limit, known, meter.drained(limit, state, now), now, period)
   local _, _, _, remaining = algorithm.decide(limit, state, now, 1, true)
-  local taken = min(wanted, max(floor(remaining / 2), 1), remaining)
+  local most = is_metered and remaining or min(max(floor(remaining / 2), 1), remaining)
+  local taken = min(wanted, most)
   if taken > 0 then state = algorithm.decide(limit, state, now, taken) end
   return state, taken, low and after(limit, low, meter.drained(limit, state, now), 0)
 end

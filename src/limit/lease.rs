@@ -139,6 +139,13 @@ impl Algorithm {
     }
 }
 
+/// As it is stored: without units and without a use, fresh.
+impl From<LeasedUnits> for State {
+    fn from(units: LeasedUnits) -> Self {
+        if units.pack().is_some_and(|packed| packed.used > 0) { Self::Lease(units) } else { Self::Fresh }
+    }
+}
+
 impl State {
     /// The leased units; none if it is a state of another algorithm.
     pub fn leased_units(&self) -> LeasedUnits {
@@ -191,7 +198,7 @@ impl Lease {
     /// The units that a request may spend, or that were counted before, at `now`.
     fn current(&self, units: LeasedUnits, now: Timestamp) -> LeasedUnits {
         let tick = self.tick(now);
-        if now >= units.ends.plus(self.period) {
+        if now >= self.forget_at(&units) {
             return LeasedUnits { tick, left: units.left, ends: units.ends, ..LeasedUnits::default() };
         }
         let passed = tick.wrapping_sub(units.tick).min(31);
@@ -222,8 +229,8 @@ impl Lease {
     pub fn note_spent(&self, units: LeasedUnits, now: Timestamp, cost: Cost) -> (LeasedUnits, bool) {
         let mut units = Self::spend(self.current(units, now), cost);
         if units.left == 0 {
-            // Nothing is spent until then: this keeps the count.
-            units.ends = now.plus(self.period);
+            // Nothing is spent until then: this keeps the count as long as it is worth anything.
+            units.ends = now.plus(Micros(self.period.0 / 2));
         }
         (units, Self::is_due(units))
     }
@@ -232,7 +239,8 @@ impl Lease {
     pub fn begin_renewal(&self, units: LeasedUnits, now: Timestamp, max: u32) -> Option<(LeasedUnits, u32)> {
         let units = self.current(units, now);
         let wanted = Self::wanted(units).min(max);
-        (Self::is_due(units) && wanted > 0).then_some((LeasedUnits { is_renewing: true, ..units }, wanted))
+        let is_due = Self::is_due(units) && wanted >= Self::MIN_UNITS;
+        is_due.then_some((LeasedUnits { is_renewing: true, ..units }, wanted))
     }
 
     /// Ends a renewal that brought no units.
@@ -241,18 +249,29 @@ impl Lease {
         LeasedUnits { is_renewing: false, ..units }
     }
 
-    /// Adds units that were taken, which end at `ends`. They join units that have half of the lease left, and then end when
+    /// Adds units that were taken, which end at `ends`. They join units that last at least half as long, and then end when
     /// these do; others are returned.
     pub fn deposit(&self, before: LeasedUnits, taken: u32, ends: Timestamp, now: Timestamp) -> Deposit {
         let before = Self::end_renewal(self.current(before, now));
         let rest = before.ends.since(now);
         let total = u64::from(before.left) + u64::from(taken);
-        if before.left > 0 && rest.0 >= self.period.0 / 2 && total <= LeasedUnits::MAX.into() {
+        if before.left > 0 && rest.0 >= ends.since(now).0 / 2 && total <= LeasedUnits::MAX.into() {
             let units = LeasedUnits { ends: before.ends.min(ends), left: before.left + taken, ..before };
             return Deposit { units, returned: 0, joined: true };
         }
         let units = LeasedUnits { ends, left: taken.min(LeasedUnits::MAX), ..before };
         Deposit { units, returned: before.left, joined: false }
+    }
+
+    /// Pays for a request, if there are enough: when the units end, and how many are left.
+    pub fn pay(
+        &self,
+        units: LeasedUnits,
+        now: Timestamp,
+        cost: Cost,
+    ) -> (LeasedUnits, Option<(Timestamp, u32)>) {
+        let (units, decision) = self.decide(units, now, cost);
+        (units, (!decision.denies()).then_some((units.ends, units.left)))
     }
 
     /// Puts units back of a request that is not admitted after all, if they were of the lease that ends at `ends`.
@@ -293,7 +312,8 @@ impl Limiter for Lease {
         let left = if now < state.ends { state.left } else { 0 };
         let verdict =
             if left >= cost.units() && left > 0 { Verdict::Allow } else { Verdict::Deny(Wait::Unknown) };
-        Decision { verdict, remaining: left.into(), reset_after: Micros(0) }
+        let is_due = now < state.ends && Self::is_due(*state);
+        Decision { verdict, remaining: left.into(), reset_after: Micros(is_due.into()) }
     }
 
     /// A correction changes the shared counter, not the units in advance.
@@ -311,8 +331,9 @@ impl Limiter for Lease {
         if from == self { state } else { LeasedUnits { spent: 0, ..state } }
     }
 
+    /// Units that have ended stay until they go back.
     fn forget_at(&self, state: &LeasedUnits) -> Timestamp {
-        state.ends.plus(self.period)
+        if state.left == 0 { state.ends } else { state.ends.plus(self.period) }
     }
 
     /// The units left: those with the fewest are evicted first.

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use super::{BanCounter, Limit, LimitBan, Mode, Policy, TierIndex, policy};
 use crate::limit::Algorithm;
 use crate::limit::concurrency::Concurrency;
+use crate::limit::lease::Lease;
 use crate::limit::units::{Cost, Fingerprint, Micros, Rate, Timestamp};
 use crate::route::MatchedRequest;
 use crate::route::key::{Key, Part};
 use crate::store::bans::{ActiveBan, BanCause, BanCounts, Banned, Bans};
-use crate::store::{Charge, Group, MaxKeys, ParamsId, PolicyRegistration};
+use crate::store::{Charge, Group, LeasePolicy, MaxKeys, ParamsId, PolicyRegistration};
 
 /// The ban of a key of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,10 +234,23 @@ impl Limit {
         tier.and_then(|tier| self.tiers.get(tier.0)).map_or(&self.policies, |tier| &tier.policies)
     }
 
+    /// How long gateways take units of it in advance, if they do.
+    pub fn lease(&self) -> Option<&Lease> {
+        self.policies.first()?.shared_key.lease.as_ref()?.lease()
+    }
+
+    /// Has gateways take units of it in advance.
+    pub fn set_lease(&mut self, lease: Lease) {
+        let of_tiers = self.tiers.iter_mut().flat_map(|tier| &mut tier.policies);
+        for Policy { shared_key, .. } in self.policies.iter_mut().chain(of_tiers) {
+            shared_key.lease = Some(LeasePolicy::new(lease, shared_key.identity));
+        }
+    }
+
     /// All policies and the ban, for the store.
     pub fn registrations(&self) -> impl Iterator<Item = PolicyRegistration<'_>> {
         let share = self.max_keys.map(|bound| MaxKeys { limit: self.identity(), bound });
-        let policies = self.all_policies().map(|policy| (&policy.algorithm, policy.shared_key.identity));
+        let policies = self.all_policies().flat_map(registered);
         let counters = |ban: &LimitBan| [&ban.enforced, &ban.in_shadow].map(|one| one.shared_key.identity);
         let ban =
             self.ban.iter().flat_map(move |ban| counters(ban).map(|identity| (&ban.algorithm, identity)));
@@ -257,16 +271,21 @@ impl Limit {
             (own.shared_key.clone(), ParamsId::of_policy(&algorithm, identity))
         } else {
             // Above the indices of a limit's rates.
-            policy::counters(&self.name, &algorithm, &self.key, rate.period().0, self.on_error)
+            let (mut shared_key, params) =
+                policy::counters(&self.name, &algorithm, &self.key, rate.period().0, self.on_error);
+            shared_key.lease = self.lease().map(|lease| LeasePolicy::new(*lease, shared_key.identity));
+            (shared_key, params)
         };
         Some(Policy::new(Arc::clone(&own.name), algorithm, counters))
     }
 
-    /// The registration of such a policy.
-    pub fn registration<'a>(&self, policy: &'a Policy) -> PolicyRegistration<'a> {
+    /// The registrations of such a policy.
+    pub fn registrations_of<'a>(
+        &self,
+        policy: &'a Policy,
+    ) -> impl Iterator<Item = PolicyRegistration<'a>> + use<'a> {
         let share = self.max_keys.map(|bound| MaxKeys { limit: self.identity(), bound });
-        let Policy { algorithm, shared_key, .. } = policy;
-        PolicyRegistration { algorithm, identity: shared_key.identity, share }
+        registered(policy).map(move |(algorithm, identity)| PolicyRegistration { algorithm, identity, share })
     }
 
     /// The most charges of a request to it.
@@ -290,4 +309,10 @@ impl Limit {
     pub fn all_policies(&self) -> impl Iterator<Item = &Policy> {
         self.policies.iter().chain(self.tiers.iter().flat_map(|tier| &tier.policies))
     }
+}
+
+/// The counters of a policy, and of its units in advance, as a store knows them.
+fn registered(policy: &Policy) -> impl Iterator<Item = (&Algorithm, u128)> {
+    let own = (&policy.algorithm, policy.shared_key.identity);
+    std::iter::once(own).chain(policy.shared_key.lease.as_ref().map(LeasePolicy::registration))
 }

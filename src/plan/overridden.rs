@@ -53,7 +53,9 @@ impl Plan {
             Entry::Vacant(_) if all.count() >= MAX => None,
             Entry::Vacant(entry) => {
                 let policies = limit.with_numbers(&entry.key().1);
-                let register = |policy: &Policy| memory.register_one(&limit.registration(policy));
+                let register = |policy: &Policy| {
+                    limit.registrations_of(policy).for_each(|one| memory.register_one(&one));
+                };
                 policies.iter().flatten().for_each(register);
                 *entry.insert(policies.map(|policies| all.push(policies)))
             }

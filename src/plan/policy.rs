@@ -118,6 +118,7 @@ pub fn counters(
         on_error,
         settles: false,
         stays_in_process: false,
+        lease: None,
     };
     (shared_key, ParamsId::of_policy(algorithm, identity))
 }

@@ -245,7 +245,9 @@ impl Worker {
             while self.make_room() {}
         }
         self.all_closed().await;
-        self.plan().counters.all_settled().await;
+        let counters = Rc::clone(&self.plan().counters);
+        counters.return_leases(self.shared.clock.now()).await;
+        counters.all_settled().await;
     }
 
     async fn all_closed(&self) {

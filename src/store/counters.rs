@@ -11,7 +11,7 @@ use super::hand_over::{HandOver, PendingCall, SuccessorCalls};
 use super::memory::MemoryStore;
 use super::memory::in_flight::{LocalPlaces, Ticket, Turn};
 use super::overrides::{KeyOfLimit, KeyOverride, OverrideFault, Overrides};
-use super::redis::{Lease, RedisClient};
+use super::redis::{PlaceLease, RedisClient};
 use super::{
     Charge, ChargeRecords, Correction, Group, KeyOperation, Known, OnError, OperationFault, OperationResult,
     Outcome, PlaceClaims, PolicyRegistration, StoreRequest, Unreachable,
@@ -53,7 +53,7 @@ pub(super) enum Location {
 pub struct Places {
     places: Option<LocalPlaces>,
     /// In a server, too.
-    _lease: Option<Lease>,
+    _lease: Option<PlaceLease>,
     /// In the process that has the counters now, and not here.
     _elsewhere: Option<PendingCall>,
 }
@@ -230,6 +230,14 @@ impl Counters {
         }
     }
 
+    /// Gives the units in advance of shared counters back, and takes no more: to be called when a worker ends, or uses another
+    /// store. `now` is this machine's time.
+    pub async fn return_leases(&self, now: Timestamp) {
+        if let Location::Shared(client) = &self.location {
+            client.return_leases(now).await;
+        }
+    }
+
     /// The gateways that share the store, read now. `None`: it is not shared.
     ///
     /// # Errors
@@ -252,11 +260,13 @@ impl Counters {
             }
             Location::Memory if request.bans.is_empty() => self.memory.decide(request.charges, now),
             Location::Memory => request.decide_in(&self.memory, &self.bans, now),
-            Location::Shared(client) => match client.recall(request, now) {
-                Some(outcome) => outcome,
-                // Boxed: otherwise its state would be part of every connection's, even where it is not used.
-                None => boxed_cold(|| client.decide(request, now)).await,
-            },
+            Location::Shared(client) => {
+                match client.spend(request, now).or_else(|| client.recall(request, now)) {
+                    Some(outcome) => outcome,
+                    // Boxed: otherwise its state would be part of every connection's, even where it is not used.
+                    None => boxed_cold(|| client.decide(request, now)).await,
+                }
+            }
         }
     }
 

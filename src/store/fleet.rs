@@ -28,6 +28,8 @@ pub struct FleetGateway {
     pub identity: GatewayIdentity,
     /// By how many ms its clock is ahead of the store's, as it told last.
     pub clock_ahead_ms: i32,
+    /// The units in advance that it had not spent, as it told last.
+    pub leased_units: u64,
     /// When the store heard of it last, by the store's clock.
     pub last_seen: WallTime,
     /// It tells no more, and has not left.

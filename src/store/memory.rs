@@ -22,6 +22,7 @@ mod displacement;
 mod eviction;
 mod eviction_policy;
 pub mod in_flight;
+mod leased_units;
 mod locked_sets;
 mod log_in_place;
 mod logs;

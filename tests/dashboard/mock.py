@@ -192,7 +192,7 @@ class Gateway:
             hour = [column["tally"][name] for column in self.columns]
             told.append({field: limit[field] for field in ["name", "mode", "algorithm", "key", "policies", "routes"]} | {
                 span: {"admitted": sum(one[0] for one in tally), "delayed": 0, "refused": sum(one[1] for one in tally), "in_shadow": self.in_shadow(limit, sum(one[1] for one in tally)), "refused_keys": max(one[2] for one in tally)}
-                for span, tally in [("minute", minute), ("hour", hour)]} | {"trial": limit.get("trial"), "keys": None, "max_keys": None, "tiers": limit.get("tiers", []), "failures": limit.get("failures"), "bans": sum(key.banned(time.time()) and not key.ban_in_shadow for key in self.keys[name]), "shadow_bans": sum(key.banned(time.time()) and key.ban_in_shadow for key in self.keys[name]), "ban": None, "settles": limit.get("settles", False), "in_flight": None})
+                for span, tally in [("minute", minute), ("hour", hour)]} | {"trial": limit.get("trial"), "keys": None, "max_keys": None, "lease": None, "tiers": limit.get("tiers", []), "failures": limit.get("failures"), "bans": sum(key.banned(time.time()) and not key.ban_in_shadow for key in self.keys[name]), "shadow_bans": sum(key.banned(time.time()) and key.ban_in_shadow for key in self.keys[name]), "ban": None, "settles": limit.get("settles", False), "in_flight": None})
         return {"time": time.time(), "keys_error": 0.065, "limits": told}
 
     def limit(self, name):

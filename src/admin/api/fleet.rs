@@ -22,15 +22,16 @@ pub(super) async fn get(shared: &Shared) -> Result<FleetReport, ApiError> {
     let (own, is_shared) = (shared.identity(), view.is_some());
     let alone = |view: Option<FleetView>| {
         let last_seen = wall_clock::system().wall_time(now);
-        let one = || FleetGateway { identity: own.clone(), clock_ahead_ms: 0, last_seen, is_gone: false };
-        view.map_or_else(|| vec![one()], |view| view.gateways)
+        let identity = own.clone();
+        let one = FleetGateway { identity, clock_ahead_ms: 0, leased_units: 0, last_seen, is_gone: false };
+        view.map_or_else(|| vec![one], |view| view.gateways)
     };
     let gateways = alone(view).iter().map(|one| report(one, own.id)).collect();
     Ok(FleetReport { time: moment(now), shared: is_shared, gateways })
 }
 
 fn report(one: &FleetGateway, own: u64) -> GatewayReport {
-    let FleetGateway { identity, clock_ahead_ms, last_seen, is_gone } = one;
+    let FleetGateway { identity, clock_ahead_ms, leased_units, last_seen, is_gone } = one;
     GatewayReport {
         id: format!("{:016x}", identity.id),
         address: identity.address.clone(),
@@ -38,7 +39,7 @@ fn report(one: &FleetGateway, own: u64) -> GatewayReport {
         file_hash: hash(identity.file_hash),
         since: wall_moment(identity.since),
         last_seen: wall_moment(*last_seen),
-        leased_units: 0,
+        leased_units: *leased_units,
         clock_ahead_ms: i64::from(*clock_ahead_ms),
         gone: *is_gone,
         this: identity.id == own,
@@ -112,7 +113,7 @@ mod tests {
     fn gateway(address: &str, file_hash: u32, clock_ahead_ms: i32, is_gone: bool) -> FleetGateway {
         let (version, since) = ("1.0.0".to_owned(), WallTime(0));
         let identity = GatewayIdentity { id: 1, address: address.to_owned(), version, file_hash, since };
-        FleetGateway { identity, clock_ahead_ms, last_seen: WallTime(0), is_gone }
+        FleetGateway { identity, clock_ahead_ms, leased_units: 0, last_seen: WallTime(0), is_gone }
     }
 
     fn view(gateways: &[FleetGateway]) -> FleetView {

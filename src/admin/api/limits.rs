@@ -45,6 +45,7 @@ pub(super) async fn get(shared: &Shared) -> LimitList {
             ban: limit.ban.as_ref().map(|ban| ban.algorithm.to_string()),
             keys: shared.store.keys_of_limit(limit.identity()),
             max_keys: limit.max_keys.map(NonZeroU64::get),
+            lease: limit.lease().map(|lease| lease.duration().0 as f64 / 1e6),
             settles: limit.settles(),
             in_flight: limit.is_concurrency().then(|| in_flight(limit, usages.get(&limit.identity()))),
         }

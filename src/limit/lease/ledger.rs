@@ -72,8 +72,8 @@ impl LevelFloor {
 }
 
 impl LeasedCounter {
-    /// Takes units in advance: `wanted`, but at most half of what remains, so that the last units are not withheld from
-    /// other processes; one if there is one. Returns their number, and the decision on a request of one unit afterwards.
+    /// Takes units in advance: `wanted`, or what remains. Of a window at most half of what remains, or one, so that its last
+    /// units are not withheld from other processes; a bucket refills. Returns their number, and the decision on a request of one unit afterwards.
     pub fn take(
         &mut self,
         algorithm: &Algorithm,
@@ -84,7 +84,8 @@ impl LeasedCounter {
         let floor = self.floor_until(algorithm, lease, now);
         let remaining =
             u32::try_from(algorithm.peek(&self.state, now, Cost::ONE).remaining).unwrap_or(u32::MAX);
-        let taken = wanted.min((remaining / 2).max(1)).min(remaining);
+        let most = if floor.is_some() { remaining } else { (remaining / 2).max(1).min(remaining) };
+        let taken = wanted.min(most);
         if let Some(cost) = Cost::new(taken) {
             self.state = algorithm.decide(std::mem::take(&mut self.state), now, cost).0;
         }

@@ -66,6 +66,7 @@ pub(crate) async fn keep_lists(worker: Rc<Worker>) -> Infallible {
         // A reload may have replaced them.
         if let Some(last) = last.replace(Rc::clone(&counters)).filter(|last| !Rc::ptr_eq(last, &counters)) {
             last.leave_fleet().await;
+            last.return_leases(worker.shared.clock.now()).await;
         }
         counters.keep_bans(worker.shared.clock.now()).await;
         log_begun(worker.shared.store.bans(), &worker.plan());

@@ -28,7 +28,7 @@ impl OverridingPolicies {
         }
         let limit = plan.limit(index);
         let policy = Rc::new(limit.with_rate(rate)?);
-        counters.register(&limit.registration(&policy));
+        limit.registrations_of(&policy).for_each(|one| counters.register(&one));
         if self.0.len() >= MAX {
             self.0.clear();
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{Subject, plain};
 use crate::limit::display::ShortDisplay;
+use crate::limit::lease::Lease;
 use crate::plan::{Limit, Policy};
 use crate::route::key::Key;
 
@@ -67,6 +68,11 @@ pub(super) fn limit(subject: &mut Subject<'_>, last: &Limit, next: &Limit) {
     let share = |limit: &Limit| limit.max_keys.map_or_else(String::new, |most| most.to_string());
     subject.shown("max_keys", share(last), share(next));
     subject.written("on_error", last.on_error, next.on_error);
+    let lease = |limit: &Limit| {
+        let span = |lease: &Lease| format!("{:?}", Duration::from_micros(lease.duration().0));
+        limit.lease().map_or_else(String::new, span)
+    };
+    subject.shown("lease", lease(last), lease(next));
     if !last.exempt.iter().eq(next.exempt.iter()) {
         subject.line("exempt changed");
     }

@@ -193,6 +193,7 @@ impl ChargeMessage {
                 on_error: OnError::Local,
                 settles: self.settles,
                 stays_in_process: false,
+                lease: None,
             },
         })
     }

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::client::RedisClient;
 use super::fallback;
-use super::reporter::Lease;
+use super::reporter::PlaceLease;
 use crate::limit::Decision;
 use crate::limit::units::Timestamp;
 use crate::store::memory::in_flight::{LocalPlaces, Ticket, Turn};
@@ -33,7 +33,7 @@ impl RedisClient {
         request: StoreRequest<'_>,
         now: Timestamp,
         ticket: &mut Ticket,
-    ) -> (Turn, Option<Lease>) {
+    ) -> (Turn, Option<PlaceLease>) {
         let divided = DividedRequest::of(request);
         let in_flight = self.memory.in_flight();
         if let Some(outcome) = self.recall(divided.shared(), now) {

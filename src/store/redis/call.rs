@@ -7,12 +7,13 @@
 //!   [`Algorithm::grant`]), `charge` (see [`Algorithm::charge`]) or `used`; `reset` deletes the keys, and has no charges.
 //! - `moment` is 0; of a `charge` that is made once, the lifetime of its record in ms. The record is one more key, and one
 //!   more argument: a hash of the request. `claim` has only these, for a key that says which request an idempotency key
-//!   stands for.
+//!   stands for. `lease` takes units in advance of each key by itself, at most the cost, and `return` gives as many back.
 //! - A charge is one argument in bytes: the name of the Lua implementation and a zero byte; the group in two bytes (0:
 //!   enforced, p + 1: shadow limit at index p); then six doubles, the cost (or difference) and the five parameters of
 //!   the Lua implementation. Eight numbers as text took the server 2 µs more. Windows of a calendar have four more, the
 //!   edges of the windows before, at and after the time that the gateway takes for the server's. Of `settle`, the time of the admission in µs is the
-//!   last double.
+//!   last double. Of `lease` and `return` the last two are the time of the grant (of a `return`), and how long after it units
+//!   may come back, in µs.
 //! - A ban is a charge after all others. The highest bit of its group is set, and the next one in shadow; then
 //!   come the index of the limit's first charge and their number (6 bits), 0 to report refusals. The spans of successive
 //!   bans follow the parameters.
@@ -24,6 +25,7 @@
 use smallvec::SmallVec;
 
 use crate::limit::Algorithm;
+use crate::limit::lease::Lease;
 use crate::limit::units::{Cost, EXACT, Timestamp};
 use crate::limit::wall_clock::WallTime;
 use crate::store::{Charge, Group, IdempotentCharge, StoreRequest};
@@ -67,6 +69,47 @@ pub fn settle<'c>(
         argument.extend_from_slice(&(counted_at.0 as f64).to_le_bytes());
         give(&argument);
     }
+}
+
+/// Passes to `give` the arguments after the keys, for taking units in advance: the algorithm of each key, its lease, and how
+/// many units at most.
+pub fn lease<'l>(
+    wanted: impl Iterator<Item = (&'l Algorithm, &'l Lease, u32)>,
+    now: WallTime,
+    mut give: impl FnMut(&[u8]),
+) {
+    give(b"lease");
+    give(b"0");
+    for (algorithm, lease, units) in wanted {
+        give(&leased(algorithm, lease, units, Timestamp(0), now));
+    }
+}
+
+/// Passes to `give` the arguments after the keys, for giving units back that were taken at these times of the server's
+/// clock.
+pub fn give_back<'l>(
+    returned: impl Iterator<Item = (&'l Algorithm, &'l Lease, u32, Timestamp)>,
+    now: WallTime,
+    mut give: impl FnMut(&[u8]),
+) {
+    give(b"return");
+    give(b"0");
+    for (algorithm, lease, units, granted_at) in returned {
+        give(&leased(algorithm, lease, units, granted_at, now));
+    }
+}
+
+fn leased(
+    algorithm: &Algorithm,
+    lease: &Lease,
+    units: u32,
+    granted_at: Timestamp,
+    now: WallTime,
+) -> Argument {
+    let mut argument = argument(algorithm, now, ENFORCED, units.into());
+    argument.extend_from_slice(&(granted_at.0 as f64).to_le_bytes());
+    argument.extend_from_slice(&(lease.returnable().0 as f64).to_le_bytes());
+    argument
 }
 
 /// Passes to `give` the arguments after the keys, for crediting `units` to each key.

@@ -12,12 +12,16 @@ use super::client_context::ClientContext;
 use super::denial_cache::DenialCache;
 use super::errors::CallError;
 use super::fleet_member::FleetMember;
+use super::leases::Leases;
 use super::nodes::Nodes;
+use super::renewal::LeaseReturns;
 use super::reporter::Reporter;
 use super::resp::{Command, Integers};
 use super::script_client::{RedisCounts, ScriptClient, ScriptOp};
 use super::settings::RedisSettings;
+use super::slot::HashSlot;
 use super::{cross_slot, reply};
+use crate::boxed_cold::boxed_cold;
 use crate::clock::{self, micros};
 use crate::limit::units::{Cost, Timestamp};
 use crate::limit::wall_clock::WallTime;
@@ -26,8 +30,8 @@ use crate::store::bans::Bans;
 use crate::store::fleet::Fleet;
 use crate::store::memory::MemoryStore;
 use crate::store::{
-    Charge, ChargeEffect, Correction, Decisions, IdempotentCharge, KeyOperation, OnError, OperationFault,
-    OperationResult, Outcome, StoreRequest, Unreachable,
+    BanCharge, Charge, ChargeEffect, ChargeSet, Correction, Decisions, IdempotentCharge, KeyOperation,
+    OnError, OperationFault, OperationResult, Outcome, StoreRequest, Unreachable,
 };
 
 /// One worker's client of the shared counters. Stays on its thread.
@@ -39,6 +43,8 @@ pub struct RedisClient {
     /// The version of the overrides that were read last.
     pub(super) known_overrides: Cell<Option<i64>>,
     pub(super) reporter: Reporter,
+    pub(super) leases: Arc<Leases>,
+    _returns: LeaseReturns,
     /// What this gateway has told the others of itself.
     pub(super) member: FleetMember,
     pub(super) fleet: Arc<Fleet>,
@@ -57,22 +63,39 @@ impl RedisClient {
         bans: Arc<Bans>,
         counts: Arc<RedisCounts>,
     ) -> Self {
-        let ClientContext { script, health, rights, fleet } = context;
+        let ClientContext { script, health, rights, fleet, leases } = context;
         let nodes = Nodes::open(settings, script, health);
         let (settings, script, rights) = (Arc::clone(settings), Arc::clone(script), Arc::clone(rights));
         let (places, calls) = (Arc::clone(&memory), Arc::clone(&counts));
         let script = Rc::new(ScriptClient::new(settings, script, nodes, places, calls, rights));
         let reporter = Reporter::start(Rc::clone(&script), Arc::clone(&bans));
+        let (leases, returns) = (Arc::clone(leases), LeaseReturns::start(leases, &script, &memory));
         let (known_bans, refusals) = (KnownBans::default(), RefCell::default());
         let known_overrides = Cell::default();
         let (member, fleet) = (FleetMember::default(), Arc::clone(fleet));
-        Self { script, known_bans, known_overrides, reporter, member, fleet, bans, refusals, memory, counts }
+        Self {
+            script,
+            known_bans,
+            known_overrides,
+            reporter,
+            leases,
+            _returns: returns,
+            member,
+            fleet,
+            bans,
+            refusals,
+            memory,
+            counts,
+        }
     }
 
     /// The cached denial of a request, if there is one. It is reported to the bans later.
     #[inline]
     pub(in crate::store) fn recall(&self, request: StoreRequest<'_>, now: Timestamp) -> Option<Outcome> {
         let outcome = self.refusals.borrow().recall(request.charges, now)?;
+        if !self.stands(request.charges, &outcome, now) {
+            return None;
+        }
         self.counts.remembered.add(1);
         if !request.bans.is_empty() {
             self.reporter.refused(&self.script, request, &outcome, now);
@@ -82,16 +105,16 @@ impl RedisClient {
 
     /// Decides on the servers, or without them if they are unavailable.
     pub(in crate::store) async fn decide(&self, request: StoreRequest<'_>, now: Timestamp) -> Outcome {
-        let asked = clock::now();
-        let outcome = match self.ask(request, now, asked, None).await {
+        match self.ask(request, now, clock::now(), None).await {
             Ok(outcome) => outcome,
-            Err(_) => self.without(request, self.script.without(request.charges, now), now),
-        };
-        self.learn(request.charges, &outcome, now, now.plus(micros(asked.elapsed())));
-        outcome
+            Err(_) => {
+                self.counts.errors.add(1);
+                self.spend_without(request, now)
+            }
+        }
     }
 
-    /// Asks the servers.
+    /// Asks the servers, and learns from their reply. Units in advance pay for leased limits.
     pub(super) async fn ask(
         &self,
         request: StoreRequest<'_>,
@@ -99,14 +122,51 @@ impl RedisClient {
         asked: Instant,
         place: Option<PlaceId>,
     ) -> Result<Outcome, CallError> {
-        let StoreRequest { charges, bans } = request;
-        let Some(slot) = self.script.only_slot(charges) else {
-            let deadline = asked + self.script.timeout();
-            let outcome = cross_slot::decide(&self.script, charges, now, deadline, place).await;
-            // Nodes that decide for others cannot count for a ban in the same call.
-            self.reporter.refused(&self.script, request, &outcome, now);
-            return Ok(outcome);
+        let outcome = if request.charges.iter().any(Charge::is_leased) {
+            boxed_cold(|| self.ask_for_rest(request, now, asked, place)).await?
+        } else {
+            let none = ChargeSet::default();
+            self.ask_servers((request.charges, none), request.bans, now, asked, place).await?
         };
+        self.remember(request.charges, &outcome, now, now.plus(micros(asked.elapsed())));
+        Ok(outcome)
+    }
+
+    /// Asks the servers about charges, of which some are paid already. Copies the counters, from which the process counts on
+    /// if the servers become unavailable.
+    pub(super) async fn ask_servers(
+        &self,
+        (charges, paid): (&[Charge<'_>], ChargeSet),
+        bans: &[BanCharge<'_>],
+        now: Timestamp,
+        asked: Instant,
+        place: Option<PlaceId>,
+    ) -> Result<Outcome, CallError> {
+        let request = StoreRequest { charges, bans };
+        let (outcome, unknown) = match self.script.only_slot(charges) {
+            Some(slot) => (self.ask_server(slot, request, now, place).await?, ChargeSet::default()),
+            None => {
+                let deadline = asked + self.script.timeout();
+                let asked = (charges, paid);
+                let outcome = cross_slot::decide(&self.script, asked, now, deadline, place).await;
+                // Nodes that decide for others cannot count for a ban in the same call.
+                self.reporter.refused(&self.script, request, &outcome, now);
+                (outcome, paid)
+            }
+        };
+        self.learn(charges, &outcome, unknown, now.plus(micros(asked.elapsed())));
+        Ok(outcome)
+    }
+
+    /// Asks the server that has the counters of all charges.
+    async fn ask_server(
+        &self,
+        slot: HashSlot,
+        request: StoreRequest<'_>,
+        now: Timestamp,
+        place: Option<PlaceId>,
+    ) -> Result<Outcome, CallError> {
+        let StoreRequest { charges, bans } = request;
         let settles = charges.iter().any(|charge| charge.shared_key.settles);
         let counted_at = |at: Timestamp| settles.then(|| charges.iter().map(|_| at).collect());
         let reply = self.script.ask(slot, ScriptOp::Decide, request, now, place).await?;
@@ -282,24 +342,21 @@ impl RedisClient {
         Ok(integers)
     }
 
-    /// Learns from a reply: caches denials, and copies the counters, from which the process counts on if the servers
-    /// become unavailable.
-    pub(super) fn learn(
-        &self,
-        charges: &[Charge<'_>],
-        outcome: &Outcome,
-        asked: Timestamp,
-        replied: Timestamp,
-    ) {
+    /// Caches a denial.
+    fn remember(&self, charges: &[Charge<'_>], outcome: &Outcome, asked: Timestamp, replied: Timestamp) {
         if !outcome.decided_locally.is_empty() {
             self.counts.errors.add(1);
         }
         self.refusals.borrow_mut().remember(charges, outcome, asked, replied);
+    }
+
+    /// Copies the counters of a reply, but for those that it says nothing of.
+    fn learn(&self, charges: &[Charge<'_>], outcome: &Outcome, unknown: ChargeSet, replied: Timestamp) {
         for (index, (charge, decision)) in charges.iter().zip(outcome.decisions.iter()).enumerate() {
             // The places of this process are counted as they are held.
-            let is_counted = charge.algorithm.as_concurrency().is_none();
+            let is_counted = charge.algorithm.as_concurrency().is_none() && !unknown.contains(index);
             if is_counted
-                && charge.shared_key.on_error == OnError::Local
+                && (charge.shared_key.on_error == OnError::Local || charge.is_leased())
                 && !outcome.decided_locally.contains(index)
             {
                 self.memory.adopt(charge, decision, replied);

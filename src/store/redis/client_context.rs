@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::health::ServerHealths;
+use super::leases::Leases;
 use super::rights::MissingRights;
 use super::script::Script;
 use crate::store::fleet::Fleet;
@@ -14,4 +15,5 @@ pub(super) struct ClientContext {
     pub(super) health: Arc<ServerHealths>,
     pub(super) rights: Arc<MissingRights>,
     pub(super) fleet: Arc<Fleet>,
+    pub(super) leases: Arc<Leases>,
 }

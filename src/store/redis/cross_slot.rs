@@ -18,19 +18,21 @@ use crate::limit::units::Timestamp;
 use crate::limit::{Decision, Verdict};
 use crate::store::{Charge, ChargeSet, Decisions, Group, Outcome, StoreRequest};
 
-/// Decides charges in more than one slot, all until `deadline`. `now` is this machine's time.
+/// Decides charges in more than one slot, all until `deadline`. Those that are paid already are not asked about. `now` is this
+/// machine's time.
 pub(super) async fn decide(
     script: &ScriptClient,
-    charges: &[Charge<'_>],
+    (charges, paid): (&[Charge<'_>], ChargeSet),
     now: Timestamp,
     deadline: Instant,
     place: Option<PlaceId>,
 ) -> Outcome {
-    let mut session = DecisionSession::new(script, (charges, now), deadline, place);
-    let paid = session.ask_the_enforced().await;
+    let mut session =
+        DecisionSession { skipped: paid, ..DecisionSession::new(script, (charges, now), deadline, place) };
+    let charged = session.ask_the_enforced().await;
     let unavailable = session.go_on_without();
     if !session.admitted {
-        session.refund(&paid).await;
+        session.refund(&charged).await;
     }
     if !unavailable {
         session.ask_the_shadows().await;
@@ -78,6 +80,8 @@ struct DecisionSession<'a> {
     /// When each charge counted, by the clock that counted it.
     counted_at: SmallVec<[Timestamp; 4]>,
     decided_locally: ChargeSet,
+    /// Charges that are not asked about, by index.
+    skipped: ChargeSet,
     /// No limit has denied yet.
     admitted: bool,
 }
@@ -100,8 +104,19 @@ impl<'a> DecisionSession<'a> {
     ) -> Self {
         let decisions = charges.iter().map(fallback::unlimited).collect();
         let (decided_locally, counted_at) = (ChargeSet::default(), charges.iter().map(|_| now).collect());
-        let admitted = true;
-        Self { script, charges, now, deadline, place, decisions, counted_at, decided_locally, admitted }
+        let (skipped, admitted) = (ChargeSet::default(), true);
+        Self {
+            script,
+            charges,
+            now,
+            deadline,
+            place,
+            decisions,
+            counted_at,
+            decided_locally,
+            skipped,
+            admitted,
+        }
     }
 
     /// Decides one part after the other. Once one denies, the rest are only peeked at: the outcome names all limits
@@ -207,7 +222,10 @@ impl<'a> DecisionSession<'a> {
     /// The charges of these groups by slot, in their order.
     fn parts(&self, of: impl Fn(Group) -> bool) -> SmallVec<[ServerCharges; 4]> {
         let mut parts: SmallVec<[ServerCharges; 4]> = SmallVec::new();
-        for (index, charge) in self.charges.iter().enumerate().filter(|(_, charge)| of(charge.group)) {
+        for (index, charge) in self.charges.iter().enumerate() {
+            if !of(charge.group) || self.skipped.contains(index) {
+                continue;
+            }
             let slot = self.script.slot(charge);
             match parts.iter_mut().find(|part| part.slot == slot) {
                 Some(part) => part.indices.push(index),

@@ -2,13 +2,13 @@
 
 use smallvec::SmallVec;
 
-use crate::limit::units::{Micros, Timestamp};
+use crate::limit::units::{Cost, Micros, Timestamp};
 use crate::limit::{Decision, Verdict};
 use crate::store::memory::MemoryStore;
 use crate::store::memory::in_flight::{Ticket, Turn};
 use crate::store::{Charge, ChargeSet, Decisions, Group, OnError, Outcome};
 
-/// Decides by each limit's [`OnError`]. Limits that count in `memory` are decided there, all or none. A shadow limit
+/// Decides by each limit's [`OnError`]. A charge of a leased limit whose units are paid has cost zero. Limits that count in `memory` are decided there, all or none. A shadow limit
 /// refuses no request, so it cannot have `deny`. Places of concurrency limits are not taken.
 pub(super) fn decide(memory: &MemoryStore, charges: &[Charge<'_>], now: Timestamp) -> Outcome {
     if charges.iter().any(refuses) {
@@ -33,8 +33,9 @@ pub(super) fn admit(
     }
 }
 
+/// A leased limit counts nothing here: it spends the units that are left, and then refuses.
 fn is_local(charge: &Charge<'_>) -> bool {
-    charge.shared_key.on_error == OnError::Local
+    charge.shared_key.on_error == OnError::Local && !charge.is_leased()
 }
 
 fn local<'a>(charges: &[Charge<'a>]) -> SmallVec<[Charge<'a>; 4]> {
@@ -66,7 +67,13 @@ fn all(charges: &[Charge<'_>]) -> ChargeSet {
 }
 
 fn refuses(charge: &Charge<'_>) -> bool {
-    charge.group == Group::Enforced && charge.shared_key.on_error == OnError::Deny
+    let is_unpaid = charge.is_leased() && charge.cost > Cost::ZERO;
+    charge.group == Group::Enforced
+        && match charge.shared_key.on_error {
+            OnError::Deny => !charge.is_leased() || is_unpaid,
+            OnError::Local => is_unpaid,
+            OnError::Allow => false,
+        }
 }
 
 /// The decision of an unused limit.

@@ -31,7 +31,10 @@ for index = 3, #ARGV do
 end
 local record = ARGV[2]
 if record ~= '' and redis.call('ZADD', key, now, record) == 1 then changed = true end
-if changed then
+-- Its units in advance, the last 8 bytes, change all the time.
+local former = #ARGV == 3 and ARGV[3] or ''
+local is_update = #former == #record and string.sub(former, 1, -9) == string.sub(record, 1, -9)
+if changed and not is_update then
   version = math.max(now, version + 1)
   redis.call('ZADD', key, -version, '')
 end

@@ -43,11 +43,12 @@ impl RedisClient {
     ) -> Result<(), Unreachable> {
         let member = &self.member;
         let record = encoded(own, member.clock_ahead_ms.get());
-        let is_told = *member.record.borrow() == record
+        let is_told = member.record.borrow().starts_with(&record)
             && member.told.get().is_some_and(|told| told.elapsed() < TOLD_EVERY);
         if member.has_left.get() || is_told {
             return Ok(());
         }
+        let record = with_leased_units(record, self.leased_units(now));
         let asked = clock::now();
         let mut past = member.predecessors.borrow().clone();
         let former = member.record.replace(record.clone());
@@ -114,12 +115,19 @@ impl RedisClient {
             for (last_seen, record) in records {
                 // Another version of the program may write another form.
                 let Some((identity, clock_ahead_ms)) = decoded(&record) else { continue };
+                let leased_units = leased_units_of(&record);
                 let is_gone = there.saturating_sub_unsigned(GONE_AFTER.0) > last_seen.0.cast_signed();
                 if is_gone && identity.address == own.address && identity.id != own.id {
                     predecessors.push(record);
                 } else if gateways.iter().all(|one| one.identity.id != identity.id) {
                     // Of several, the first was heard of last.
-                    gateways.push(FleetGateway { identity, clock_ahead_ms, last_seen, is_gone });
+                    gateways.push(FleetGateway {
+                        identity,
+                        clock_ahead_ms,
+                        leased_units,
+                        last_seen,
+                        is_gone,
+                    });
                 }
             }
             if count < PAGE {
@@ -143,6 +151,20 @@ fn encoded(gateway: &GatewayIdentity, clock_ahead_ms: i32) -> Vec<u8> {
     record.extend(version.bytes().chain(address.bytes()));
     record.resize(record.len().next_multiple_of(4), 0);
     record
+}
+
+/// The record with the gateway's units in advance.
+fn with_leased_units(mut record: Vec<u8>, units: u64) -> Vec<u8> {
+    record.extend(units.to_le_bytes());
+    record
+}
+
+/// The units in advance of a record's gateway; 0 if it tells none.
+fn leased_units_of(record: &[u8]) -> u64 {
+    let lengths = || Some(usize::from(*record.get(1)?) + usize::from(*record.get(2)?));
+    let begin = (HEAD + lengths().unwrap_or_default()).next_multiple_of(4);
+    let units = record.get(begin..).and_then(|rest| rest.first_chunk::<8>());
+    units.map_or(0, |units| u64::from_le_bytes(*units))
 }
 
 /// As much of a text as a record has room for.
@@ -209,6 +231,9 @@ mod tests {
             assert_eq!(record.len() % 4, 0);
             let (read, ahead) = decoded(&record).unwrap();
             assert_eq!((read.address.as_str(), ahead), (short(address), -7));
+            assert_eq!(leased_units_of(&record), 0);
+            let with_units = with_leased_units(record.clone(), 1 << 40);
+            assert_eq!((decoded(&with_units).unwrap().1, leased_units_of(&with_units)), (-7, 1 << 40));
             assert_eq!(GatewayIdentity { address: written.address.clone(), ..read }, written);
             let texts = HEAD + written.version.len() + short(address).len();
             for end in 0..record.len() {

@@ -2,7 +2,8 @@
 //!
 //! Integers: the server's time in µs that was used. Then, unless a cost was settled, four for each charge: the verdict
 //! (0 allow, 1 delay, 2 deny, 3 never, 4 unknown), the wait in µs (0 without one), `remaining`, and `reset_after` in µs.
-//! Of a `grant`, one for each charge: the units given back; of `used`, the units in use. Of a `charge`, one: 0 charged, 1
+//! Of a `grant`, one for each charge: the units given back; of a `lease`, three for each key: the units taken, and
+//! `remaining` and `reset_after` afterwards; of `used`, the units in use. Of a `charge`, one: 0 charged, 1
 //! charged before, 2 the idempotency key stands for another request. Of a `claim`, one: 0 if it does, else 1.
 //!
 //! -1, and the server's time: nothing was done, since the edges of a calendar do not hold that time.
@@ -14,6 +15,8 @@ use crate::store::{ChargeEffect, Decisions, OperationFault, Outcome, Unreachable
 
 /// Integers for each charge.
 const EACH: usize = 4;
+/// Integers for each key of a `lease`.
+const EACH_GRANT: usize = 3;
 
 /// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +74,26 @@ pub fn units(integers: &[i64], charges: usize) -> Result<Vec<u64>, Unreadable> {
     }
 }
 
+/// Reads the reply to a `lease` of this many keys: the server's time, and of each key the units taken and the decision on a
+/// request of one unit afterwards.
+///
+/// # Errors
+///
+/// See [`Unreadable`].
+pub fn grants(integers: &[i64], keys: usize) -> Result<(Timestamp, Vec<(u32, Decision)>), Unreadable> {
+    let (found, wanted) = (integers.len(), 1 + EACH_GRANT * keys);
+    let (Some((now, answers)), true) = (integers.split_first(), found == wanted) else {
+        return Err(Unreadable::Length { found, wanted });
+    };
+    let (answers, _) = answers.as_chunks::<EACH_GRANT>();
+    let grant = |&[units, remaining, reset_after]: &[i64; EACH_GRANT]| {
+        let units = u32::try_from(units).map_err(|_| Unreadable::Number(units))?;
+        let (remaining, reset_after) = (number(remaining)?, Micros(number(reset_after)?));
+        Ok((units, Decision { verdict: Verdict::Allow, remaining, reset_after }))
+    };
+    Ok((Timestamp(number(*now)?), answers.iter().map(grant).collect::<Result<_, _>>()?))
+}
+
 /// Reads the reply to a `charge`.
 ///
 /// # Errors
@@ -117,6 +140,18 @@ mod tests {
         let last = reply.outcome.decisions[3];
         assert_eq!((last.remaining, last.reset_after), (1, Micros(9)));
         assert_eq!(read(&[7], 0).unwrap(), Reply { now: Timestamp(7), outcome: Outcome::default() });
+    }
+
+    #[test]
+    fn grants_are_read_and_no_others() {
+        let (now, read) = grants(&[7, 3, 9, 5, 0, 0, 8], 2).unwrap();
+        let numbers = read.iter().map(|(units, left)| (*units, left.remaining, left.reset_after.0));
+        assert_eq!((now, numbers.collect::<Vec<_>>()), (Timestamp(7), vec![(3, 9, 5), (0, 0, 8)]));
+        for integers in
+            [&[][..], &[7, 3, 9], &[7, 3, 9, 5, 1], &[7, -1, 9, 5], &[7, 1 << 32, 9, 5], &[7, 3, -9, 5]]
+        {
+            assert!(grants(integers, 1).is_err(), "{integers:?}");
+        }
     }
 
     #[test]

@@ -131,13 +131,13 @@ impl ReportedRefusals {
 
 /// Places that the servers know of. Dropped, they are released.
 #[derive(Debug)]
-pub struct Lease {
+pub struct PlaceLease {
     pending: Rc<Pending>,
     number: u64,
     id: PlaceId,
 }
 
-impl Lease {
+impl PlaceLease {
     /// The id of its request.
     pub(super) fn id(&self) -> PlaceId {
         self.id
@@ -165,7 +165,7 @@ impl Reporter {
         charges: &[Charge<'_>],
         is_known: bool,
         wanted: impl Fn(usize) -> bool,
-    ) -> Option<Lease> {
+    ) -> Option<PlaceLease> {
         let mut units = SmallVec::<[(&Charge<'_>, u32); 2]>::new();
         for (index, charge) in charges.iter().enumerate() {
             if charge.algorithm.as_concurrency().is_none() || !wanted(index) {
@@ -192,7 +192,7 @@ impl Reporter {
         };
         let places = units.into_iter().map(place).collect();
         reports.held.insert(number, HeldPlaces { places, renewed: is_known.then(now) });
-        Some(Lease { pending: Rc::clone(&self.pending), number, id })
+        Some(PlaceLease { pending: Rc::clone(&self.pending), number, id })
     }
 
     fn id(&self, number: u64) -> PlaceId {
@@ -266,7 +266,7 @@ impl Drop for Reporter {
     }
 }
 
-impl Drop for Lease {
+impl Drop for PlaceLease {
     fn drop(&mut self) {
         let mut reports = self.pending.reports.borrow_mut();
         if let Some(places) = reports.held.remove(&self.number) {

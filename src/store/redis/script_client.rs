@@ -5,8 +5,11 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::call::{self, PlaceId};
 use super::errors::CallError;
+use super::leased_key::{LeasedKey, ReturnedUnits};
 use super::nodes::{Nodes, NodesReply};
 use super::reply::{self, Reply};
 use super::resp::{Command, Integers};
@@ -16,7 +19,7 @@ use super::server_error::ErrorKind;
 use super::settings::RedisSettings;
 use super::slot::HashSlot;
 use super::{fallback, key};
-use crate::clock::micros;
+use crate::clock::{self, micros};
 use crate::counter::{CallTime, Counter, FineHistogram};
 use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use crate::limit::wall_clock::{self, WallTime};
@@ -36,6 +39,10 @@ pub(super) struct ScriptClient {
     rights: Arc<MissingRights>,
     /// By how many µs the servers' clock is ahead of the wall clock, as far as calendars had to know it.
     ahead: Cell<i64>,
+    /// A moment of the last call, on both clocks of this machine.
+    called: Cell<(Timestamp, Instant)>,
+    /// By how many µs the servers' clock was at least ahead of this machine's moments, by the last reply.
+    server_ahead: Cell<i64>,
 }
 
 /// The operations of the script.
@@ -58,7 +65,9 @@ impl ScriptClient {
         counts: Arc<RedisCounts>,
         rights: Arc<MissingRights>,
     ) -> Self {
-        Self { settings, script, nodes, memory, counts, rights, ahead: Cell::new(0) }
+        let called = Cell::new((Timestamp(0), clock::now()));
+        let (ahead, server_ahead) = (Cell::new(0), Cell::new(0));
+        Self { settings, script, nodes, memory, counts, rights, ahead, called, server_ahead }
     }
 
     /// The timeout of a call.
@@ -77,17 +86,79 @@ impl ScriptClient {
     ) -> Result<Reply, CallError> {
         let answer =
             self.call(slot, now, |command, now| self.write(command, question, request, now, place)).await;
-        // A call that was not sent is not counted.
-        if !matches!(answer, Err(CallError::Down | CallError::Busy)) {
-            self.counts.calls.add(1);
-        }
-        let answer = answer?;
-        self.counts.duration.record(micros(answer.took));
+        let answer = self.counted(answer)?;
         let decided = match question {
             ScriptOp::Refund(_) => 0,
             ScriptOp::Decide | ScriptOp::Peek => request.charges.len() + request.bans.len(),
         };
-        reply::read(&answer.integers, decided).map_err(|_| CallError::Unreadable)
+        let reply = reply::read(&answer.integers, decided).map_err(|_| CallError::Unreadable)?;
+        self.note_server_time(reply.now);
+        Ok(reply)
+    }
+
+    /// The present moment, as far as a call was made lately.
+    pub(super) fn now(&self) -> Timestamp {
+        let (at, instant) = self.called.get();
+        at.plus(micros(instant.elapsed()))
+    }
+
+    fn note_server_time(&self, server: Timestamp) {
+        self.server_ahead.set(server.0.cast_signed() - self.now().0.cast_signed());
+    }
+
+    /// The time of the servers' clock at `now`, or a little earlier.
+    pub(super) fn server_time(&self, now: Timestamp) -> Timestamp {
+        Timestamp(now.0.saturating_add_signed(self.server_ahead.get()))
+    }
+
+    /// Takes units of a counter in advance, at most so many. Returns the server's time, how many, and the decision on a
+    /// request of one unit afterwards.
+    pub(super) async fn lease(
+        &self,
+        key: &LeasedKey,
+        wanted: u32,
+        now: Timestamp,
+    ) -> Result<(Timestamp, u32, Decision), CallError> {
+        let answer = self.call(key.slot, now, |command, now| {
+            self.write_script(command, 1);
+            command.word(&key.name);
+            let wanted = std::iter::once((&key.algorithm, &key.lease, wanted));
+            call::lease(wanted, now, |word| command.word(word));
+        });
+        let answer = self.counted(answer.await)?;
+        match reply::grants(&answer.integers, 1).map_err(|_| CallError::Unreadable)? {
+            (at, grants) if let [(units, decision)] = grants[..] => {
+                self.note_server_time(at);
+                Ok((at, units, decision))
+            }
+            _ => Err(CallError::Unreadable),
+        }
+    }
+
+    /// Gives units back that were taken in advance, all in this slot.
+    pub(super) async fn give_back(
+        &self,
+        returned: &[ReturnedUnits],
+        now: Timestamp,
+    ) -> Result<(), CallError> {
+        let Some(first) = returned.first() else { return Ok(()) };
+        let answer = self.call(first.key.slot, now, |command, now| {
+            self.write_script(command, returned.len() as u64);
+            returned.iter().for_each(|one| command.word(&one.key.name));
+            let returned =
+                returned.iter().map(|one| (&one.key.algorithm, &one.key.lease, one.units, one.granted_at));
+            call::give_back(returned, now, |word| command.word(word));
+        });
+        self.counted(answer.await).map(drop)
+    }
+
+    /// Counts a call, and how long it took. A call that was not sent is not counted.
+    fn counted(&self, answer: Result<NodesReply, CallError>) -> Result<NodesReply, CallError> {
+        if !matches!(answer, Err(CallError::Down | CallError::Busy)) {
+            self.counts.calls.add(1);
+        }
+        self.counts.duration.record(micros(answer.as_ref().map_err(|fault| *fault)?.took));
+        answer
     }
 
     /// Counts units of corrections that the servers may not know of.
@@ -113,6 +184,7 @@ impl ScriptClient {
         now: Timestamp,
         write: impl Fn(&mut Command<'_>, WallTime),
     ) -> Result<NodesReply, CallError> {
+        self.called.set((now, clock::now()));
         let here = wall_clock::system().wall_time(now);
         let there = WallTime(here.0.saturating_add_signed(self.ahead.get()));
         let answer = self.nodes.ask(slot, |command| write(command, there)).await?;
@@ -317,6 +389,8 @@ pub struct RedisCounts {
     pub errors: Counter,
     /// Denials answered from the cache, without a call.
     pub remembered: Counter,
+    /// Requests decided by units in advance, without a call.
+    pub leased: Counter,
     /// Units of costs that were corrected, but whose correction the servers may not know of.
     pub unsettled: Counter,
     /// The duration of the calls that were answered.

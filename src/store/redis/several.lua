@@ -34,6 +34,8 @@ if operation == 'renew' or operation == 'release' then
   return { now }
 end
 
+if operation == 'lease' or operation == 'return' then return use 'leases'(was_reset_since) end
+
 -- The use of an idempotency key, whatever it charges. Returns whether it stands for this request, from now on.
 if operation == 'claim' then
   local known = redis.call('GET', KEYS[1])

@@ -4,9 +4,9 @@ use smallvec::SmallVec;
 
 use super::client::RedisClient;
 use super::fallback;
-use super::reporter::Lease;
+use super::reporter::PlaceLease;
 use crate::boxed_cold::boxed_cold;
-use crate::clock::{self, micros};
+use crate::clock;
 use crate::limit::Verdict;
 use crate::limit::units::Timestamp;
 use crate::store::memory::in_flight::{Ticket, Turn};
@@ -19,7 +19,7 @@ impl RedisClient {
         request: StoreRequest<'_>,
         now: Timestamp,
         ticket: &mut Ticket,
-    ) -> (Turn, Option<Lease>) {
+    ) -> (Turn, Option<PlaceLease>) {
         if request.charges.iter().any(Charge::is_adaptive) {
             return boxed_cold(|| self.admit_adaptive(request, now, ticket)).await;
         }
@@ -32,9 +32,9 @@ impl RedisClient {
         request: StoreRequest<'_>,
         now: Timestamp,
         ticket: &mut Ticket,
-    ) -> (Turn, Option<Lease>) {
+    ) -> (Turn, Option<PlaceLease>) {
         let charges = request.charges;
-        if let Some(outcome) = self.recall(request, now) {
+        if let Some(outcome) = self.spend(request, now).or_else(|| self.recall(request, now)) {
             return (Turn::Decided(outcome, None), None);
         }
         if let Some(turn) = self.stay_behind((charges, now), ticket).await {
@@ -46,12 +46,9 @@ impl RedisClient {
         let bans: SmallVec<[BanCharge<'_>; 1]> =
             request.bans.iter().filter(|ban| !has_queue(ban, charges)).copied().collect();
         let request = StoreRequest { charges, bans: &bans };
-        let (asked, id) = (clock::now(), lease.as_ref().map(Lease::id));
+        let (asked, id) = (clock::now(), lease.as_ref().map(PlaceLease::id));
         match self.ask(request, now, asked, id).await {
-            Ok(outcome) => {
-                self.learn(charges, &outcome, now, now.plus(micros(asked.elapsed())));
-                self.take_turn(charges, outcome, lease, ticket)
-            }
+            Ok(outcome) => self.take_turn(charges, outcome, lease, ticket),
             Err(_) => {
                 drop(lease);
                 self.take_turn_without(request, now, ticket)
@@ -93,9 +90,9 @@ impl RedisClient {
         &self,
         charges: &[Charge<'_>],
         outcome: Outcome,
-        lease: Option<Lease>,
+        lease: Option<PlaceLease>,
         ticket: &mut Ticket,
-    ) -> (Turn, Option<Lease>) {
+    ) -> (Turn, Option<PlaceLease>) {
         let in_flight = self.memory.in_flight();
         if !outcome.decisions.is_empty() && refusing(charges, &outcome).next().is_none() {
             let places = in_flight.hold(charges, &outcome, ticket);
@@ -103,11 +100,11 @@ impl RedisClient {
                 return (Turn::Decided(outcome, places), lease);
             }
             // A shadow limit has no place for it.
-            lease.inspect(Lease::void);
+            lease.inspect(PlaceLease::void);
             let lease = self.reporter.lease(&self.script, charges, true, |index| is_held(&outcome, index));
             return (Turn::Decided(outcome, places), lease);
         }
-        lease.inspect(Lease::void);
+        lease.inspect(PlaceLease::void);
         (in_flight.wait(charges, outcome, ticket, |outcome| Turn::Decided(outcome, None)), None)
     }
 
@@ -117,12 +114,19 @@ impl RedisClient {
         request: StoreRequest<'_>,
         now: Timestamp,
         ticket: &mut Ticket,
-    ) -> (Turn, Option<Lease>) {
+    ) -> (Turn, Option<PlaceLease>) {
         let charges = request.charges;
-        let (outcome, places) = match fallback::admit(&self.memory, charges, now, ticket) {
+        let paid = self.pay(charges, now);
+        let (outcome, places) = match fallback::admit(&self.memory, &paid.charges, now, ticket) {
             Turn::Decided(outcome, places) => (outcome, places),
-            waits @ Turn::Waits(..) => return (waits, None),
+            waits @ Turn::Waits(..) => {
+                self.put_back(charges, &paid, now);
+                return (waits, None);
+            }
         };
+        if outcome.unavailable || refusing(charges, &outcome).next().is_some() {
+            self.put_back(charges, &paid, now);
+        }
         self.counts.errors.add(1);
         if places.is_none() {
             return (Turn::Decided(self.without(request, outcome, now), None), None);

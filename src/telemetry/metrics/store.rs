@@ -32,6 +32,8 @@ families! {
     Counter tollgate_store_calls_total{} "Calls to the shared store." = sum(workers, |worker| worker.calls.get());
     Counter tollgate_store_remembered_total{} "Refusals answered from memory, without a call to the shared store."
         = sum(workers, |worker| worker.remembered.get());
+    Counter tollgate_store_leased_total{} "Requests decided by units in advance, without a call to the shared store."
+        = sum(workers, |worker| worker.leased.get());
     Counter tollgate_store_unsettled_units_total{}
         "Units of settled costs that the shared store may not know of: it was away for too long."
         = sum(workers, |worker| worker.unsettled.get());

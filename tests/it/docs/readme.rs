@@ -91,13 +91,6 @@ const LACKS: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     ("`mirror` of a route", &[("mirror = \"demo\"", "`mirror` is not available")]),
-    (
-        "`sync` and `lease` of a limit",
-        &[
-            ("[limits.a]\nsync = \"lease\"", "`sync` is not available"),
-            ("[limits.a]\nlease = \"1s\"", "`lease` is not available"),
-        ],
-    ),
     // `check` cannot be asked: these are not about the file.
     ("Other systems than Linux", &[]),
     ("Nothing is published yet", &[]),

@@ -24,6 +24,7 @@ const SETTLES: &SharedKeyInfo = &SharedKeyInfo {
     on_error: OnError::Local,
     settles: true,
     stays_in_process: false,
+    lease: None,
 };
 
 /// What happens next: after a pause in µs, a request of this cost, or the correction of an earlier admission.

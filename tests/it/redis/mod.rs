@@ -4,6 +4,7 @@ mod ballot;
 mod calendars;
 mod cluster;
 mod histories;
+mod leases;
 mod link;
 mod login;
 mod logs;

@@ -89,6 +89,7 @@ fn a_family_is_on_the_page_unless_the_plan_lacks_what_it_is_of() {
     let of_a_shared_store = [
         "tollgate_store_calls_total",
         "tollgate_store_remembered_total",
+        "tollgate_store_leased_total",
         "tollgate_store_unsettled_units_total",
         "tollgate_store_up",
         "tollgate_store_duration_seconds",

@@ -7,6 +7,7 @@ use std::cell::RefCell;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
+use tollgate::limit::lease::Lease;
 use tollgate::limit::units::{Cost, Fingerprint, Timestamp};
 use tollgate::limit::wall_clock::WallTime;
 use tollgate::limit::{Algorithm, Decision, Verdict, Wait};
@@ -127,6 +128,42 @@ impl Shared {
         });
         let answer = self.call(&[named(charge)], arguments, now).integers();
         assert_eq!(reply::read(&answer, 0).map(|reply| reply.now), Ok(now));
+    }
+
+    /// Takes units in advance: how many, and the decision afterwards.
+    pub(crate) fn lease(
+        &mut self,
+        charge: &Charge<'_>,
+        lease: &Lease,
+        wanted: u32,
+        now: Timestamp,
+    ) -> (u32, Decision) {
+        let mut arguments = Vec::new();
+        let wanted = std::iter::once((charge.algorithm, lease, wanted));
+        call::lease(wanted, WallTime(now.0), |argument| arguments.push(argument.to_vec()));
+        let answer = self.call(&[named(charge)], arguments, now).integers();
+        let (used, grants) = reply::grants(&answer, 1).unwrap();
+        assert_eq!(used, now);
+        grants[0]
+    }
+
+    /// Gives units back that were taken at that time.
+    pub(crate) fn give_back(
+        &mut self,
+        charge: &Charge<'_>,
+        lease: &Lease,
+        (units, granted_at): (u32, Timestamp),
+        now: Timestamp,
+    ) {
+        let mut arguments = Vec::new();
+        let returned = std::iter::once((charge.algorithm, lease, units, granted_at));
+        call::give_back(returned, WallTime(now.0), |argument| arguments.push(argument.to_vec()));
+        assert_eq!(self.call(&[named(charge)], arguments, now).integers()[..], [now.0.cast_signed()]);
+    }
+
+    /// Deletes the counter.
+    pub(crate) fn reset(&mut self, charge: &Charge<'_>, now: Timestamp) {
+        self.call(&[named(charge)], vec![b"reset".to_vec()], now);
     }
 
     /// Any other command.

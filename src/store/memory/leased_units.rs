@@ -1,0 +1,45 @@
+//! Units in advance of shared counters, and what the shared store said last of these.
+
+use super::MemoryStore;
+use super::eviction_policy::EvictionPolicy;
+use super::locked_sets::LockedSets;
+use super::slot::{Content, CounterSlot, Tag};
+use crate::limit::lease::LeasedUnits;
+use crate::limit::units::{Cost, Timestamp};
+use crate::limit::{Decision, Packed, State};
+use crate::store::Charge;
+
+impl MemoryStore {
+    /// Changes the units that this process has in advance, in one step for all threads. `charge` is a
+    /// [`Charge::of_lease`].
+    pub fn change_leased_units<T>(
+        &self,
+        charge: &Charge<'_>,
+        now: Timestamp,
+        change: impl FnOnce(LeasedUnits) -> (LeasedUnits, T),
+    ) -> T {
+        let charges = std::slice::from_ref(charge);
+        let mut held = LockedSets::new(&self.table, charges);
+        let policy = EvictionPolicy::new(charges, &self.registry, now);
+        let (units, result) = change(held.copy(charge, &policy).state.leased_units());
+        held.store(charge, units.into(), &policy);
+        result
+    }
+
+    /// What would be decided on a charge of one unit, without a lock.
+    pub fn peek(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
+        self.peek_cost(&Charge { cost: Cost::ONE, ..*charge }, now)
+    }
+
+    /// What would be decided on a charge, without a lock.
+    pub fn peek_cost(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
+        let wanted = Content::State(Packed::default());
+        let wanted = CounterSlot::new(Tag::of(charge.key), charge.params, wanted);
+        let seen = self.table.look(charge.key, &wanted).map(|seen| seen.slot.content());
+        let state = match seen {
+            Some(Content::State(state)) => charge.algorithm.unpacked(state),
+            _ => State::Fresh,
+        };
+        charge.algorithm.peek(&state, now, charge.cost)
+    }
+}
