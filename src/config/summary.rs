@@ -322,6 +322,9 @@ fn limit_words(limit: &Limit, used: &LimitUse, route: &Route) -> String {
     if let Some(share_by) = &limit.share_by {
         let _ = write!(text, "; shared {share_by}");
     }
+    if let Some(lease) = limit.lease() {
+        let _ = write!(text, "; units in advance for {:?}", Duration::from_micros(lease.duration().0));
+    }
     if let Some(ban) = &limit.ban {
         let _ = write!(text, "; ban: {}", ban.algorithm);
     }

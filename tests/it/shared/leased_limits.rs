@@ -189,3 +189,21 @@ fn in_a_cluster_units_are_taken_from_each_node() {
         (own == 2_000).then_some(())
     });
 }
+
+/// The gateway does not ask again for a moment after a refusal: the wait that the client is told counts that in.
+#[test]
+fn a_refused_client_that_waits_as_long_as_it_is_told_is_admitted() {
+    let (backend, redis) = (Backend::ok(), Redis::start());
+    let limit = "sync = \"lease\"\nalgorithm = \"token-bucket\"\nrate = \"40/s\"\nburst = 40";
+    let fleet = fleet(&backend, &redis, limit);
+    let gateway = &fleet.gateways[0];
+    for _ in 0..2 {
+        let refused = eventually("a refusal", || {
+            let response = crate::harness::get_with(gateway.addr(), "/", "x-client: a\r\n");
+            (response.status == 429).then_some(response)
+        });
+        let wait = refused.header("retry-after").and_then(|wait| wait.parse().ok()).expect("seconds");
+        std::thread::sleep(std::time::Duration::from_secs(wait));
+        assert_eq!(statuses_of(gateway, "/", "a", 1), [200], "after {wait} s");
+    }
+}
