@@ -26,20 +26,27 @@ impl MemoryStore {
         result
     }
 
-    /// What would be decided on a charge of one unit, without a lock.
+    /// What would be decided on a charge of one unit. Without a lock, as long as no other thread writes to its set.
     pub fn peek(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
         self.peek_cost(&Charge { cost: Cost::ONE, ..*charge }, now)
     }
 
-    /// What would be decided on a charge, without a lock.
+    /// What would be decided on a charge.
     pub fn peek_cost(&self, charge: &Charge<'_>, now: Timestamp) -> Decision {
         let wanted = Content::State(Packed::default());
         let wanted = CounterSlot::new(Tag::of(charge.key), charge.params, wanted);
         let seen = self.table.look(charge.key, &wanted).map(|seen| seen.slot.content());
         let state = match seen {
             Some(Content::State(state)) => charge.algorithm.unpacked(state),
-            _ => State::Fresh,
+            _ => self.copied(charge, now),
         };
         charge.algorithm.peek(&state, now, charge.cost)
+    }
+
+    #[cold]
+    fn copied(&self, charge: &Charge<'_>, now: Timestamp) -> State {
+        let charges = std::slice::from_ref(charge);
+        let held = LockedSets::new(&self.table, charges);
+        held.copy(charge, &EvictionPolicy::new(charges, &self.registry, now)).state
     }
 }

@@ -58,6 +58,7 @@ impl RedisClient {
         let first = request.charges.first()?.of_lease()?;
         let decisions = match request.charges {
             [charge] => {
+                // If another thread writes to its set, the slow way finds the units.
                 let decision = self.memory.decide_in_place(&first, now).filter(|spent| !spent.denies())?;
                 Decisions::Alone(self.spent(charge, &decision, now))
             }
@@ -110,10 +111,6 @@ impl RedisClient {
             let units = charge.of_lease();
             let paid = units.and_then(|units| {
                 let lease = units.algorithm.as_lease()?;
-                // Without a lock: most keys have none.
-                if self.memory.peek_cost(&units, now).denies() {
-                    return None;
-                }
                 self.memory.change_leased_units(&units, now, |before| lease.pay(before, now, charge.cost))
             });
             if paid.is_some() {
