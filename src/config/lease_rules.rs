@@ -12,7 +12,7 @@ use crate::limit::units::Rate;
 use crate::plan::{Limit, LimitIndex};
 
 /// A tenth of a lease in which the limit admits fewer units is not worth units in advance.
-const UNITS_IN_TENTH: u64 = 2;
+const UNITS_IN_TENTH: u64 = 4;
 
 /// A window of fewer leases may withhold much of its count.
 const LEASES_IN_WINDOW: u64 = 10;

@@ -50,3 +50,48 @@ impl MemoryStore {
         held.copy(charge, &EvictionPolicy::new(charges, &self.registry, now)).state
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::limit::Algorithm;
+    use crate::limit::lease::Lease;
+    use crate::limit::units::{Fingerprint, Micros};
+    use crate::store::{Group, ParamsId, SharedKeyInfo};
+
+    /// Both keys are in one set, as the store has no other.
+    #[test]
+    fn units_are_found_while_another_thread_writes_beside_them() {
+        let memory = MemoryStore::new(4).unwrap();
+        let algorithm = Algorithm::lease(Micros::SECOND).unwrap();
+        let lease = Lease::new(Micros::SECOND).unwrap();
+        memory.register(&algorithm);
+        let charge = |key| Charge {
+            algorithm: &algorithm,
+            params: ParamsId::of(&algorithm),
+            key: Fingerprint(key),
+            cost: Cost::ONE,
+            group: Group::Enforced,
+            shared_key: SharedKeyInfo::NONE,
+        };
+        let (here, beside) = (charge(1), charge(2));
+        let deposit = |charge: &Charge<'_>| {
+            let taken = |units| (lease.deposit(units, 5, Timestamp(900), Timestamp(1)).units, ());
+            memory.change_leased_units(charge, Timestamp(1), taken);
+        };
+        deposit(&here);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    deposit(&beside);
+                }
+            });
+            let denied = (0..100_000).filter(|_| memory.peek_cost(&here, Timestamp(2)).denies()).count();
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(denied, 0);
+        });
+    }
+}
