@@ -232,6 +232,18 @@ fn auth_words(plan: &Plan, auth: &RouteAuth) -> String {
     format!("{verb} a credential of {}, which the backend {gets}{anonymous}{required}", names.join(" or "))
 }
 
+/// `; shared by consumer; units in advance for 1s`: who shares the limit, and how.
+fn sharing_words(limit: &Limit) -> String {
+    let mut text = String::new();
+    if let Some(share_by) = &limit.share_by {
+        let _ = write!(text, "; shared {share_by}");
+    }
+    if let Some(lease) = limit.lease() {
+        let _ = write!(text, "; units in advance for {:?}", Duration::from_micros(lease.duration().0));
+    }
+    text
+}
+
 /// `; without the store 503`, of a limit on shared counters.
 fn on_error_words(limit: &Limit) -> &'static str {
     match limit.on_error {
@@ -319,12 +331,7 @@ fn limit_words(limit: &Limit, used: &LimitUse, route: &Route) -> String {
     if let Some(mapped) = &limit.mapped_tier {
         let _ = write!(text, "; the tier is that of `{}` in map `{}`", mapped.part, mapped.name);
     }
-    if let Some(share_by) = &limit.share_by {
-        let _ = write!(text, "; shared {share_by}");
-    }
-    if let Some(lease) = limit.lease() {
-        let _ = write!(text, "; units in advance for {:?}", Duration::from_micros(lease.duration().0));
-    }
+    text.push_str(&sharing_words(limit));
     if let Some(ban) = &limit.ban {
         let _ = write!(text, "; ban: {}", ban.algorithm);
     }
