@@ -12,6 +12,7 @@ pub mod admin;
 pub mod admission;
 mod assemble;
 pub mod auth;
+mod batch;
 pub mod certificates;
 pub mod connections;
 pub mod cors;
@@ -28,6 +29,7 @@ mod overridden;
 mod peer;
 pub mod policy;
 mod ratelimit;
+mod reject;
 pub mod reject_reason;
 pub mod requirement;
 pub mod reservation;
@@ -49,7 +51,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::HeaderName;
 
 use crate::http1::head_writer::HeaderPair;
 use crate::labels::labels;
@@ -75,12 +77,14 @@ use descriptors::DescriptorRules;
 use log::Log;
 use overridden::OverriddenPolicies;
 use target::TargetTemplate;
-use template::{BodyTemplate, HeaderTemplate};
+use template::HeaderTemplate;
 use trial::Trial;
 
 pub use assemble::PlanSections;
+pub use batch::BatchRule;
 pub use limit::KeyBan;
 pub use ratelimit::{RatelimitHeaders, RatelimitPolicies};
+pub use reject::Reject;
 pub use server::{Listener, ListenerRole, ListenerTls, RequestIds, Server};
 pub use statuses::StatusSet;
 pub use trace::Trace;
@@ -261,19 +265,6 @@ labels! {
     }
 }
 
-/// The form of a refusal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reject {
-    /// 400 to 599.
-    pub status: StatusCode,
-    /// `content-type` of `body`.
-    pub content_type: Option<HeaderValue>,
-    /// The body; `None`: the default problem+json.
-    pub body: Option<BodyTemplate>,
-    /// Further headers.
-    pub headers: Vec<(HeaderName, HeaderTemplate)>,
-}
-
 /// `[[routes]]`.
 #[derive(Clone, Debug)]
 pub struct Route {
@@ -317,7 +308,9 @@ pub struct Route {
     pub forward_client_cert: bool,
     /// The credentials that it asks for; `None`: none.
     pub auth: Option<auth::RouteAuth>,
-    /// Whether one of its limits counts by a value in the body.
+    /// What a JSON list in the body is.
+    pub batch: BatchRule,
+    /// Whether one of its limits counts by a value in the body, or by calls.
     pub reads_body: bool,
     /// The maximum size of a body that is read for that, bytes.
     pub max_key_body: usize,
@@ -374,6 +367,7 @@ impl Route {
             addresses: AddressRules::default(),
             forward_client_cert: false,
             auth: None,
+            batch: BatchRule::default(),
             reads_body: false,
             max_key_body: DEFAULT_MAX_CONTENT,
             json_pointers: Vec::new(),

@@ -46,6 +46,7 @@ use http::{HeaderName, Method};
 
 use crate::http1::fields::Fields;
 use crate::http1::request::Body;
+use crate::measure::JsonPointer;
 use crate::net::client_certificate::ClientCertificate;
 use client::ClientAddress;
 use condition::Condition;
@@ -162,6 +163,8 @@ pub enum Match {
     Query(Arc<str>),
     /// This cookie is absent or differs.
     Cookie(Arc<str>),
+    /// This value of the body is absent or differs.
+    Body(Arc<JsonPointer>),
     /// The client is in none of its networks.
     Client,
     /// The client is in none of its countries.
@@ -214,6 +217,7 @@ impl fmt::Display for Match {
             Self::Header(name) => write!(f, "the field `{name}` is absent or differs"),
             Self::Query(name) => write!(f, "the parameter `{name}` of the query is absent or differs"),
             Self::Cookie(name) => write!(f, "the cookie `{name}` is absent or differs"),
+            Self::Body(pointer) => write!(f, "the value `{pointer}` of the body is absent or differs"),
             Self::Client => f.write_str("the client is in none of its networks"),
             Self::Country => f.write_str("the client is in none of its countries"),
             Self::Listener => f.write_str("the request comes at another listener"),
@@ -266,6 +270,7 @@ impl Conditions {
             Condition::Header(name, _) => Match::Header(name.clone()),
             Condition::Query(name, _) => Match::Query(Arc::clone(name)),
             Condition::Cookie(name, _) => Match::Cookie(Arc::clone(name)),
+            Condition::Body(pointer, _) => Match::Body(Arc::clone(pointer)),
             Condition::Clients(_) => Match::Client,
             Condition::Countries(_) => Match::Country,
             Condition::Listeners(_) => Match::Listener,

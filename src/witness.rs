@@ -21,9 +21,10 @@ use regex_syntax::hir::{Class, ClassBytes, Hir, HirKind};
 
 use crate::http1::fields::{FieldSpan, Fields};
 use crate::http1::request::Body;
+use crate::measure::JsonPointer;
 use crate::route::client::{AddressRules, ClientAddress, ClientRule};
 use crate::route::condition::{Condition, ValuePattern, ValuePatterns};
-use crate::route::content::RequestContent;
+use crate::route::content::{JsonMembers, RequestContent};
 use crate::route::locations::{ClientLocation, Country};
 use crate::route::networks::Networks;
 use crate::route::path::{EncodedDots, Path, PathMatching};
@@ -75,6 +76,8 @@ pub struct Witness {
     pub country: Option<Country>,
     /// The name of its listener.
     pub listener: Option<Box<str>>,
+    /// The values of its body.
+    pub content: RequestContent,
 }
 
 /// One of the alternatives that the conditions of a route list.
@@ -117,7 +120,7 @@ impl Witness {
             },
             certificate: None,
             listener: self.listener.as_deref(),
-            content: &RequestContent::Unknown,
+            content: &self.content,
             consumer: None,
             upstream: None,
         }))
@@ -149,7 +152,18 @@ impl Witness {
             client,
             country: None,
             listener: None,
+            content: RequestContent::Unknown,
         };
+        let mut members = Vec::new();
+        for condition in &conditions.values {
+            if let Condition::Body(pointer, patterns) = condition {
+                let value = value_of(patterns, attempt, random)?;
+                members.extend(value.map(|value| (JsonPointer::clone(pointer), value)));
+            }
+        }
+        if !members.is_empty() {
+            witness.content = RequestContent::Json(JsonMembers::of_texts(members));
+        }
         for condition in &conditions.values {
             witness.satisfy(condition, attempt, random)?;
         }
@@ -200,7 +214,12 @@ impl Witness {
             Condition::Countries(countries) => {
                 self.country = countries.get(attempt % countries.len().max(1)).copied();
             }
-            Condition::Clients(_) | Condition::Methods(_) | Condition::Hosts(_) | Condition::Path(..) => {}
+            // Those of a body are made together.
+            Condition::Body(..)
+            | Condition::Clients(_)
+            | Condition::Methods(_)
+            | Condition::Hosts(_)
+            | Condition::Path(..) => {}
         }
         Some(())
     }

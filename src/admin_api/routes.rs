@@ -30,6 +30,8 @@ pub struct RouteReport {
     pub query: Vec<String>,
     /// Names of cookies.
     pub cookies: Vec<String>,
+    /// JSON pointers into the body.
+    pub body: Vec<String>,
     /// Networks of clients.
     pub clients: Vec<String>,
     /// Countries of clients.

@@ -42,7 +42,7 @@ pub(super) fn check(limit: &Limit, span: SourceSpan, diagnostics: &Diagnostics<'
 
 /// Checks the cost of such a limit on a route.
 pub(super) fn check_cost(limit: &Limit, used: &RouteLimit, diagnostics: &Diagnostics<'_>) {
-    if limit.before_auth && used.limit_use.cost.json_pointer().is_some() {
+    if limit.before_auth && used.limit_use.cost.json_pointers().next().is_some() {
         let message = format!(
             "limit {} has `before_auth`, so that its cost cannot come from the body, which is read later",
             quoted(&limit.name)

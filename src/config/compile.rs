@@ -55,6 +55,7 @@ pub(super) fn compile(mut draft: FileDraft, diagnostics: &Diagnostics<'_>) -> Op
     for route in known_routes() {
         too_many_charges(route, &draft.limits, diagnostics);
         reads_no_body(route, &draft.limits, diagnostics);
+        settles_no_batch(route, &draft.limits, diagnostics);
         places::check_priority(route, &draft.limits, diagnostics);
         places::check_upstream(route, &draft.limits, diagnostics);
         places::check_streams(route, &draft.limits, diagnostics);
@@ -244,14 +245,41 @@ fn taken_spellings(sound: &[&routes::RouteDraft], conditions: &[Conditions], dia
 
 /// `max_key_body` where nothing is read from bodies.
 fn reads_no_body(route: &routes::RouteDraft, limits: &[limits::LimitDraft], diagnostics: &Diagnostics<'_>) {
+    let is_found_by_body = route.conditions.as_ref().is_none_or(|conditions| {
+        conditions.values.iter().any(|condition| condition.body_pointer().is_some())
+    });
+    if is_found_by_body || route.places.batch.is_some() {
+        return;
+    }
     let reads = |used: &RouteLimit| {
         let limit = limits[used.limit_use.limit.0].limit.as_ref();
-        used.limit_use.cost.json_pointer().is_some() || limit.is_none_or(Limit::reads_body)
+        used.limit_use.cost.json_pointers().next().is_some() || limit.is_none_or(Limit::reads_body)
     };
     if let Some(span) = route.places.max_key_body.filter(|_| !route.uses.iter().any(reads)) {
         let message = "`max_key_body` has no effect: no limit of the route reads the body";
-        let help = "leave it out; it is about keys `json:` and `form:`, and costs from `json:`";
+        let help = "leave it out; it is about keys `json:` and `form:`, costs from `json:`, and conditions of `body`";
         diagnostics.warn(span, message, help);
+    }
+}
+
+/// `batch = "each"` beside a cost that is settled by one response for calls with different keys.
+fn settles_no_batch(
+    route: &routes::RouteDraft,
+    limits: &[limits::LimitDraft],
+    diagnostics: &Diagnostics<'_>,
+) {
+    let Some(span) = route.places.batch else { return };
+    let by_call = |used: &&RouteLimit| {
+        let limit = limits[used.limit_use.limit.0].limit.as_ref();
+        used.limit_use.cost.settled().is_some() && limit.is_some_and(Limit::reads_body)
+    };
+    if let Some(used) = route.uses.iter().find(by_call) {
+        let name = limits[used.limit_use.limit.0].limit.as_ref().map_or("", |limit| &*limit.name);
+        let message = format!(
+            "limit {} counts each call of a batch by its own key, but a response has one cost for all calls",
+            quoted(name)
+        );
+        diagnostics.fault(span, message, "leave `batch` out, or settle a limit whose key is not in the body");
     }
 }
 

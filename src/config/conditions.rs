@@ -1,4 +1,4 @@
-//! The conditions of a route: `hosts`, `path`, `methods`, `headers`, `query`, `cookies`, `clients`, `not`,
+//! The conditions of a route: `hosts`, `path`, `methods`, `headers`, `query`, `cookies`, `body`, `clients`, `not`,
 //! `merge_slashes`.
 
 use std::collections::HashSet;
@@ -7,11 +7,12 @@ use http::{HeaderName, HeaderValue, Method};
 
 use super::keys::{ANY, NamedSchema, SOME, Schema, flag, keys};
 use super::name::Directory;
-use super::report::quoted;
+use super::report::{cut_for_help, quoted};
 use super::table::ConfigTable;
 use super::text::{Cursor, SyntaxError};
 use super::value::ConfigValue;
 use super::{headers, networks, remedies};
+use crate::measure::{JsonPointer, PointerFault};
 use crate::route::Conditions;
 use crate::route::condition::{Condition, ValuePattern, ValuePatterns};
 use crate::route::locations::Country;
@@ -38,13 +39,16 @@ keys! {
 
 keys! {
     /// Conditions on values, of a route and of its `not`.
-    pub(super) VALUES: ValueKeys = "headers, query, cookies and clients" {
+    pub(super) VALUES: ValueKeys = "headers, query, cookies, body and clients" {
         /// Headers, each with a pattern for its value: a request has all of them, or in `not` none. Default: any.
         headers = PATTERNS;
         /// Parameters of the query, each with a pattern for its decoded value. Default: any.
         query = Schema::Map(ANY, &Schema::Text, &Schema::Named(&VALUE_PATTERN));
         /// Cookies, each with a pattern for its decoded value. Default: any.
         cookies = PATTERNS;
+        /// JSON pointers into the body, each with a pattern for the value there: { "/method" = "tools/call" }.
+        /// Default: any.
+        body = Schema::Map(ANY, &Schema::Matching(r"^/"), &Schema::Named(&VALUE_PATTERN));
         /// Networks or addresses of clients, or "file:PATH". Default: any.
         clients = Schema::List(SOME, &Schema::Text);
         /// Countries of the clients' addresses, as ISO 3166-1 names them: "DE". Default: any.
@@ -62,7 +66,7 @@ keys! {
         /// Paths that are excluded: "/a", "/a/{id}", "/a/*", "~^/v[0-9]+$".
         path = Schema::Name;
         + VALUES;
-        one of "methods", "hosts", "path", "headers", "query", "cookies", "clients", "country";
+        one of "methods", "hosts", "path", "headers", "query", "cookies", "body", "clients", "country";
     }
 }
 
@@ -141,7 +145,7 @@ enum PatternPlace {
     New,
 }
 
-/// `headers`, `query`, `cookies`, `clients` and `country`.
+/// `headers`, `query`, `cookies`, `body`, `clients` and `country`.
 fn values(table: &mut ConfigTable<'_>, place: PatternPlace) -> Vec<Condition> {
     let headers = table.or(&VALUES.headers, Vec::new(), |value| {
         headers::fields_with(&value, headers::any, |value| {
@@ -152,13 +156,49 @@ fn values(table: &mut ConfigTable<'_>, place: PatternPlace) -> Vec<Condition> {
     let query = table.or(&VALUES.query, Vec::new(), |value| named(&value, |_| None, place));
     let cookies =
         table.or(&VALUES.cookies, Vec::new(), |value| named(&value, cookie_fault, PatternPlace::New));
+    let body = table.or(&VALUES.body, Vec::new(), |value| body(&value));
     let clients = table.optional(&VALUES.clients, |value| networks::clients(&value));
     let headers = headers.into_iter().map(|(name, values)| Condition::header(name, values));
     let query = query.into_iter().map(|(name, values)| Condition::query(name, values));
     let cookies = cookies.into_iter().map(|(name, values)| Condition::cookie(name, values));
     let countries = table.optional(&VALUES.country, |value| distinct(&value, country));
     let of_client = clients.map(Condition::clients).into_iter().chain(countries.map(Condition::countries));
-    headers.chain(query).chain(cookies).chain(of_client).collect()
+    headers.chain(query).chain(cookies).chain(body).chain(of_client).collect()
+}
+
+/// Conditions on values of a JSON body.
+fn body(value: &ConfigValue<'_>) -> Option<Vec<Condition>> {
+    if let Some(text) = value.written() {
+        let help = match text.starts_with('/') {
+            true => format!("write `body = {{ {} = true }}`", quoted(text)),
+            false => {
+                "write `body = { \"/method\" = \"tools/call\" }`; the body of an answer stands in `respond`"
+                    .into()
+            }
+        };
+        return value.mismatch("a table", help);
+    }
+    let mut found = Vec::new();
+    for entry in value.entries()? {
+        let pointer = match JsonPointer::parse(entry.key) {
+            Ok(pointer) if !entry.key.is_empty() => Some(pointer),
+            fault => {
+                let why = fault.err().unwrap_or(PointerFault::NotAbsolute);
+                let message = format!("{} is no JSON pointer: {why}", quoted(entry.key));
+                let help = match why {
+                    PointerFault::NotAbsolute => {
+                        format!("write `\"/{}\"`", cut_for_help(&entry.key.replace('.', "/")))
+                    }
+                    PointerFault::Tilde | PointerFault::TooLong => "write the path to the value".to_owned(),
+                };
+                value.diagnostics().fault(entry.key_span, message, help);
+                None
+            }
+        };
+        let patterns = patterns(&entry.value, PatternPlace::New, |_| None);
+        found.extend(pointer.zip(patterns).map(|(pointer, patterns)| Condition::body(pointer, patterns)));
+    }
+    Some(found)
 }
 
 /// Warns of a condition on a whole header `cookie` that means one cookie. `value`: as it stands for the header.

@@ -52,7 +52,8 @@ keys! {
         status: u16 = count(400, 599) => 429;
         /// The type of `body`; no effect without it. Default: none.
         content_type = Schema::Text;
-        /// At most 64 KiB. Default: problem+json that names the limit.
+        /// At most 64 KiB, with values of the request: {json:/id} is a value of its JSON body, where that was read.
+        /// Default: problem+json that names the limit.
         body = Schema::Text;
         /// Further fields. Default: none.
         headers = Schema::Named(&FIELDS);
@@ -201,7 +202,8 @@ pub(super) fn reject(value: &ConfigValue<'_>) -> Option<Arc<Reject>> {
     let type_given = table.take(&REJECT.content_type);
     let content_type = type_given.as_ref().and_then(field_value);
     let media_type = content_type.as_ref().map_or(&[][..], |value| value.as_bytes());
-    let body = table.optional(&REJECT.body, |value| templates::body(&value, media_type, MAX_REJECT_BODY));
+    let body =
+        table.optional(&REJECT.body, |value| templates::body_of_refusal(&value, media_type, MAX_REJECT_BODY));
     let headers = table.or(&REJECT.headers, Vec::new(), |value| {
         headers::fields_with(&value, headers::framing_or_content_type, templates::header)
     });

@@ -1,21 +1,25 @@
 //! `cost`: a number, or how it is measured: the places of a number in a request (`from`) and in a response (`settle`).
 
+mod statuses;
+
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use http::{HeaderName, StatusCode};
+use http::HeaderName;
 
 use super::keys::{NamedSchema, SOME, Schema, count, keys};
 use super::remedies::nearest;
 use super::report::{SourceSpan, cut_for_help, quoted};
 use super::table::ConfigTable;
 use super::text::SyntaxError;
-use super::value::{ConfigValue, Entry};
+use super::value::ConfigValue;
 use crate::limit::units::Cost;
 use crate::measure::{BodySource, JsonPointer, TerminalEvents};
 use crate::plan::cost::{
-    CostRule, CostScale, MeasuredCost, RequestSource, Reserve, Settle, SettleSource, SettledCost, StatusCosts,
+    CostRule, CostScale, MeasuredCost, MissingNumber, RequestSource, Reserve, Settle, SettleSource,
+    SettledCost,
 };
+use statuses::statuses;
 
 keys! {
     /// How a number becomes units.
@@ -33,10 +37,22 @@ keys! {
     /// Units by a number that the request names.
     pub(super) REQUEST_COST: RequestCostKeys = "cost by a number in the request" {
         /// Where the number is: "header:NAME", "query:NAME", "json:POINTER" (in the body) or "body-bytes" (the
-        /// length of the body).
-        source as "from" = Schema::Matching(r"^(header|query):.|^json:(/.*)?$|^body-bytes$|\$\{"), required "\"query:limit\"";
-        /// Units where the number is absent or unreadable. Default: `max` if it is given, else `min`.
-        missing: u32 = count(0, Cost::MAX as u64);
+        /// length of the body); or up to 4 of these, of which the first that the request has counts.
+        source as "from" = Schema::Either(&[REQUEST_SOURCE, Schema::List((1, 4), &REQUEST_SOURCE)]), required "\"query:limit\"";
+        /// Units where the number is absent or unreadable, or another number that stands in for it. Default: `max`
+        /// if it is given, else `min`.
+        missing = Schema::Either(&[UNITS, Schema::Table(&ESTIMATE)]);
+        + SCALE;
+    }
+}
+
+keys! {
+    /// Units by a number of the request that stands in for another.
+    pub(super) ESTIMATE: EstimateKeys = "cost where a number is missing" {
+        /// Where the number is: "body-bytes" estimates by the length of the body.
+        source as "from" = Schema::Either(&[REQUEST_SOURCE, Schema::List((1, 4), &REQUEST_SOURCE)]), required "\"body-bytes\"";
+        /// Units where this number is missing, too. Default: `max` if it is given, else `min`.
+        missing = UNITS;
         + SCALE;
     }
 }
@@ -86,6 +102,7 @@ pub(super) static COST: NamedSchema = NamedSchema {
     ]),
 };
 const UNITS: Schema = Schema::Whole(0, Cost::MAX as u64);
+const REQUEST_SOURCE: Schema = Schema::Matching(r"^(header|query):.|^json:(/.*)?$|^body-bytes$|\$\{");
 const SOURCE: Schema = Schema::Matching(r"^(json|sse):(/.*)?$|^(header|trailer):.|^(bytes|duration)$|\$\{");
 const RESERVED: Schema = Schema::Either(&[UNITS, Schema::Table(&REQUEST_COST)]);
 const MISSING: Schema = Schema::Either(&[Schema::Words(&["reserve"]), UNITS]);
@@ -125,7 +142,7 @@ fn table(value: &ConfigValue<'_>) -> Option<CostRule> {
     let mut table = value.table("`cost`")?;
     let later = ["settle", "reserve"].into_iter().find_map(|key| Some((key, table.given(key)?)));
     let rule = match (table.given("from"), later) {
-        (Some(_), None) => measured(&mut table).map(|cost| CostRule::Measured(Arc::new(cost))),
+        (Some(_), None) => measured(&mut table, false).map(|cost| CostRule::Measured(Arc::new(cost))),
         (None, Some(_)) => settled(&mut table),
         (Some(_), Some((key, span))) => {
             let message = format!("`cost` cannot have both `from` and `{key}`");
@@ -149,17 +166,36 @@ fn table(value: &ConfigValue<'_>) -> Option<CostRule> {
     rule.filter(|_| is_sound)
 }
 
-/// `from`, and its keys.
-fn measured(table: &mut ConfigTable<'_>) -> Option<MeasuredCost> {
-    let from = table.require(&REQUEST_COST.source, |value| request_source(&value));
+/// `from`, and its keys. `stands_in`: for another number that is missing.
+fn measured(table: &mut ConfigTable<'_>, stands_in: bool) -> Option<MeasuredCost> {
+    let from = table.require(&REQUEST_COST.source, |value| request_sources(&value));
     let has_max = table.given("max").is_some();
     // Unless the file says otherwise, no number makes a request free.
     let scale = scale(table, 1);
-    let missing = table.get(&REQUEST_COST.missing);
+    let missing = table.take(&REQUEST_COST.missing).map(|value| missing_number(&value, stands_in));
     let (from, scale) = (from?, scale?);
     // A request that leaves the number out must not be cheaper than any that has it.
-    let missing = missing.unwrap_or(if has_max { scale.max } else { scale.min });
-    Some(MeasuredCost { from, scale, missing })
+    let missing = missing.unwrap_or(Some(MissingNumber::Units(if has_max { scale.max } else { scale.min })));
+    // The last one is asked last.
+    let mut sources = from.into_iter().rev();
+    let last = MeasuredCost { from: sources.next()?, scale, missing: missing? };
+    let before = |next, from| MeasuredCost { from, scale, missing: MissingNumber::Measured(Box::new(next)) };
+    Some(sources.fold(last, before))
+}
+
+/// `missing` of a number in the request: units, or a number that stands in.
+fn missing_number(value: &ConfigValue<'_>, stands_in: bool) -> Option<MissingNumber> {
+    if !value.is_table() {
+        return value.count(0, Cost::MAX).map(MissingNumber::Units);
+    }
+    if stands_in {
+        value.fault("`missing` is a table inside of another `missing`", "write units, such as `1000`");
+        return None;
+    }
+    let mut table = value.table("`missing`")?;
+    let measured = measured(&mut table, true);
+    let is_sound = table.finish();
+    measured.filter(|_| is_sound).map(|cost| MissingNumber::Measured(Box::new(cost)))
 }
 
 /// `reserve` and `settle`, and their keys.
@@ -204,7 +240,7 @@ fn reserve(value: &ConfigValue<'_>) -> Option<Reserve> {
         return value.count(0, Cost::MAX).map(Reserve::Fixed);
     }
     let mut table = value.table("`reserve`")?;
-    let measured = measured(&mut table);
+    let measured = measured(&mut table, false);
     let is_sound = table.finish();
     measured.filter(|_| is_sound).map(Reserve::Measured)
 }
@@ -277,49 +313,6 @@ fn scale(table: &mut ConfigTable<'_>, default_min: u32) -> Option<CostScale> {
     Some(CostScale { per, min, max })
 }
 
-/// `status = { 401 = 5, "2xx" = 0 }`.
-fn statuses(value: &ConfigValue<'_>) -> Option<StatusCosts> {
-    const EXAMPLE: &str = "write units by status: `{ 401 = 5, \"2xx\" = 0 }`";
-    if !value.is_table() {
-        return value.mismatch("a table", EXAMPLE);
-    }
-    let entries = value.entries()?;
-    if entries.is_empty() {
-        value.fault("`status` names no status, so that each costs `reserve`", EXAMPLE);
-        return None;
-    }
-    let mut costs = StatusCosts::default();
-    let read = entries.into_iter().map(|entry| status_cost(&entry, &mut costs));
-    // All of them, so that each faulty one is reported.
-    let are_sound = read.filter(Option::is_none).count() == 0;
-    are_sound.then_some(costs)
-}
-
-fn status_cost(Entry { key, key_span, value: units }: &Entry<'_>, costs: &mut StatusCosts) -> Option<()> {
-    let class = key.strip_suffix("xx").and_then(|class| class.parse::<usize>().ok());
-    let class = class.and_then(|class| costs.classes.get_mut(class.checked_sub(1)?));
-    match (class, status(key)) {
-        (Some(class), _) => *class = Some(units.count(0, Cost::MAX)?),
-        (None, Some(status)) => costs.exact.push((status, units.count(0, Cost::MAX)?)),
-        (None, None) => {
-            let message = format!("{} is neither a status nor a class", quoted(key));
-            units.diagnostics().fault(
-                *key_span,
-                message,
-                "write a status such as 401, or a class such as \"4xx\"",
-            );
-            return None;
-        }
-    }
-    Some(())
-}
-
-fn status(text: &str) -> Option<StatusCode> {
-    let is_plain = text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit());
-    let status = is_plain.then(|| StatusCode::from_bytes(text.as_bytes()).ok()).flatten()?;
-    (status.as_u16() < 600).then_some(status)
-}
-
 /// The maximum number of values that are added.
 const MAX_SOURCES: usize = 4;
 const FROM: &str = "write `header:NAME`, `query:NAME`, `json:POINTER` or `body-bytes`";
@@ -336,12 +329,20 @@ enum SettleDraft {
     Values(Vec<SettleSource>),
 }
 
-/// Reads `from`.
-fn request_source(value: &ConfigValue<'_>) -> Option<RequestSource> {
-    if value.is_list() {
-        return value.mismatch("a string", "name one place: numbers of a request are not added");
+/// Reads `from`: one place, or several of which the first that a request has counts.
+fn request_sources(value: &ConfigValue<'_>) -> Option<Vec<RequestSource>> {
+    let read =
+        |item: &ConfigValue<'_>| item.text()?.parse("a place of a number in a request", parse_request_source);
+    if !value.is_list() {
+        return read(value).map(|source| vec![source]);
     }
-    value.text()?.parse("a place of a number in a request", parse_request_source)
+    let sources = value.some_of(|item| read(&item))?;
+    if sources.len() > MAX_SOURCES {
+        let message = format!("`from` has {} places", sources.len());
+        value.fault(message, format!("name 1 to {MAX_SOURCES}: the first that a request has counts"));
+        return None;
+    }
+    Some(sources)
 }
 
 /// Reads `settle`: one place or a list.

@@ -30,7 +30,7 @@ use crate::plan::auth::RouteAuth;
 use crate::plan::cors::Cors;
 use crate::plan::cost::CostRule;
 use crate::plan::template::HeaderTemplate;
-use crate::plan::{HeaderEdits, LimitUse, Reject, Route, UpstreamIndex};
+use crate::plan::{BatchRule, HeaderEdits, LimitUse, Reject, Route, UpstreamIndex};
 use crate::route::Conditions;
 use crate::route::client::AddressRules;
 use crate::route::content::DEFAULT_MAX_CONTENT;
@@ -67,6 +67,9 @@ keys! {
         /// The largest request body that keys `json:` and `form:` and costs are read from, at most a sixteenth of
         /// max_buffered; a larger one is answered 413, or as `unreadable` says.
         max_key_body: usize = size(1 << 10, 4 << 30) => DEFAULT_MAX_CONTENT;
+        /// "each": a JSON list in the body is a batch of calls, up to 100, each of which is charged. Otherwise such
+        /// a body is answered 400 where the route reads members of bodies.
+        batch = Schema::Words(&["each"]);
         /// Fields that the upstream gets with these values, which may have {client} and other values of the
         /// request. Default: none.
         set_request_headers = Schema::Named(&FIELDS);
@@ -104,6 +107,9 @@ const PRIORITIES: [(&str, Priority); 4] = [
     ("background", Priority::Background),
 ];
 
+/// The values of `batch`.
+const BATCHES: [(&str, BatchRule); 1] = [("each", BatchRule::Each)];
+
 /// A route of the file.
 pub(super) struct RouteDraft {
     pub(super) name: Arc<str>,
@@ -134,6 +140,7 @@ pub(super) struct RoutePlaces {
     pub(super) deny: Option<SourceSpan>,
     pub(super) redirect: Option<SourceSpan>,
     pub(super) max_key_body: Option<SourceSpan>,
+    pub(super) batch: Option<SourceSpan>,
 }
 
 /// The names that routes refer to.
@@ -181,6 +188,7 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
         deny: table.given_value("deny"),
         redirect: table.given("redirect"),
         max_key_body: table.given("max_key_body"),
+        batch: table.given("batch"),
     };
     // The route is its sets and itself already.
     let sets = set_names::of_route(&mut table);
@@ -241,6 +249,7 @@ struct RouteSettings {
     max_duration: Option<Duration>,
     max_body_bytes: Option<u64>,
     max_key_body: usize,
+    batch: BatchRule,
     forward_client_cert: bool,
     request_headers: HeaderEdits,
     response_headers: HeaderEdits,
@@ -270,6 +279,7 @@ impl RouteSettings {
             request_headers: edits(table, request, headers::framing_or_host),
             max_key_body: table
                 .or_default(&SETTINGS.max_key_body, |value| key_body(&value, around.max_buffered)),
+            batch: table.or(&SETTINGS.batch, BatchRule::default(), |value| value.choice(&BATCHES)),
             forward_client_cert: table.value(&SETTINGS.forward_client_cert),
             reject: table.optional(&SETTINGS.reject, |value| content::reject(&value)),
             addresses: networks::rules(table),
@@ -288,7 +298,7 @@ impl RouteSettings {
         limits: Vec<LimitUse>,
     ) -> Route {
         let Self { timeout, read_timeout, tunnel_timeout, max_duration, max_body_bytes, .. } = self;
-        let (forward_client_cert, max_key_body) = (self.forward_client_cert, self.max_key_body);
+        let Self { forward_client_cert, max_key_body, batch, .. } = self;
         let Self { request_headers, response_headers, cors, reject, addresses, auth, priority, .. } = self;
         Route {
             name,
@@ -311,6 +321,7 @@ impl RouteSettings {
             addresses,
             forward_client_cert,
             auth,
+            batch,
             reads_body: false,
             max_key_body,
             json_pointers: Vec::new(),

@@ -19,13 +19,36 @@ pub(super) fn header(value: &ConfigValue<'_>) -> Option<HeaderTemplate> {
     // It was read from a string.
     let text = std::str::from_utf8(text.as_bytes()).unwrap_or_default();
     match parse(text, value)? {
-        Ok(template) => Some(HeaderTemplate::Values(template)),
+        Ok(template) => without_members(value, &template).then_some(HeaderTemplate::Values(template)),
         Err(text) => HeaderValue::from_bytes(text.as_bytes()).ok().map(HeaderTemplate::Fixed),
     }
 }
 
-/// Reads a body of at most this many bytes, with values escaped for its media type.
+/// Whether a text has no value of the request's body, which is known only where a limit refuses.
+fn without_members(value: &ConfigValue<'_>, template: &Template) -> bool {
+    let member = template.json_pointers().next();
+    if let Some(pointer) = member {
+        let message = format!("{} has a value of the request's body", value.label());
+        value.fault(message, format!("write `{{json:{pointer}}}` in the `body` of `reject` only"));
+    }
+    member.is_none()
+}
+
+/// Reads a body of at most this many bytes, with values escaped for its media type, but none of the request's body.
 pub(super) fn body(value: &ConfigValue<'_>, content_type: &[u8], max_bytes: usize) -> Option<BodyTemplate> {
+    let body = body_of_refusal(value, content_type, max_bytes)?;
+    match &body {
+        BodyTemplate::Values(template, _) if !without_members(value, template) => None,
+        _ => Some(body),
+    }
+}
+
+/// The same, also with values of the request's body.
+pub(super) fn body_of_refusal(
+    value: &ConfigValue<'_>,
+    content_type: &[u8],
+    max_bytes: usize,
+) -> Option<BodyTemplate> {
     let text = value.text()?;
     if text.as_str().len() > max_bytes {
         let message = format!("{} is longer than {} KiB", value.label(), max_bytes >> 10);
@@ -61,6 +84,11 @@ fn parse(text: &str, value: &ConfigValue<'_>) -> Option<Result<Template, String>
                 TemplateWord::ALL.iter().map(|word| format!("{{{}}}", word.as_str())).collect();
             let message = format!("{} is not a value of a request", quoted(&format!("{{{word}}}")));
             let known = listed(known.iter().map(String::as_str));
+            if word.starts_with("json:") {
+                let help = "write `{json:/id}`, with the JSON pointer of a value (RFC 6901)";
+                value.fault(format!("{} has no JSON pointer", quoted(&format!("{{{word}}}"))), help);
+                return None;
+            }
             value.fault(message, format!("known: {known}; write `{{{{{word}}}}}` for the text itself"));
             None
         }

@@ -10,6 +10,7 @@ use crate::plan::cost::{CostRule, MeasuredCost};
 use crate::plan::{Backend, Plan, Policy, Upstream};
 use crate::route::client::{ClientAddress, ClientRule, ClientSource};
 use crate::route::condition::{Condition, ValuePattern};
+use crate::route::content::RequestContent;
 use crate::route::pattern::HostPattern;
 use crate::route::{self, Conditions, Match};
 
@@ -98,11 +99,12 @@ pub(super) fn why_not(
             }
         }
         Match::Method => format!("the method is not {}", one_of(&conditions.methods)),
-        Match::Header(_) | Match::Query(_) | Match::Cookie(_) => {
+        Match::Header(_) | Match::Query(_) | Match::Cookie(_) | Match::Body(_) => {
             let is_it = |condition: &&Condition| match (condition, verdict) {
                 (Condition::Header(name, _), Match::Header(other)) => name == other,
                 (Condition::Query(name, _), Match::Query(other)) => name == other,
                 (Condition::Cookie(name, _), Match::Cookie(other)) => name == other,
+                (Condition::Body(pointer, _), Match::Body(other)) => pointer == other,
                 _ => false,
             };
             conditions.values.iter().find(is_it).map_or_else(String::new, |it| why_not_value(it, request))
@@ -122,11 +124,16 @@ pub(super) fn why_not(
 
 /// Why a condition on a value does not hold.
 fn why_not_value(condition: &Condition, request: &route::RouteRequest<'_>) -> String {
-    let (Condition::Header(_, values) | Condition::Query(_, values) | Condition::Cookie(_, values)) =
-        condition
+    let (Condition::Header(_, values)
+    | Condition::Query(_, values)
+    | Condition::Cookie(_, values)
+    | Condition::Body(_, values)) = condition
     else {
         return String::new();
     };
+    if let (Condition::Body(..), RequestContent::Unknown) = (condition, request.content) {
+        return format!("{} is not known here, and counts as absent", condition.subject());
+    }
     let why = match condition.is_sent(request) {
         true if values.iter().all(|pattern| *pattern == ValuePattern::Absent) => "is there",
         true => "has another value",

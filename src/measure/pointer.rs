@@ -61,6 +61,11 @@ impl JsonPointer {
         self.tokens.iter().map(|token| &*token.key)
     }
 
+    /// Whether its first token can be the index of a list.
+    pub fn begins_with_index(&self) -> bool {
+        self.tokens.first().is_some_and(|token| token.index.is_some())
+    }
+
     /// As it was parsed.
     pub fn as_str(&self) -> &str {
         &self.text

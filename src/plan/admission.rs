@@ -1,6 +1,7 @@
 //! From a request to its charges, and from the store's outcome to the decision on admission. Pure: the store is called
 //! in between.
 
+mod calls;
 mod decision;
 mod overrides;
 mod places;
@@ -23,7 +24,7 @@ pub use decision::{Admission, AdmissionDecision, BanRefusal, BindingLimit, Refus
 /// The charges of a request: one entry per limit of the route, and the charges for the store.
 #[derive(Debug, Default)]
 pub struct RequestCharges<'a> {
-    /// In the order of [`Route::limits`].
+    /// In the order of [`Route::limits`]; then those of further keys that the calls of a batch have.
     pub checks: SmallVec<[LimitCheck<'a>; 2]>,
     /// In the same order; a limit with several rates has several.
     pub charges: SmallVec<[Charge<'a>; 2]>,
@@ -42,6 +43,10 @@ pub struct RequestCharges<'a> {
 /// One limit of the route, for this request.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitCheck<'a> {
+    /// The limit's index among those of the route or the call.
+    pub place: usize,
+    /// The call of a batch that has its key; else 0.
+    pub call: usize,
     /// The limit.
     pub limit: &'a Limit,
     /// The tier of the request's consumer, if the limit has one of this name.
@@ -107,6 +112,8 @@ impl<'a> RequestCharges<'a> {
             let tier = limit.tier_of(matched);
             let mode = limit.mode_of(matched);
             let check = LimitCheck {
+                place: index,
+                call: 0,
                 limit,
                 tier,
                 overriding: None,
@@ -115,7 +122,7 @@ impl<'a> RequestCharges<'a> {
                 shares_address: false,
             };
             let cost = limit_use.cost.on_admission(request).filter(|_| charged(limit, limit_use));
-            self.add(index, check, cost, matched, secret);
+            self.add(check, cost, matched, secret);
         }
     }
 
@@ -123,14 +130,13 @@ impl<'a> RequestCharges<'a> {
     #[inline]
     pub(super) fn add(
         &mut self,
-        index: usize,
         mut check: LimitCheck<'a>,
         cost: Option<Cost>,
         matched: MatchedRequest<'_>,
         secret: &KeySecret,
     ) {
         let limit = check.limit;
-        check.applicability = self.charge(index, check, cost, matched, secret);
+        check.applicability = self.charge(check, cost, matched, secret);
         if let Applicability::Charged(..) = check.applicability {
             check.shares_address = !matched.request.client.identified && limit.key.holds_address(matched);
             self.may_ban |= limit.ban.is_some() && !check.shares_address;
@@ -146,7 +152,6 @@ impl<'a> RequestCharges<'a> {
     /// Adds the charges of one limit if it applies.
     fn charge(
         &mut self,
-        index: usize,
         check: LimitCheck<'a>,
         cost: Option<Cost>,
         matched: MatchedRequest<'_>,
@@ -159,7 +164,7 @@ impl<'a> RequestCharges<'a> {
             return Applicability::Exempt;
         }
         let first = self.charges.len();
-        let group = group_of(check.mode, index);
+        let group = group_of(check.mode, check.place);
         let key_hash = match limit.key.claim(secret, matched) {
             KeyResult::Key(key_hash) => key_hash,
             KeyResult::Skip => return Applicability::Skipped,
@@ -177,7 +182,7 @@ impl<'a> RequestCharges<'a> {
             self.checks.push(LimitCheck { applicability: Applicability::Exempt, ..check });
             return;
         }
-        let (first, group) = (self.charges.len(), group_of(check.mode, self.checks.len()));
+        let (first, group) = (self.charges.len(), group_of(check.mode, check.place));
         self.may_ban |= check.limit.ban.is_some();
         self.takes_places |= check.limit.is_concurrency();
         self.charges.extend(charges(check.policies(), key_hash, cost, group));

@@ -1,5 +1,6 @@
 //! The one way to make a plan: from its sections, and what follows from several of them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::action::{ErrorPages, RouteAction};
@@ -12,10 +13,11 @@ use super::log::Log;
 use super::overridden::OverriddenPolicies;
 use super::template::{BodyTemplate, HeaderTemplate};
 use super::{
-    Limit, LimitIndex, LimitUse, Mode, Plan, Reject, Route, Server, StoreSettings, Trace, Upstream,
-    connections,
+    BatchRule, Limit, LimitIndex, LimitUse, Mode, Plan, Reject, Route, Server, StoreSettings, Trace,
+    Upstream, connections,
 };
 use crate::limit::units::Cost;
+use crate::measure::JsonPointer;
 use crate::route::guarded_headers::GuardedHeaders;
 use crate::route::key::Part;
 use crate::route::{RouteIndex, RouteTable};
@@ -60,6 +62,7 @@ pub(super) struct Derived {
     has_templates: bool,
     /// The route that stands for new connections, if they have limits.
     pub(super) connections: Option<RouteIndex>,
+    body_pointers: Vec<JsonPointer>,
 }
 
 impl Plan {
@@ -84,7 +87,13 @@ impl Plan {
         let connections = (!connection_limits.is_empty()).then_some(RouteIndex(routes.len()));
         routes.extend(connections.map(|_| connections::route(&connection_limits)));
         routes.extend(decisions.as_ref().map(|_| named_limits(&limits, &connection_limits)));
-        learn_of_limits(&mut routes, &limits);
+        let routes_by_body = !table.body_pointers().is_empty();
+        learn_of_limits(&mut routes, &limits, routes_by_body);
+        let of_routes = routes.iter().flat_map(|route| &route.json_pointers);
+        let body_pointers = match routes_by_body {
+            true => table.body_pointers().iter().chain(of_routes).cloned().collect(),
+            false => HashSet::new(),
+        };
         let settled = mark_settled(&mut limits, &routes);
         for LimitIndex(limit) in connection_limits {
             keep_in_process(limits.get_mut(limit));
@@ -98,6 +107,7 @@ impl Plan {
                 || limits.iter().any(|limit| rejects_with_values(limit.reject.as_ref()))
                 || routes.iter().any(has_values),
             connections,
+            body_pointers: body_pointers.into_iter().collect(),
         };
         let descriptors = DescriptorRules::new(descriptors);
         Self {
@@ -124,6 +134,12 @@ impl Plan {
         &self.derived.guarded
     }
 
+    /// The members of a JSON body that routes are found by, and that the limits of these routes count by. Empty: no route is
+    /// found by the body.
+    pub fn body_pointers(&self) -> &[JsonPointer] {
+        &self.derived.body_pointers
+    }
+
     /// Whether a text of the file has values of the request.
     pub fn has_templates(&self) -> bool {
         self.derived.has_templates
@@ -147,18 +163,29 @@ fn keep_in_process(limit: Option<&mut Limit>) {
 }
 
 /// Notes what the limits of each route count by, and when.
-fn learn_of_limits(routes: &mut [Route], limits: &[Limit]) {
+fn learn_of_limits(routes: &mut [Route], limits: &[Limit], routes_by_body: bool) {
     for route in routes {
         let limits: Vec<_> = route.limits.iter().filter_map(|used| limits.get(used.limit.0)).collect();
         route.limits_before_auth = limits.iter().any(|limit| limit.before_auth);
         let of_costs: Vec<_> =
-            route.limits.iter().filter_map(|used| used.cost.json_pointer()).cloned().collect();
-        route.reads_body = !of_costs.is_empty() || limits.iter().any(|limit| limit.reads_body());
+            route.limits.iter().flat_map(|used| used.cost.json_pointers()).cloned().collect();
+        route.reads_body = route.batch == BatchRule::Each
+            || !of_costs.is_empty()
+            || limits.iter().any(|limit| limit.reads_body());
         // A pointer that occurs twice is read twice in the same pass.
         let keys = limits.iter().flat_map(|limit| std::iter::once(&limit.key).chain(&limit.share_by));
         route.counts_by_upstream = keys.clone().any(|key| key.parts.contains(&Part::Upstream));
+        let readable_keys = keys.clone().filter(|key| !key.unreadable_is_missing);
+        let of_calls = readable_keys.flat_map(|key| key.json_pointers());
+        let reads_calls = of_calls.chain(&of_costs).any(|pointer| !pointer.begins_with_index());
+        if route.batch == BatchRule::Document && (routes_by_body || reads_calls) {
+            route.batch = BatchRule::Reject;
+        }
+        let rejects = route.reject.iter().chain(limits.iter().filter_map(|limit| limit.reject.as_ref()));
+        let of_rejects = rejects.filter(|_| route.reads_body || routes_by_body);
+        let of_rejects = of_rejects.flat_map(|reject| reject.json_pointers()).cloned();
         let of_keys = keys.flat_map(|key| key.json_pointers()).cloned();
-        route.json_pointers = of_keys.chain(of_costs).collect();
+        route.json_pointers = of_keys.chain(of_rejects).chain(of_costs).collect();
     }
 }
 

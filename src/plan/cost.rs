@@ -34,7 +34,16 @@ pub struct MeasuredCost {
     /// From the number to units.
     pub scale: CostScale,
     /// The units where the number is absent or unreadable.
-    pub missing: u32,
+    pub missing: MissingNumber,
+}
+
+/// The units of a request without a number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MissingNumber {
+    /// The same for each request.
+    Units(u32),
+    /// Another number in the request.
+    Measured(Box<MeasuredCost>),
 }
 
 /// Where a number is in a request.
@@ -46,7 +55,7 @@ pub enum RequestSource {
     Query(Box<str>),
     /// `json:POINTER`: in its body, which is read before the decision.
     Json(JsonPointer),
-    /// `body-bytes`: the length of the body, where it is known before the body.
+    /// `body-bytes`: the length of the body, where it is known before the body, or the body was read.
     BodyBytes,
 }
 
@@ -150,17 +159,24 @@ impl CostRule {
         }
     }
 
-    /// The pointer of a number in the request's body.
-    pub fn json_pointer(&self) -> Option<&JsonPointer> {
-        let measured = match self {
-            Self::Measured(measured) => &**measured,
+    /// The number that a request is measured by. `None`: it is the same for all.
+    pub fn measured(&self) -> Option<&MeasuredCost> {
+        match self {
+            Self::Measured(measured) => Some(measured),
             Self::Settled(settled) => match &settled.reserve {
-                Reserve::Measured(measured) => measured,
-                Reserve::Fixed(_) => return None,
+                Reserve::Measured(measured) => Some(measured),
+                Reserve::Fixed(_) => None,
             },
-            Self::Free | Self::Fixed(_) => return None,
-        };
-        if let RequestSource::Json(pointer) = &measured.from { Some(pointer) } else { None }
+            Self::Free | Self::Fixed(_) => None,
+        }
+    }
+
+    /// The pointers of numbers in the request's body.
+    pub fn json_pointers(&self) -> impl Iterator<Item = &JsonPointer> {
+        self.measured().into_iter().flat_map(MeasuredCost::sources).filter_map(|source| match source {
+            RequestSource::Json(pointer) => Some(pointer),
+            _ => None,
+        })
     }
 
     /// The rule by which it is corrected later.
@@ -188,16 +204,32 @@ impl MeasuredCost {
                 BodyValue::Missing => Reading::Absent,
                 BodyValue::Repeated | BodyValue::Unreadable(_) => Reading::Unreadable,
             },
-            (RequestSource::BodyBytes, Body::Length(length)) => Reading::Value(length),
-            (RequestSource::BodyBytes, Body::Chunked) => Reading::Absent,
+            (RequestSource::BodyBytes, body) => match (request.content.length(), body) {
+                (Some(length), _) => Reading::Value(length as u64), // usize has at most 64 bits
+                (None, Body::Length(length)) => Reading::Value(length),
+                (None, Body::Chunked) => Reading::Absent,
+            },
         }
+    }
+
+    /// Where its numbers are: the first, and those that stand in for a missing one.
+    pub fn sources(&self) -> impl Iterator<Item = &RequestSource> {
+        std::iter::successors(Some(self), |cost| cost.stand_in()).map(|cost| &cost.from)
+    }
+
+    /// The number that stands in for a missing one.
+    fn stand_in(&self) -> Option<&Self> {
+        if let MissingNumber::Measured(next) = &self.missing { Some(next) } else { None }
     }
 
     /// The units of a request.
     pub fn units<'r>(&'r self, request: &RouteRequest<'r>) -> u32 {
         match self.reading(request) {
             Reading::Value(value) => self.scale.units(value),
-            Reading::Absent | Reading::Unreadable => self.missing,
+            Reading::Absent | Reading::Unreadable => match &self.missing {
+                MissingNumber::Units(units) => *units,
+                MissingNumber::Measured(next) => next.units(request),
+            },
         }
     }
 }
@@ -205,7 +237,10 @@ impl MeasuredCost {
 impl MeasuredCost {
     /// The least units of a request.
     fn least(&self) -> u32 {
-        self.scale.min.min(self.missing)
+        self.scale.min.min(match &self.missing {
+            MissingNumber::Units(units) => *units,
+            MissingNumber::Measured(next) => next.least(),
+        })
     }
 }
 
@@ -318,7 +353,10 @@ impl Display for CostRule {
 impl Display for MeasuredCost {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self { from, scale, missing } = self;
-        write!(f, "{from}{scale}, or {missing} where it is missing")
+        match missing {
+            MissingNumber::Units(units) => write!(f, "{from}{scale}, or {units} where it is missing"),
+            MissingNumber::Measured(next) => write!(f, "{from}{scale}, or where it is missing {next}"),
+        }
     }
 }
 

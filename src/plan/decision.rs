@@ -6,6 +6,7 @@
 //! [`RequestDecision`] is a machine without I/O, clock or randomness: it says what it needs, and is told what the world answered.
 //! The proxy drives it with async, `replay` in virtual time, and `explain` with counters that it only looks at.
 
+mod before_check;
 mod call;
 mod descriptors;
 mod named_limits;
@@ -21,7 +22,8 @@ use super::{Limit, LimitUse, PathEdit, Plan};
 use crate::limit::units::Micros;
 use crate::route::content::RequestContent;
 use crate::route::key::KeySecret;
-use crate::store::{Decisions, Known, OnError, Outcome, Unreachable};
+use crate::store::{Known, Outcome};
+pub use before_check::BeforeCheck;
 pub use call::{CallCharges, CallItem, CheckOwner, NamedKey};
 pub use descriptors::{
     CALL_OF_DESCRIPTORS, CALL_OF_LIMITS, CalledDescriptor, DescriptorCharges, DescriptorUse, Overriding,
@@ -92,17 +94,6 @@ pub enum Need {
     Body,
     /// Nothing: see [`RequestDecision::verdict`].
     Done,
-}
-
-/// What is needed before a credential is checked that takes work to check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BeforeCheck {
-    /// Nothing: it is checked.
-    Check,
-    /// What the store would decide on a wrong one, without charging: [`RequestDecision::looked`].
-    Look,
-    /// It is not checked.
-    Refuse(Need),
 }
 
 /// The end of the decision.
@@ -220,7 +211,9 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         let is_asked = self.is_asked;
         let decides =
             |limit: &Limit, used: &LimitUse| charged(limit) && (!is_asked || used.can_be_asked(limit));
-        self.request.charge(self.plan, &self.secret, decides);
+        // Limits that decide before the body is read count requests.
+        let calls = self.phase == LimitPhase::Route;
+        self.request.charge(self.plan, &self.secret, calls, decides);
     }
 
     /// The ban of a key that needs neither a credential nor a body. The charges are then those of such keys.
@@ -270,7 +263,7 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
             observer.insufficient(&self.request, failure);
             return self.end(EarlyAnswer::Response(EarlyResponse::Unauthenticated(failure)));
         }
-        if self.request.route.reads_body {
+        if self.request.route.reads_body && *self.request.content == RequestContent::Unknown {
             return Need::Body;
         }
         self.route_limits(known, observer)
@@ -346,39 +339,6 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         Need::Done
     }
 
-    /// To check the credential for this auth takes work, which the limit on wrong credentials bounds.
-    pub fn before_check(
-        &mut self,
-        auth: AuthIndex,
-        known: Known<'_>,
-        observer: &mut impl DecisionObserver<'p>,
-    ) -> BeforeCheck {
-        let failure = AuthFailure { auth, fault: CredentialFault::Invalid };
-        let Some(charges) = self.failure_charges(failure) else { return BeforeCheck::Check };
-        self.phase = LimitPhase::Failures(failure, FailureKind::Unchecked);
-        self.request.charges = charges;
-        self.request.charges.override_numbers(self.plan, known);
-        match self.request.charges.rule_unasked(known) {
-            Some(ruling) => BeforeCheck::Refuse(self.ruled_unasked(ruling, known, observer)),
-            None => BeforeCheck::Look,
-        }
-    }
-
-    /// What the store would decide on a wrong credential.
-    pub fn looked(&mut self, decisions: Result<Decisions, Unreachable>) -> BeforeCheck {
-        let charges = &self.request.charges;
-        match decisions {
-            Ok(decisions) => match charges.admits(&decisions.into()) {
-                true => BeforeCheck::Check,
-                false => BeforeCheck::Refuse(Need::Store),
-            },
-            Err(Unreachable) if charges.checks.iter().any(|check| check.limit.on_error == OnError::Deny) => {
-                BeforeCheck::Refuse(self.reject(RejectReason::unavailable()))
-            }
-            Err(Unreachable) => BeforeCheck::Check,
-        }
-    }
-
     /// The body was read.
     pub fn read(
         &mut self,
@@ -394,6 +354,11 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
     fn route_limits(&mut self, known: Known<'_>, observer: &mut impl DecisionObserver<'p>) -> Need {
         observer.authenticated(&self.request);
         self.phase = LimitPhase::Route;
+        if let RequestContent::Batch(_) | RequestContent::Unreadable(_) = self.request.content
+            && let Err(reason) = self.request.route.batch.check(self.request.content)
+        {
+            return self.reject(reason);
+        }
         // An ambiguous target is refused before it is charged. Only admitted requests need another target.
         if (self.rewrites() || self.request.route.counts_by_upstream)
             && let Err(reason) = self.request.assign(self.plan, self.draw)
@@ -401,6 +366,9 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
             return self.reject(reason);
         }
         self.charge(|limit| !limit.before_auth);
+        if self.request.charges.are_too_many() {
+            return self.reject(RejectReason::batch_keys());
+        }
         self.ask(known, observer)
     }
 

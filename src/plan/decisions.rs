@@ -47,7 +47,7 @@ impl LimitUse {
     pub fn can_be_asked(&self, limit: &Limit) -> bool {
         limit.can_be_asked()
             && self.cost.settled().is_none()
-            && self.cost.json_pointer().is_none()
+            && self.cost.json_pointers().next().is_none()
             && !limit.reads_body()
             && !limit.key.parts.contains(&Part::Upstream)
     }

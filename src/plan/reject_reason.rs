@@ -8,7 +8,8 @@ use http::StatusCode;
 
 use super::Limit;
 use crate::route::client::AddressRefusal;
-use crate::route::content::UnreadableBody;
+use crate::route::condition::UndecidedCondition;
+use crate::route::content::{MAX_CALLS, UnreadableBody};
 use crate::route::path::PathFault;
 
 /// Why a request is refused before any limit is checked.
@@ -75,6 +76,38 @@ impl RejectReason {
             }
             UnreadableBody::Broken => {
                 Self::new(400, "the request body is not a readable form or JSON document", "unreadable_body")
+            }
+            UnreadableBody::Batch => {
+                Self::new(400, "the request body is a list: send each call in a request of its own", "batch")
+            }
+        }
+    }
+
+    /// The body is no batch of calls that can be charged one by one.
+    pub(super) fn batch_size() -> Self {
+        Self::new(400, format!("a batch has 1 to {MAX_CALLS} calls, as JSON objects"), "batch")
+    }
+
+    /// The calls of a batch have too many keys.
+    pub(super) fn batch_keys() -> Self {
+        Self::new(400, "the calls of this batch count by too many different keys: send fewer", "batch")
+    }
+
+    /// The calls of a batch have different routes.
+    pub(super) fn mixed_batch() -> Self {
+        let detail = "the calls of this batch have different routes: send each in a request of its own";
+        Self::new(400, detail, "batch")
+    }
+
+    /// The route depends on the body, which does not say what it asks for.
+    pub(super) fn undecided(condition: &UndecidedCondition) -> Self {
+        match condition {
+            UndecidedCondition::Unread => Self::unreadable_body(UnreadableBody::Broken),
+            UndecidedCondition::Unreadable(fault) => Self::unreadable_body(*fault),
+            UndecidedCondition::Repeated(pointer) => {
+                let detail =
+                    format!("`{pointer}` is given more than once in the body, with different values");
+                Self::new(400, detail, "repeated_value")
             }
         }
     }

@@ -4,9 +4,9 @@
 //! It does no I/O, reads no clock and draws nothing: the same input has the same result. [`locate`] finds the route; the
 //! [`RequestDecision`](super::decision::RequestDecision) learns what the request's credential and its body say, and assigns the rest.
 
-use std::borrow::Cow;
+mod search;
 
-use http::{Method, header};
+use std::borrow::Cow;
 
 use super::action::RouteAction;
 use super::admission::RequestCharges;
@@ -17,7 +17,7 @@ pub use super::peer::{LoggedSender, Peer};
 use super::reject_reason::RejectReason;
 use super::seen_request::{RoutedHead, SeenRequest};
 use super::target::AmbiguousTarget;
-use super::{Affinity, Limit, LimitUse, Plan, Redirect, Route, UpstreamIndex};
+use super::{Affinity, BatchRule, Limit, LimitUse, Plan, Redirect, Route, UpstreamIndex};
 use crate::http1::name::Name;
 use crate::http1::request::{Body, RequestHead};
 use crate::route::client::ClientAddress;
@@ -26,6 +26,7 @@ use crate::route::key::KeySecret;
 use crate::route::path::{EncodedDots, Path};
 use crate::route::pattern::bare_host;
 use crate::route::{Conditions, RouteIndex, RouteRequest};
+use search::{find, has_known_expectation, preflight_route};
 
 /// How often a request may pass this process: a gateway both before and behind a cache is passed twice.
 const MAX_PASSES: usize = 3;
@@ -96,6 +97,8 @@ struct Input<'p, 'r> {
     client: ClientAddress,
     /// What is known of an equal head.
     last: Option<RoutedHead>,
+    /// What its body says, if its route depends on it.
+    content: &'r RequestContent,
 }
 
 /// Finds the route of a request, as the client sent it. `loop_mark` is that of the process; without one, no request counts
@@ -123,7 +126,38 @@ pub fn locate_again<'p, 'r>(
     seen: &'r mut Option<SeenRequest<'r>>,
 ) -> RouteLookup<'p, 'r> {
     let client = plan.server.client.identify(peer.address, head.fields);
-    Input { plan, head, peer, client, last }.locate(loop_mark, seen)
+    Input { plan, head, peer, client, last, content: &RequestContent::Unknown }.locate(loop_mark, seen)
+}
+
+/// How many bytes of the body are read to find the route of a request, and its client. `None`: the head is enough, or tells
+/// that the request is refused.
+#[cold]
+pub fn body_to_read(plan: &Plan, head: &RequestHead<'_>, peer: Peer<'_>) -> Option<(usize, ClientAddress)> {
+    if head.body == Body::EMPTY || !has_known_expectation(head) {
+        return None;
+    }
+    let client = plan.server.client.identify(peer.address, head.fields);
+    plan.server.addresses.check(client).ok()?;
+    let mut seen = None;
+    let content = &RequestContent::Unread;
+    let input = Input { plan, head, peer, client, last: None, content };
+    let seen = input.see(authority_of(head), &mut seen).ok()?;
+    let request = seen.request();
+    let route = plan.route(plan.table.find(&request)?);
+    let depends = route.conditions.values.iter().any(|condition| condition.undecided(&request).is_some());
+    depends.then_some((route.max_key_body, client))
+}
+
+/// As [`locate`], for a request with this body, on which its route depends.
+pub fn locate_by_body<'p, 'r>(
+    plan: &'p Plan,
+    loop_mark: Option<&LoopMark>,
+    (head, content): (&'r RequestHead<'r>, &'r RequestContent),
+    peer: Peer<'r>,
+    seen: &'r mut Option<SeenRequest<'r>>,
+) -> RouteLookup<'p, 'r> {
+    let client = plan.server.client.identify(peer.address, head.fields);
+    Input { plan, head, peer, client, last: None, content }.locate(loop_mark, seen)
 }
 
 /// Finds the route of a request of an access log.
@@ -135,7 +169,7 @@ pub fn locate_logged<'p, 'r>(
 ) -> RouteLookup<'p, 'r> {
     let peer = sender.peer();
     let client = plan.server.client.client(sender.client);
-    Input { plan, head, peer, client, last: None }.locate(None, seen)
+    Input { plan, head, peer, client, last: None, content: &RequestContent::Unknown }.locate(None, seen)
 }
 
 /// Finds the route of a request that another proxy forwards for this client. `secure`: the client uses TLS.
@@ -146,7 +180,7 @@ pub fn locate_asked<'p, 'r>(
     seen: &'r mut Option<SeenRequest<'r>>,
 ) -> RouteLookup<'p, 'r> {
     let peer = Peer { address: client.address, secure, certificate: None, listener: None };
-    Input { plan, head, peer, client, last: None }.locate(None, seen)
+    Input { plan, head, peer, client, last: None, content: &RequestContent::Unknown }.locate(None, seen)
 }
 
 /// A call itself, as the keys of its limits see it. Its path is not looked at.
@@ -161,7 +195,8 @@ pub fn see_call<'r>(
     seen: &'r mut Option<SeenRequest<'r>>,
 ) -> Result<&'r SeenRequest<'r>, EarlyResponse> {
     let client = plan.server.client.client(peer.address);
-    Input { plan, head, peer, client, last: None }.see(authority_of(head), seen)
+    let content = &RequestContent::Unknown;
+    Input { plan, head, peer, client, last: None, content }.see(authority_of(head), seen)
 }
 
 impl<'p, 'r> Input<'p, 'r> {
@@ -214,6 +249,7 @@ impl<'p, 'r> Input<'p, 'r> {
             certificate: peer.certificate,
             listener: peer.listener,
             secure: self.came_by_tls(),
+            content: self.content,
         }))
     }
 
@@ -233,8 +269,10 @@ impl<'p, 'r> Input<'p, 'r> {
         let request = seen.request();
         let preflight = preflight_route(plan, head, &request);
         let known = self.last.map(|last| last.route);
-        let found_now = || known.or_else(|| plan.table.find(&request));
-        let index = preflight.or_else(found_now).ok_or_else(RejectReason::no_route)?;
+        let index = match preflight.or(known) {
+            Some(index) => index,
+            None => find(plan, &request)?,
+        };
         let route = plan.route(index);
         *found = Some((index, route));
         for rules in [&plan.server.addresses, &route.addresses] {
@@ -314,7 +352,7 @@ impl<'p, 'r> RoutedRequest<'p, 'r> {
             target: Cow::Borrowed(""),
             affinity: Affinity::default(),
             seen,
-            content: &RequestContent::Unknown,
+            content: seen.content,
         }
     }
 
@@ -325,18 +363,22 @@ impl<'p, 'r> RoutedRequest<'p, 'r> {
         RouteRequest { consumer, content: self.content, upstream, ..self.seen.request() }
     }
 
-    /// Computes its charges to the limits that are `charged`.
+    /// Computes its charges to the limits that are `charged`. `calls`: each call of a batch is charged.
     #[inline]
     pub(super) fn charge(
         &mut self,
         plan: &'p Plan,
         secret: &KeySecret,
+        calls: bool,
         charged: impl Fn(&Limit, &LimitUse) -> bool,
     ) {
         let Self { route, caller, charges, seen, content, upstream_name: upstream, .. } = self;
         let consumer = caller.consumer.map(|named| named.consumer);
         let request = RouteRequest { consumer, content, upstream: *upstream, ..seen.request() };
         charges.clear();
+        if let (RequestContent::Batch(batch), BatchRule::Each, true) = (content, route.batch, calls) {
+            return charges.add_calls(plan, route, (&request, batch), secret, charged);
+        }
         // Built in place: they are large enough that moving them costs measurably.
         charges.add_limits(plan, route, &request, secret, charged);
     }
@@ -348,7 +390,7 @@ impl<'p, 'r> RoutedRequest<'p, 'r> {
     /// As [`LocatedRequest::assign`].
     pub fn explain(&mut self, plan: &'p Plan, secret: &KeySecret) -> Result<(), RejectReason> {
         let assigned = self.assign(plan, 0);
-        self.charge(plan, secret, |_, _| true);
+        self.charge(plan, secret, true, |_, _| true);
         assigned
     }
 
@@ -421,23 +463,6 @@ impl<'p, 'r> RoutedRequest<'p, 'r> {
     }
 }
 
-/// The route of a preflight: that of the announced request. `None` if that route has no `cors`, or if the request is no
-/// preflight: then it is routed like any other.
-fn preflight_route(plan: &Plan, head: &RequestHead<'_>, request: &RouteRequest<'_>) -> Option<RouteIndex> {
-    let method = asked_method(head)?;
-    let index = plan.table.find(&RouteRequest { method: &method, ..*request })?;
-    plan.route(index).cors.is_some().then_some(index)
-}
-
-/// The method announced by a preflight (the Fetch standard, "CORS protocol"); `None` if the request is none.
-fn asked_method(head: &RequestHead<'_>) -> Option<Method> {
-    if head.method != Method::OPTIONS || head.fields.first(&header::ORIGIN).is_none() {
-        return None;
-    }
-    let asked = head.fields.first(&header::ACCESS_CONTROL_REQUEST_METHOD)?;
-    Method::from_bytes(asked).ok()
-}
-
 /// The same URL with TLS, on the default port. Host and path have been checked: they cannot end a line.
 fn https_location(
     head: &RequestHead<'_>,
@@ -461,8 +486,7 @@ fn authority_of<'r>(head: &RequestHead<'r>) -> &'r str {
 
 /// The route's requirements for a request beyond its conditions.
 fn check(head: &RequestHead<'_>, route: &Route) -> Result<(), RejectReason> {
-    let expectation = head.fields.known(Name::Expect);
-    if expectation.is_some_and(|value| !value.eq_ignore_ascii_case(b"100-continue")) {
+    if !has_known_expectation(head) {
         return Err(RejectReason::new(417, "this expectation cannot be met", "expectation"));
     }
     match (route.max_body_bytes, head.body) {

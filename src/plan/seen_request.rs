@@ -16,7 +16,7 @@ use crate::route::path::Path;
 use crate::route::pattern::normal_authority;
 use crate::route::{RouteIndex, RouteRequest};
 
-/// A request as routes see it, before its credential is looked at and its body is read.
+/// A request as routes see it, before its credential is looked at.
 #[derive(Clone, Debug)]
 pub struct SeenRequest<'r> {
     pub(super) head: &'r RequestHead<'r>,
@@ -33,6 +33,8 @@ pub struct SeenRequest<'r> {
     pub(super) listener: Option<&'r str>,
     /// The client uses TLS, to the gateway or to the trusted proxy before it.
     pub(super) secure: bool,
+    /// What its body says, if its route depends on it.
+    pub(super) content: &'r RequestContent,
 }
 
 /// What was found out about a head: an equal one has the same route and the same host, until the plan changes.
@@ -81,7 +83,7 @@ impl SeenRequest<'_> {
         }
     }
 
-    /// The request as routes see it: neither its consumer nor its body is known.
+    /// The request as routes see it: its consumer is not known, nor its body unless its route depends on it.
     pub fn request(&self) -> RouteRequest<'_> {
         RouteRequest {
             method: &self.head.method,
@@ -93,7 +95,7 @@ impl SeenRequest<'_> {
             client: self.client,
             certificate: self.certificate,
             listener: self.listener,
-            content: &RequestContent::Unknown,
+            content: self.content,
             consumer: None,
             upstream: None,
         }

@@ -1,7 +1,8 @@
 //! Texts of the file with values of the request: `{request_id}`, `{client}`, `{path}` and others.
 //!
 //! `{word}` of lower-case letters and `_` is replaced; `{{word}}` stands for `{word}`; any other brace stays, so that
-//! JSON can be written as it is.
+//! JSON can be written as it is. `{json:/POINTER}` stands for a value of the request's body, which JSON repeats with its
+//! quotes.
 
 use std::fmt;
 use std::io::Write as _;
@@ -11,6 +12,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use http::HeaderValue;
 
 use crate::labels::labels;
+use crate::measure::JsonPointer;
 use crate::route::locations::Country;
 
 labels! {
@@ -62,7 +64,23 @@ pub struct TemplateValues<'a> {
     pub consumer: &'a str,
     /// The consumer's tier.
     pub tier: &'a str,
+    /// Values of the body. One that is not among them is `null`.
+    pub members: &'a [MemberValue],
 }
+
+/// A value of a JSON body: a string, a number or a boolean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberValue {
+    /// Where it is.
+    pub pointer: JsonPointer,
+    /// Its text.
+    pub text: Box<[u8]>,
+    /// Whether it is a string.
+    pub is_text: bool,
+}
+
+/// A longer value of a body is not repeated.
+pub const MAX_MEMBER: usize = 1 << 10;
 
 /// A body of at most this many bytes is copied after the head of its response.
 const MAX_COPIED: usize = 16 << 10;
@@ -78,6 +96,7 @@ pub struct Template {
 enum Piece {
     Text(Box<str>),
     Word(TemplateWord),
+    Member(JsonPointer),
 }
 
 /// A word that is none of [`TemplateWord`].
@@ -129,6 +148,15 @@ impl Template {
             if let Some(word) = rest.strip_prefix('{').and_then(|inner| braced(inner, "}}")) {
                 literal.extend(["{", word, "}"]);
                 rest = &rest[word.len() + 4..];
+            } else if let Some(member) = braced(rest, "}").filter(|word| word.starts_with(MEMBER)) {
+                let pointer = member.strip_prefix(MEMBER).filter(|pointer| !pointer.is_empty());
+                let pointer = pointer.and_then(|pointer| JsonPointer::parse(pointer).ok());
+                let pointer = pointer.ok_or_else(|| UnknownWord(member.to_owned()))?;
+                if !literal.is_empty() {
+                    pieces.push(Piece::Text(std::mem::take(&mut literal).into()));
+                }
+                pieces.push(Piece::Member(pointer));
+                rest = &rest[member.len() + 2..];
             } else if let Some(word) = braced(rest, "}") {
                 let known = TemplateWord::WORDS.iter().find(|(name, _)| *name == word);
                 let (_, known) = known.ok_or_else(|| UnknownWord(word.to_owned()))?;
@@ -157,20 +185,36 @@ impl Template {
         self.pieces.contains(&Piece::Word(word))
     }
 
+    /// The values of the request's body that it has.
+    pub fn json_pointers(&self) -> impl Iterator<Item = &JsonPointer> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Member(pointer) => Some(pointer),
+            Piece::Text(_) | Piece::Word(_) => None,
+        })
+    }
+
     /// Appends the text with the values.
     pub fn write(&self, values: &TemplateValues<'_>, escaping: Escaping, out: &mut BytesMut) {
         for piece in &self.pieces {
             match piece {
                 Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
                 Piece::Word(word) => values.with(*word, |value| escaping.write(value, out)),
+                Piece::Member(pointer) => escaping.write_member(values.member(pointer), out),
             }
         }
     }
 }
 
+/// The begin of a value of the body.
+const MEMBER: &str = "json:";
+
 /// The word at the beginning of `text`, which begins with `{` and the word, and goes on with `end`.
 fn braced<'t>(text: &'t str, end: &str) -> Option<&'t str> {
     let inner = text.strip_prefix('{')?;
+    if inner.starts_with(MEMBER) {
+        let length = inner.find(['{', '}', '"', '\n'])?;
+        return inner[length..].starts_with(end).then(|| &inner[..length]);
+    }
     let length = inner.bytes().take_while(|byte| byte.is_ascii_lowercase() || *byte == b'_').count();
     (length > 0 && inner[length..].starts_with(end)).then(|| &inner[..length])
 }
@@ -182,6 +226,10 @@ impl fmt::Debug for Template {
 }
 
 impl TemplateValues<'_> {
+    fn member(&self, pointer: &JsonPointer) -> Option<&MemberValue> {
+        self.members.iter().find(|member| member.pointer == *pointer)
+    }
+
     fn with(&self, word: TemplateWord, mut write: impl FnMut(&[u8])) {
         let mut number = itoa::Buffer::new();
         let text = match word {
@@ -220,6 +268,20 @@ impl Escaping {
             Self::Html
         } else {
             Self::Plain
+        }
+    }
+
+    /// Writes a value of the body: as JSON in JSON, and else as a text.
+    fn write_member(self, member: Option<&MemberValue>, out: &mut BytesMut) {
+        match (self, member) {
+            (Self::Json, None) => out.extend_from_slice(b"null"),
+            (Self::Json, Some(MemberValue { text, is_text: true, .. })) => {
+                out.put_u8(b'"');
+                self.write(text, out);
+                out.put_u8(b'"');
+            }
+            (_, None) => {}
+            (_, Some(member)) => self.write(&member.text, out),
         }
     }
 
@@ -262,6 +324,12 @@ fn escape(value: &[u8], out: &mut BytesMut, write: impl Fn(u8, &mut BytesMut)) {
 }
 
 impl BodyTemplate {
+    /// The values of the request's body that it has.
+    pub fn json_pointers(&self) -> impl Iterator<Item = &JsonPointer> {
+        let template = if let Self::Values(template, _) = self { Some(template) } else { None };
+        template.into_iter().flat_map(Template::json_pointers)
+    }
+
     /// Whether it has values of the request.
     pub fn has_values(&self) -> bool {
         matches!(self, Self::Values(..))
@@ -327,6 +395,7 @@ mod tests {
             retry_after: Some(7),
             consumer: "acme",
             tier: "",
+            members: &[],
         }
     }
 
@@ -368,6 +437,31 @@ mod tests {
         ];
         for (media_type, expected) in rows {
             assert_eq!(shown("{path}", Escaping::of(media_type.as_bytes())), expected, "{media_type}");
+        }
+    }
+
+    #[test]
+    fn a_value_of_the_body_is_repeated_as_it_is() {
+        let member = |pointer: &str, text: &str, is_text| MemberValue {
+            pointer: JsonPointer::parse(pointer).unwrap(),
+            text: text.as_bytes().into(),
+            is_text,
+        };
+        let members =
+            [member("/id", "7", false), member("/a~1b", "7", true), member("/q", "a\"\\<\u{e9}\n", true)];
+        let values = TemplateValues { members: &members, ..TemplateValues::default() };
+        let shown = |text: &str, escaping: Escaping| {
+            let mut out = BytesMut::new();
+            Template::parse(text).unwrap().unwrap().write(&values, escaping, &mut out);
+            String::from_utf8(out.to_vec()).unwrap()
+        };
+        let json = shown(r#"{"id":{json:/id},"b":{json:/a~1b},"q":{json:/q},"e":{json:/e}}"#, Escaping::Json);
+        let read: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(read, serde_json::json!({"id": 7, "b": "7", "q": "a\"\\<\u{e9}\n", "e": null}));
+        assert_eq!(shown("{json:/q}{json:/e}.", Escaping::Html), "a&quot;\\&lt;\u{e9}\n.");
+        assert_eq!(Template::parse("{{json:/id}}"), Ok(Err("{json:/id}".into())));
+        for text in ["json:id", "json:", "json:/~2"] {
+            assert_eq!(Template::parse(&format!("{{{text}}}")), Err(UnknownWord(text.into())));
         }
     }
 

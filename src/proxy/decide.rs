@@ -8,6 +8,7 @@
 pub(super) mod credentials;
 pub(super) mod pending_request;
 pub(super) mod read_content;
+mod read_request;
 pub(super) mod request_action;
 pub(super) mod undecided;
 
@@ -32,7 +33,7 @@ use super::record::noted_values::NotedValues;
 use super::record::request_context::RequestContext;
 use super::session::Session;
 use super::session::request_body::BodyOptions;
-use super::session::request_reader::{RequestReader, upload_fault};
+use super::session::request_reader::RequestReader;
 use super::session::response_writer::ResponseWriter;
 use super::worker::WorkerPlan;
 use super::worker::buffer_pool::{Buffers, LastHead};
@@ -55,7 +56,7 @@ use crate::store::{Outcome, StoreRequest};
 use crate::telemetry::metrics::RequestOutcome;
 use credentials::{Verified, verify};
 use pending_request::{AskedFor, PendingRequest, ReadBody};
-use read_content::{ReadPart, read_content};
+use read_request::{read_for_route, read_route_body};
 use request_action::{OverLimitRequest, RequestAction, decide_otherwise};
 use undecided::{HeldBytes, UndecidedRequest};
 
@@ -163,6 +164,11 @@ pub(super) async fn decide_request<'p, 'r>(
     seen: &'r mut Option<SeenRequest<'r>>,
 ) -> RequestAction<'p, 'r> {
     let plan = pending.plan;
+    if !plan.body_pointers().is_empty()
+        && let Err(reason) = boxed_cold(|| read_for_route(ctx, reader, pending)).await
+    {
+        return RequestAction::Early(reason.into());
+    }
     let lookup = locate(ctx, pending, seen);
     note(ctx, pending, &lookup);
     let located = match lookup.outcome {
@@ -212,11 +218,15 @@ pub(super) async fn decide_request<'p, 'r>(
 #[inline]
 fn locate<'p, 'r>(
     ctx: &RequestContext,
-    &PendingRequest { plan, peer, head, last_head, asked, .. }: &PendingRequest<'p, 'r>,
+    &PendingRequest { plan, peer, head, last_head, body, asked, .. }: &PendingRequest<'p, 'r>,
     seen: &'r mut Option<SeenRequest<'r>>,
 ) -> RouteLookup<'p, 'r> {
     if let Some(AskedFor { client, secure, .. }) = asked {
         return resolve::locate_asked(plan, head, (client, secure), seen);
+    }
+    if let Some(read) = body.get() {
+        let loop_mark = Some(&ctx.worker.shared.loop_mark);
+        return resolve::locate_by_body(plan, loop_mark, (head, &read.content), peer.as_seen(), seen);
     }
     let is_known = |last: &LastHead| last.plan == plan.number && !plan.table.reads_connection();
     let last = last_head.get().filter(is_known).map(|last| last.routed);
@@ -277,7 +287,7 @@ async fn learn<'p, 'r>(
         Need::Body if pending.asked.is_some() => {
             decision.read(&RequestContent::Unknown, plan.counters.known(ctx.started), ctx)
         }
-        Need::Body => match read_body(ctx, decision.request(), reader, pending).await {
+        Need::Body => match read_route_body(ctx, decision.request(), reader, pending).await {
             Ok(body) => decision.read(&body.content, plan.counters.known(ctx.started), ctx),
             Err(reason) => decision.reject(reason),
         },
@@ -334,31 +344,6 @@ fn draw(route: &Route) -> u64 {
         | RouteAction::Redirect(_)
         | RouteAction::Respond(_)
         | RouteAction::Decide => 0,
-    }
-}
-
-/// Reads the body of a request whose limits count by it.
-async fn read_body<'r>(
-    ctx: &mut RequestContext,
-    request: &RoutedRequest<'_, 'r>,
-    reader: &mut RequestReader,
-    pending: &PendingRequest<'_, 'r>,
-) -> Result<&'r ReadBody, RejectReason> {
-    let what = (&*request.route.json_pointers, request.route.max_key_body);
-    match read_content(reader, request.head(), pending.ahead, what, pending.held).await {
-        Ok((content, part)) => {
-            let received = part.map(|ReadPart { begun, received }| {
-                ctx.body_options.turn_to_begun(begun);
-                received
-            });
-            Ok(pending.body.get_or_init(|| Box::new(ReadBody { content, received })))
-        }
-        Err(fault) => {
-            // No byte can be read after it.
-            ctx.body_options = BodyOptions::default();
-            ctx.options.keep = false;
-            Err(RejectReason::body_lost(upload_fault(Some(fault))))
-        }
     }
 }
 

@@ -164,6 +164,7 @@ fn lacking<'c>(condition: &'c Condition, known: &KnownFields) -> Option<(String,
         Condition::Cookie(name, patterns) if !known.has_header("cookie") => {
             Some((format!("cookie:{name}"), patterns))
         }
+        Condition::Body(pointer, patterns) => Some((format!("json:{pointer}"), patterns)),
         _ => None,
     }
 }

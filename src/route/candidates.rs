@@ -8,7 +8,7 @@
 //!
 //! The keys of the index come from the file, and a request only looks them up, so no client can make them collide.
 //!
-//! Not handled: thousands of routes that differ only by method or by `not`, or that require thousands of different
+//! Not handled: thousands of routes that differ only by method, by `body` or by `not`, or that require thousands of different
 //! header names, are tried one by one.
 
 use std::sync::Arc;
@@ -251,7 +251,8 @@ impl Finder {
             Condition::Query(name, patterns) => Some(Self::Query(Arc::clone(name), values(patterns))),
             Condition::Cookie(name, patterns) => Some(Self::Cookie(Arc::clone(name), values(patterns))),
             Condition::Clients(_) => Some(Self::Client(NetworkIndex::new(keys))),
-            Condition::Countries(_)
+            Condition::Body(..)
+            | Condition::Countries(_)
             | Condition::Listeners(_)
             | Condition::Not(_)
             | Condition::Methods(_)
@@ -309,7 +310,8 @@ impl<'c> ValueSource<'c> {
             Condition::Query(name, values) => (Self::Query(name), Requirement::Values(values)),
             Condition::Cookie(name, values) => (Self::Cookie(name), Requirement::Values(values)),
             Condition::Clients(networks) => (Self::Client, Requirement::Networks(networks)),
-            Condition::Countries(_)
+            Condition::Body(..)
+            | Condition::Countries(_)
             | Condition::Listeners(_)
             | Condition::Not(_)
             | Condition::Methods(_)

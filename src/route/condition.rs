@@ -1,4 +1,6 @@
-//! Conditions of a route on values of the request: `headers`, `query`, `cookies`, `clients`, `country` and `not`.
+//! Conditions of a route on values of the request: `headers`, `query`, `cookies`, `body`, `clients`, `country` and `not`.
+
+mod of_body;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -8,12 +10,16 @@ use std::sync::Arc;
 use http::{HeaderName, Method, header};
 use ipnet::{IpNet, Ipv4Net};
 
+use super::content::BodyValue;
 use super::locations::Country;
 use super::path::PathMatching;
 use super::pattern::{HostPattern, PathMatcher};
 use super::value_index::{ValueIndex, lower_case};
 pub use super::value_pattern::{ValuePattern, ValueRegex};
 use super::{RouteRequest, cookie, query};
+use crate::measure::JsonPointer;
+pub use of_body::UndecidedCondition;
+use of_body::holds_in_body;
 
 /// A condition on a value of the request. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +30,8 @@ pub enum Condition {
     Query(Arc<str>, ValuePatterns),
     /// On the decoded values of a cookie, over all `cookie` headers.
     Cookie(Arc<str>, ValuePatterns),
+    /// On a value of a JSON body.
+    Body(Arc<JsonPointer>, ValuePatterns),
     /// The client's address is in one of these networks, which are disjoint.
     Clients(Arc<[IpNet]>),
     /// The client's address is in one of these countries, as far as that is known.
@@ -77,6 +85,7 @@ impl fmt::Display for Condition {
             Self::Header(name, values) => write!(f, "header {name}: {values}"),
             Self::Query(name, values) => write!(f, "query {name:?}: {values}"),
             Self::Cookie(name, values) => write!(f, "cookie {name}: {values}"),
+            Self::Body(pointer, values) => write!(f, "body {pointer}: {values}"),
             Self::Clients(networks) => listed(f, "clients", networks),
             Self::Countries(countries) => listed(f, "country", countries),
             Self::Listeners(names) => listed(f, "listeners", names),
@@ -110,6 +119,11 @@ impl Condition {
         Self::Cookie(name.into(), ValuePatterns::new(patterns))
     }
 
+    /// The condition that one of these patterns matches the value at this pointer into the body.
+    pub fn body(pointer: JsonPointer, patterns: impl IntoIterator<Item = ValuePattern>) -> Self {
+        Self::Body(pointer.into(), ValuePatterns::new(patterns))
+    }
+
     /// The condition that the client's address is in one of these networks.
     pub fn clients(networks: impl IntoIterator<Item = IpNet>) -> Self {
         let canonical: Vec<_> = networks.into_iter().map(without_mapping).collect();
@@ -139,7 +153,7 @@ impl Condition {
     }
 
     /// Whether the request satisfies the condition. A client that is not identified is in no network, since its address
-    /// is that of a proxy, which many clients share.
+    /// is that of a proxy, which many clients share. A condition that is [undecided](Self::undecided) holds.
     pub fn holds(&self, request: &RouteRequest<'_>) -> bool {
         match self {
             Self::Header(name, values) => values.match_any(request.headers.all(name).iter()),
@@ -147,6 +161,7 @@ impl Condition {
                 values.match_any(query::all(request.query.unwrap_or_default(), name))
             }
             Self::Cookie(name, values) => values.match_any(cookie::all(request.headers, name)),
+            Self::Body(pointer, values) => holds_in_body(request.content, pointer, values),
             Self::Clients(networks) => {
                 let client = request.client;
                 client.identified && networks.iter().any(|network| network.contains(&client.address))
@@ -157,17 +172,17 @@ impl Condition {
             Self::Listeners(names) => {
                 request.listener.is_some_and(|listener| names.iter().any(|name| **name == *listener))
             }
-            Self::Not(inner) => !inner.holds(request),
+            Self::Not(inner) => !inner.holds(request) || inner.undecided(request).is_some(),
             Self::Methods(methods) => methods.contains(request.method),
             Self::Hosts(hosts) => hosts.iter().any(|host| host.matches(request.host)),
             Self::Path(path, merge_slashes) => path.matches(request.path, *merge_slashes),
         }
     }
 
-    /// Whether it depends on the client's address or the listener, and not on the head of the request alone.
+    /// Whether it depends on the client's address, the listener or the body, and not on the head of the request alone.
     pub(super) fn reads_connection(&self) -> bool {
         match self {
-            Self::Clients(_) | Self::Countries(_) | Self::Listeners(_) => true,
+            Self::Clients(_) | Self::Countries(_) | Self::Listeners(_) | Self::Body(..) => true,
             Self::Not(inner) => inner.reads_connection(),
             Self::Header(..)
             | Self::Query(..)
@@ -184,6 +199,7 @@ impl Condition {
             Self::Header(name, _) => format!("the field `{name}`"),
             Self::Query(name, _) => format!("the parameter `{name}` of the query"),
             Self::Cookie(name, _) => format!("the cookie `{name}`"),
+            Self::Body(pointer, _) => format!("the value `{pointer}` of the body"),
             Self::Clients(_) => "the client's network".to_owned(),
             Self::Countries(_) => "the client's country".to_owned(),
             Self::Listeners(_) => "the listener".to_owned(),
@@ -200,6 +216,7 @@ impl Condition {
             Self::Header(name, _) => format!("headers.{name}"),
             Self::Query(name, _) => format!("query.{name}"),
             Self::Cookie(name, _) => format!("cookies.{name}"),
+            Self::Body(pointer, _) => format!("body.{pointer}"),
             Self::Clients(_) => "clients".to_owned(),
             Self::Countries(_) => "country".to_owned(),
             Self::Listeners(_) => "listeners".to_owned(),
@@ -220,6 +237,7 @@ impl Condition {
             Self::Header(name, values) => value(format!("`{name}`"), values),
             Self::Query(name, values) => value(format!("`?{name}`"), values),
             Self::Cookie(name, values) => value(format!("the cookie `{name}`"), values),
+            Self::Body(pointer, values) => value(format!("`{pointer}` in the body"), values),
             Self::Clients(networks) => {
                 let plural = if networks.len() == 1 { "" } else { "s" };
                 format!("a client in {} network{plural}", networks.len())
@@ -247,6 +265,7 @@ impl Condition {
             Self::Header(name, _) => ("field", value(name.as_str())),
             Self::Query(name, _) => ("query", value(name)),
             Self::Cookie(name, _) => ("cookie", value(name)),
+            Self::Body(pointer, _) => ("body", value(pointer.as_str())),
             Self::Clients(_) => {
                 ("client", format!("{} is in a network of the route", request.client.address))
             }
@@ -269,6 +288,7 @@ impl Condition {
             Self::Header(name, _) => request.headers.first(name).is_some(),
             Self::Query(name, _) => request.query_values(name).next().is_some(),
             Self::Cookie(name, _) => cookie::all(request.headers, name).next().is_some(),
+            Self::Body(pointer, _) => request.content.member(pointer) != BodyValue::Missing,
             _ => true,
         }
     }

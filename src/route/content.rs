@@ -3,7 +3,10 @@
 //! Backends differ in how they read a body, so that a request counts by every value that one of them may find: names are
 //! compared without case, and those of forms in the way of PHP too. Several values that differ are
 //! [`BodyValue::Repeated`].
+//!
+//! A JSON list stands for several calls, as in JSON-RPC: a [batch](JsonBatch).
 
+mod batch;
 mod json;
 
 use std::borrow::Cow;
@@ -14,6 +17,7 @@ use super::descriptor::DescriptorEntry;
 use super::query;
 use crate::http1::fields::Fields;
 use crate::measure::JsonPointer;
+pub use batch::{JsonBatch, MAX_CALLS};
 pub use json::JsonMembers;
 
 /// The maximum size of a body that keys are read from, bytes, on routes that say nothing else.
@@ -24,12 +28,16 @@ pub const DEFAULT_MAX_CONTENT: usize = 64 << 10;
 pub enum RequestContent {
     /// Nothing is known of it: the request comes from a log.
     Unknown,
+    /// It was not read yet: each condition on it may hold.
+    Unread,
     /// It has no bytes.
     Empty,
     /// `application/x-www-form-urlencoded`.
     Form(Bytes),
     /// `application/json`, or a type that ends with `+json`.
     Json(JsonMembers),
+    /// The same types, where the document is a list.
+    Batch(JsonBatch),
     /// It cannot be read.
     Unreadable(UnreadableBody),
     /// There is no request: another proxy asks about this descriptor.
@@ -48,6 +56,9 @@ pub enum UnreadableBody {
     /// It is malformed.
     #[error("the body is malformed")]
     Broken,
+    /// It is a list of documents where one is read.
+    #[error("the body is a list of calls")]
+    Batch,
 }
 
 /// The value of a field in a body.
@@ -64,13 +75,15 @@ pub enum BodyValue<'b> {
 }
 
 impl RequestContent {
-    /// A whole body with these fields of its head. `pointers` are those by which the limits of its route count.
+    /// A whole body with these fields of its head. `pointers` are those by which its route is found and by which the limits
+    /// of the route count.
     pub fn new(fields: Fields<'_>, body: Bytes, pointers: &[JsonPointer]) -> Self {
         if body.is_empty() {
             return Self::Empty;
         }
         match Kind::of(fields) {
             Some(Kind::Form) => Self::Form(body),
+            Some(Kind::Json) if JsonBatch::is_list(&body) => Self::Batch(JsonBatch::read(&body, pointers)),
             Some(Kind::Json) => Self::Json(JsonMembers::read(&body, pointers)),
             None => Self::Unreadable(UnreadableBody::Type),
         }
@@ -81,11 +94,37 @@ impl RequestContent {
         Kind::of(fields).is_some()
     }
 
+    /// The calls of a batch, each as a body of its own; a body that is none stands for itself.
+    pub fn calls(&self) -> &[Self] {
+        match self {
+            Self::Batch(batch) => batch.calls(),
+            single => std::slice::from_ref(single),
+        }
+    }
+
+    /// The number of its bytes, where it was read.
+    pub fn length(&self) -> Option<usize> {
+        match self {
+            Self::Empty => Some(0),
+            Self::Form(body) => Some(body.len()),
+            Self::Json(members) => Some(members.length()),
+            Self::Batch(batch) => Some(batch.length()),
+            Self::Unknown | Self::Unread | Self::Unreadable(_) | Self::Descriptor(_) => None,
+        }
+    }
+
+    /// The value at a pointer into a JSON document, and whether it is a string: a number or a boolean is written alike in JSON.
+    /// `None`: it is absent, or none of these.
+    pub fn scalar(&self, pointer: &JsonPointer) -> Option<(&[u8], bool)> {
+        if let Self::Json(members) = self { members.scalar(pointer) } else { None }
+    }
+
     /// The value at a pointer into a JSON document.
     pub fn member(&self, pointer: &JsonPointer) -> BodyValue<'_> {
         match self {
-            Self::Unknown | Self::Empty | Self::Descriptor(_) => BodyValue::Missing,
+            Self::Unknown | Self::Unread | Self::Empty | Self::Descriptor(_) => BodyValue::Missing,
             Self::Json(members) => members.value(pointer),
+            Self::Batch(batch) => batch.value(pointer),
             Self::Form(_) => BodyValue::Unreadable(UnreadableBody::Type),
             Self::Unreadable(fault) => BodyValue::Unreadable(*fault),
         }
@@ -94,9 +133,9 @@ impl RequestContent {
     /// The value of a field of a form.
     pub(super) fn field(&self, name: &str) -> BodyValue<'_> {
         match self {
-            Self::Unknown | Self::Empty | Self::Descriptor(_) => BodyValue::Missing,
+            Self::Unknown | Self::Unread | Self::Empty | Self::Descriptor(_) => BodyValue::Missing,
             Self::Form(body) => field(body, name),
-            Self::Json(_) => BodyValue::Unreadable(UnreadableBody::Type),
+            Self::Json(_) | Self::Batch(_) => BodyValue::Unreadable(UnreadableBody::Type),
             Self::Unreadable(fault) => BodyValue::Unreadable(*fault),
         }
     }
@@ -158,6 +197,8 @@ struct Collected {
     differs: bool,
     /// There is an object or a list instead of a value.
     is_container: bool,
+    /// One of them is a string.
+    is_text: bool,
 }
 
 impl Collected {

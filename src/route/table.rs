@@ -15,6 +15,7 @@ use super::pattern::{HostPattern, PathMatcher};
 use super::regex_index::RegexIndex;
 use super::trie::Trie;
 use super::{Conditions, Criterion, Match, RouteIndex, RouteRequest};
+use crate::measure::JsonPointer;
 
 /// All routes, compiled for lookup.
 ///
@@ -41,8 +42,10 @@ pub struct RouteTable {
     spellings: Vec<Candidates>,
     /// Whether a route names HEAD.
     names_head: bool,
-    /// Whether a route has a condition on the client's address or on the listener.
+    /// Whether a route has a condition on the client's address, on the listener or on the body.
     reads_connection: bool,
+    /// What the conditions read of bodies.
+    body_pointers: Vec<JsonPointer>,
 }
 
 /// A route, with its conditions in normal form.
@@ -83,7 +86,10 @@ impl RouteTable {
             spellings: Vec::new(),
             names_head: false,
             reads_connection: false,
+            body_pointers: Vec::new(),
         };
+        let values = table.ranked.iter().flat_map(|route| &route.conditions.values);
+        table.body_pointers = values.filter_map(Condition::body_pointer).cloned().collect();
         let mut values = table.ranked.iter().flat_map(|route| &route.conditions.values);
         table.reads_connection = values.any(Condition::reads_connection);
         table.names_head = table.ranked.iter().any(|route| route.conditions.methods.contains(&Method::HEAD));
@@ -114,8 +120,13 @@ impl RouteTable {
         }
     }
 
-    /// Whether the route of a request depends on its client's address or its listener; otherwise it depends on its head
-    /// alone.
+    /// What the route of a request depends on in its body. Empty: no route depends on it.
+    pub fn body_pointers(&self) -> &[JsonPointer] {
+        &self.body_pointers
+    }
+
+    /// Whether the route of a request depends on its client's address, its listener or its body; otherwise it depends on its
+    /// head alone.
     pub fn reads_connection(&self) -> bool {
         self.reads_connection
     }

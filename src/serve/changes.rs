@@ -323,6 +323,7 @@ fn route(subject: &mut Subject<'_>, (last_plan, last): (&Plan, &Route), (next_pl
     subject.hidden("max_duration", &last.max_duration, &next.max_duration);
     subject.shown("max_body_bytes", optional(last.max_body_bytes), optional(next.max_body_bytes));
     subject.shown("max_key_body", last.max_key_body, next.max_key_body);
+    subject.shown("batch", last.batch, next.batch);
     subject.hidden("path for the backend", &last.path_edit, &next.path_edit);
     edits(subject, "request", &last.request_headers, &next.request_headers);
     edits(subject, "response", &last.response_headers, &next.response_headers);

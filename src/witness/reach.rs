@@ -363,6 +363,7 @@ fn cover(wide: &ValuePatterns, narrow: &ValuePatterns) -> bool {
 fn same_source<'c>(condition: &'c Condition, other: &Condition) -> Option<&'c ValuePatterns> {
     match (condition, other) {
         (Condition::Header(name, patterns), Condition::Header(other, _)) if name == other => Some(patterns),
+        (Condition::Body(pointer, patterns), Condition::Body(other, _)) if pointer == other => Some(patterns),
         (Condition::Query(name, patterns), Condition::Query(other, _))
         | (Condition::Cookie(name, patterns), Condition::Cookie(other, _))
             if name == other =>
@@ -377,7 +378,10 @@ fn same_source<'c>(condition: &'c Condition, other: &Condition) -> Option<&'c Va
 fn is_implied(condition: &Condition, own: &[Condition], alternative: Alternative<'_>) -> bool {
     match condition {
         _ if own.contains(condition) => true,
-        Condition::Header(_, wide) | Condition::Query(_, wide) | Condition::Cookie(_, wide) => {
+        Condition::Header(_, wide)
+        | Condition::Query(_, wide)
+        | Condition::Cookie(_, wide)
+        | Condition::Body(_, wide) => {
             own.iter().filter_map(|own| same_source(own, condition)).any(|narrow| cover(wide, narrow))
         }
         Condition::Clients(networks) => {
@@ -405,7 +409,10 @@ fn is_implied(condition: &Condition, own: &[Condition], alternative: Alternative
 /// Whether no request that satisfies `own` in this alternative satisfies `condition`.
 fn is_excluded(condition: &Condition, own: &[Condition], alternative: Alternative<'_>) -> bool {
     match condition {
-        Condition::Header(_, patterns) | Condition::Query(_, patterns) | Condition::Cookie(_, patterns) => {
+        Condition::Header(_, patterns)
+        | Condition::Query(_, patterns)
+        | Condition::Cookie(_, patterns)
+        | Condition::Body(_, patterns) => {
             let is_absent = |pattern: &ValuePattern| *pattern == ValuePattern::Absent;
             let excludes = |own: &Condition| match own {
                 Condition::Not(own) => same_source(own, condition).is_some_and(|wide| cover(wide, patterns)),

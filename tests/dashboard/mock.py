@@ -221,14 +221,14 @@ class Gateway:
     def route_list(self):
         limits = lambda route, cost: [{"name": limit["name"], "mode": limit["mode"], "cost": cost} for limit in self.limits if route in limit["routes"]]
         return {"routes": [
-            {"name": "search", "hosts": ["api.example.com"], "path": "/search/*", "methods": ["GET"], "headers": [], "query": [], "cookies": [], "not": [], "clients": [],
+            {"name": "search", "hosts": ["api.example.com"], "path": "/search/*", "methods": ["GET"], "headers": [], "query": [], "cookies": [], "body": [], "not": [], "clients": [],
              "upstream": "search", "answer": None, "cost": 1, "limits": limits("search", 1)},
-            {"name": "shop", "hosts": [], "path": "/shop/*", "methods": [], "headers": [], "query": [], "cookies": [], "not": [], "clients": [], "upstream": "shop", "answer": None, "cost": 1,
+            {"name": "shop", "hosts": [], "path": "/shop/*", "methods": [], "headers": [], "query": [], "cookies": [], "body": [], "not": [], "clients": [], "upstream": "shop", "answer": None, "cost": 1,
              "limits": limits("shop", 1)},
             {"name": "export", "hosts": ["api.example.com", "exports.example.com"], "path": "/export/{catalogue}/{year}/{month}/*", "methods": ["GET", "POST"], "headers": ["x-plan"],
-             "query": ["format"], "cookies": ["session"], "not": ["headers.x-internal"], "clients": [f"10.{number}.0.0/16" for number in range(5)], "upstream": "export", "answer": None, "cost": 10, "limits": limits("export", 10)},
-            {"name": "old", "hosts": [], "path": "/old/*", "methods": [], "headers": [], "query": [], "cookies": [], "not": [], "clients": [], "upstream": None, "answer": 308, "cost": 1, "limits": []},
-            {"name": "closed", "hosts": [], "path": "~^/v[0-9]+/closed$", "methods": [], "headers": [], "query": [], "cookies": [], "not": [], "clients": [], "upstream": None, "answer": 503, "cost": 1, "limits": []}]}
+             "query": ["format"], "cookies": ["session"], "body": ["/method"], "not": ["headers.x-internal"], "clients": [f"10.{number}.0.0/16" for number in range(5)], "upstream": "export", "answer": None, "cost": 10, "limits": limits("export", 10)},
+            {"name": "old", "hosts": [], "path": "/old/*", "methods": [], "headers": [], "query": [], "cookies": [], "body": [], "not": [], "clients": [], "upstream": None, "answer": 308, "cost": 1, "limits": []},
+            {"name": "closed", "hosts": [], "path": "~^/v[0-9]+/closed$", "methods": [], "headers": [], "query": [], "cookies": [], "body": [], "not": [], "clients": [], "upstream": None, "answer": 503, "cost": 1, "limits": []}]}
 
     def look(self, limit, key):
         now = time.time()

@@ -507,7 +507,7 @@ class Page(unittest.TestCase):
         self.assertIn("GET · api.example.com · /search/*", rows[0][1])
         self.assertIn("per-client", rows[0][2])
         self.assertIn("shadow", rows[0][2])
-        self.assertIn("GET, POST · api.example.com, exports.example.com · /export/{catalogue}/{year}/{month}/* · with x-plan · with ?format · with cookie session · from 10.0.0.0/16, 10.1.0.0/16, 10.2.0.0/16, 2 more · unless headers.x-internal", rows[2][1])
+        self.assertIn("GET, POST · api.example.com, exports.example.com · /export/{catalogue}/{year}/{month}/* · with x-plan · with ?format · with cookie session · with /method in the body · from 10.0.0.0/16, 10.1.0.0/16, 10.2.0.0/16, 2 more · unless headers.x-internal", rows[2][1])
         self.assertEqual([row[0].split("\n") for row in rows[2:]], [["export", "to export"], ["old", "redirects with 308"], ["closed", "answers with 503"]])
         self.assertEqual([row[1] for row in rows[3:]], ["/old/*", "~^/v[0-9]+/closed$"])
         self.assertIn("exports (cost 10)", rows[2][2])

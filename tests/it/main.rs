@@ -15,6 +15,7 @@ mod actions;
 mod admin;
 mod bans;
 mod body_keys;
+mod calls;
 mod cli;
 mod config;
 mod consumers;

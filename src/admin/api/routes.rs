@@ -28,6 +28,7 @@ fn one(plan: &Plan, route: &Route) -> RouteReport {
         headers: conditions.values.iter().filter_map(header).collect(),
         query: conditions.values.iter().filter_map(parameter).collect(),
         cookies: conditions.values.iter().filter_map(cookie).collect(),
+        body: conditions.values.iter().filter_map(pointer).collect(),
         clients: conditions.values.iter().flat_map(networks).collect(),
         countries: conditions.values.iter().flat_map(countries).collect(),
         listeners: conditions.values.iter().flat_map(listeners).collect(),
@@ -77,6 +78,10 @@ fn parameter(condition: &Condition) -> Option<String> {
 
 fn cookie(condition: &Condition) -> Option<String> {
     if let Condition::Cookie(name, _) = condition { Some(name.to_string()) } else { None }
+}
+
+fn pointer(condition: &Condition) -> Option<String> {
+    if let Condition::Body(pointer, _) = condition { Some(pointer.to_string()) } else { None }
 }
 
 fn networks(condition: &Condition) -> Vec<String> {

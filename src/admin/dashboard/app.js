@@ -530,9 +530,9 @@ function drawBans() {
 }
 
 /** The conditions of a route, as in the config file. */
-function conditions({ hosts, path, methods, headers, query, cookies, clients, countries, listeners, not }) {
+function conditions({ hosts, path, methods, headers, query, cookies, body, clients, countries, listeners, not }) {
   const networks = clients.length > 3 ? [...clients.slice(0, 3), `${count(clients.length - 3)} more`] : clients;
-  return [methods.join(", "), hosts.join(", "), path, ...headers.map((name) => `with ${name}`), ...query.map((name) => `with ?${name}`), ...cookies.map((name) => `with cookie ${name}`), networks.length ? `from ${networks.join(", ")}` : "", countries.length ? `in ${countries.join(", ")}` : "", listeners.length ? `at ${listeners.join(", ")}` : "",
+  return [methods.join(", "), hosts.join(", "), path, ...headers.map((name) => `with ${name}`), ...query.map((name) => `with ?${name}`), ...cookies.map((name) => `with cookie ${name}`), ...body.map((pointer) => `with ${pointer} in the body`), networks.length ? `from ${networks.join(", ")}` : "", countries.length ? `in ${countries.join(", ")}` : "", listeners.length ? `at ${listeners.join(", ")}` : "",
     not.length ? `unless ${not.join(" or ")}` : ""].filter(Boolean).join(" · ");
 }
 

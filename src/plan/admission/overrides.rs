@@ -24,7 +24,7 @@ impl<'a> RequestCharges<'a> {
                 continue;
             };
             let Some(policies) = plan.overridden(check.limit, key_hash, known) else { continue };
-            let group = group_of(check.mode, index);
+            let group = group_of(check.mode, check.place);
             self.replace(check.indices(), charges(policies, key_hash, cost, group).collect());
             if let Some(check) = self.checks.get_mut(index) {
                 check.overriding = Some(policies);

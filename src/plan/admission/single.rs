@@ -18,6 +18,8 @@ impl<'a> RequestCharges<'a> {
         let matched = route.matched(request);
         let mode = limit.mode_of(matched);
         let check = LimitCheck {
+            place: 0,
+            call: 0,
             limit,
             tier: None,
             overriding: None,
@@ -25,7 +27,7 @@ impl<'a> RequestCharges<'a> {
             applicability: Applicability::Free,
             shares_address: false,
         };
-        charges.add(0, check, Some(Cost::ONE), matched, secret);
+        charges.add(check, Some(Cost::ONE), matched, secret);
         charges
     }
 }

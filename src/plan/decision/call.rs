@@ -67,9 +67,18 @@ impl<'p> CallCharges<'p> {
             let mode = limit.mode_of(matched);
             let applicability = Applicability::Free;
             let overriding = item.overriding;
-            let check =
-                LimitCheck { limit, tier: None, overriding, mode, applicability, shares_address: false };
-            self.charges.add(self.owners.len(), check, Some(item.cost), matched, secret);
+            let (tier, shares_address, of_call) = (None, false, self.owners.len());
+            let check = LimitCheck {
+                place: of_call,
+                call: 0,
+                limit,
+                tier,
+                overriding,
+                mode,
+                applicability,
+                shares_address,
+            };
+            self.charges.add(check, Some(item.cost), matched, secret);
             let CallItem { item, route, .. } = item;
             self.owners.push(CheckOwner { item, route, place, limit: limit_use.limit });
         }
@@ -82,7 +91,17 @@ impl<'p> CallCharges<'p> {
         let NamedKey { key_hash, tier, mode } = key;
         let applicability = Applicability::Free;
         let overriding = item.overriding;
-        let check = LimitCheck { limit, tier, overriding, mode, applicability, shares_address: false };
+        let (shares_address, of_call) = (false, self.owners.len());
+        let check = LimitCheck {
+            place: of_call,
+            call: 0,
+            limit,
+            tier,
+            overriding,
+            mode,
+            applicability,
+            shares_address,
+        };
         self.charges.add_key(check, key_hash, item.cost);
         let CallItem { item, route, .. } = item;
         self.owners.push(CheckOwner { item, route, place, limit: limit_use.limit });

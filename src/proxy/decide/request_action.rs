@@ -65,7 +65,13 @@ impl<'p, 'r> RequestAction<'p, 'r> {
             RefusalCause::Repeated => {
                 Self::Early(EarlyResponse::Reject(RejectReason::repeated_key(refusal.limit)))
             }
-            _ => Self::Refuse(OverLimitRequest { refusal, tightest, route: request.route }),
+            _ => {
+                if let (Some(noted), Some(reject)) = (&mut ctx.noted, request.route.reject_of(refusal.limit))
+                {
+                    noted.set_members(reject, request.request().content);
+                }
+                Self::Refuse(OverLimitRequest { refusal, tightest, route: request.route })
+            }
         }
     }
 

@@ -3,11 +3,13 @@
 use std::net::IpAddr;
 
 use crate::http1::request::RequestHead;
-use crate::plan::Plan;
+use crate::measure::JsonPointer;
 use crate::plan::resolve::RouteLookup;
 use crate::plan::seen_request::SeenRequest;
-use crate::plan::template::TemplateValues;
+use crate::plan::template::{MAX_MEMBER, MemberValue, TemplateValues};
+use crate::plan::{Plan, Reject};
 use crate::route::consumers::Consumer;
+use crate::route::content::RequestContent;
 use crate::route::locations::Country;
 
 /// The values of a request's head that templates may name.
@@ -19,6 +21,7 @@ pub(crate) struct NotedValues {
     route: String,
     consumer: String,
     tier: String,
+    members: Vec<MemberValue>,
 }
 
 impl NotedValues {
@@ -53,6 +56,15 @@ impl NotedValues {
         consumer.tier().unwrap_or_default().clone_into(&mut self.tier);
     }
 
+    /// Notes the values of a body that a refusal repeats.
+    pub(crate) fn set_members(&mut self, reject: &Reject, content: &RequestContent) {
+        let member = |pointer: &JsonPointer| {
+            let (text, is_text) = content.scalar(pointer).filter(|(text, _)| text.len() <= MAX_MEMBER)?;
+            Some(MemberValue { pointer: pointer.clone(), text: text.into(), is_text })
+        };
+        self.members = reject.json_pointers().filter_map(member).collect();
+    }
+
     /// These values, and those that were not noted.
     pub(crate) fn values<'a>(
         noted: Option<&'a Self>,
@@ -62,8 +74,8 @@ impl NotedValues {
         let values = TemplateValues { request_id, client, ..TemplateValues::default() };
         match noted {
             None => values,
-            Some(Self { country, host, path, route, consumer, tier }) => {
-                TemplateValues { country: *country, host, path, route, consumer, tier, ..values }
+            Some(Self { country, host, path, route, consumer, tier, members }) => {
+                TemplateValues { country: *country, host, path, route, consumer, tier, members, ..values }
             }
         }
     }

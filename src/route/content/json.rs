@@ -11,7 +11,19 @@ use crate::measure::JsonPointer;
 
 /// The values of a JSON document that limits count by. The document is read once, however many they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JsonMembers(Vec<(JsonPointer, BodyValue<'static>)>);
+pub struct JsonMembers {
+    members: Vec<JsonMember>,
+    /// Bytes of the document.
+    length: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct JsonMember {
+    pointer: JsonPointer,
+    value: BodyValue<'static>,
+    /// Whether it is a string, of which the value is the text.
+    is_text: bool,
+}
 
 impl JsonMembers {
     /// The values at these pointers.
@@ -28,13 +40,44 @@ impl JsonMembers {
             true => found.value(),
             false => BodyValue::Unreadable(UnreadableBody::Broken),
         };
-        Self(pointers.iter().cloned().zip(found.into_iter().map(value)).collect())
+        let member = |(pointer, found): (&JsonPointer, Collected)| {
+            let is_text = found.is_text;
+            JsonMember { pointer: pointer.clone(), value: value(found), is_text }
+        };
+        let members = pointers.iter().zip(found).map(member).collect();
+        Self { members, length: body.len() }
+    }
+
+    /// A document with these texts at these pointers.
+    pub fn of_texts(texts: impl IntoIterator<Item = (JsonPointer, Vec<u8>)>) -> Self {
+        let member = |(pointer, text)| JsonMember {
+            pointer,
+            value: BodyValue::Single(Cow::Owned(text)),
+            is_text: true,
+        };
+        Self { members: texts.into_iter().map(member).collect(), length: 0 }
+    }
+
+    /// The number of bytes of the document.
+    pub(super) fn length(&self) -> usize {
+        self.length
+    }
+
+    fn member(&self, pointer: &JsonPointer) -> Option<&JsonMember> {
+        self.members.iter().find(|member| member.pointer == *pointer)
     }
 
     /// The value at one of these pointers.
     pub(super) fn value(&self, pointer: &JsonPointer) -> BodyValue<'_> {
-        let known = self.0.iter().find(|(known, _)| known == pointer);
-        known.map_or(BodyValue::Unreadable(UnreadableBody::Broken), |(_, value)| value.borrowed())
+        let broken = BodyValue::Unreadable(UnreadableBody::Broken);
+        self.member(pointer).map_or(broken, |member| member.value.borrowed())
+    }
+
+    /// The value at one of these pointers, and whether it is a string; others are written alike in JSON. `None`: there is no
+    /// single one.
+    pub(super) fn scalar(&self, pointer: &JsonPointer) -> Option<(&[u8], bool)> {
+        let JsonMember { value, is_text, .. } = self.member(pointer)?;
+        if let BodyValue::Single(value) = value { Some((value, *is_text)) } else { None }
     }
 }
 
@@ -79,6 +122,14 @@ impl<'t> Walk<'t, '_> {
         }
     }
 
+    /// A string.
+    fn text(mut self, text: &str) {
+        for (pointer, tokens) in &mut self.at {
+            self.found[*pointer].is_text |= tokens.is_empty();
+        }
+        self.scalar(text);
+    }
+
     /// Enters an object or a list: a pointer that ends here leads to no value that a limit can count by.
     fn enter(&mut self) {
         let found = &mut *self.found;
@@ -114,7 +165,7 @@ impl<'de> Visitor<'de> for Walk<'_, '_> {
     }
 
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
-        self.scalar(text);
+        self.text(text);
         Ok(())
     }
 

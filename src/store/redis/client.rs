@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::time::Instant;
 
@@ -50,6 +51,9 @@ pub struct RedisClient {
     pub(super) fleet: Arc<Fleet>,
     bans: Arc<Bans>,
     refusals: RefCell<DenialCache>,
+    changes: Arc<AtomicU64>,
+    /// How many of them the cached denials are of.
+    known_changes: Cell<u64>,
     pub(super) memory: Arc<MemoryStore>,
     pub(super) counts: Arc<RedisCounts>,
 }
@@ -63,7 +67,7 @@ impl RedisClient {
         bans: Arc<Bans>,
         counts: Arc<RedisCounts>,
     ) -> Self {
-        let ClientContext { script, health, rights, fleet, leases } = context;
+        let ClientContext { script, health, rights, fleet, leases, changes } = context;
         let nodes = Nodes::open(settings, script, health);
         let (settings, script, rights) = (Arc::clone(settings), Arc::clone(script), Arc::clone(rights));
         let (places, calls) = (Arc::clone(&memory), Arc::clone(&counts));
@@ -71,7 +75,7 @@ impl RedisClient {
         let reporter = Reporter::start(Rc::clone(&script), Arc::clone(&bans));
         let (leases, returns) = (Arc::clone(leases), LeaseReturns::start(leases, &script, &memory));
         let (known_bans, refusals) = (KnownBans::default(), RefCell::default());
-        let known_overrides = Cell::default();
+        let (known_overrides, known_changes) = (Cell::default(), Cell::default());
         let (member, fleet) = (FleetMember::default(), Arc::clone(fleet));
         Self {
             script,
@@ -84,6 +88,8 @@ impl RedisClient {
             fleet,
             bans,
             refusals,
+            changes: Arc::clone(changes),
+            known_changes,
             memory,
             counts,
         }
@@ -92,6 +98,7 @@ impl RedisClient {
     /// The cached denial of a request, if there is one. It is reported to the bans later.
     #[inline]
     pub(in crate::store) fn recall(&self, request: StoreRequest<'_>, now: Timestamp) -> Option<Outcome> {
+        self.forget_changed();
         let outcome = self.refusals.borrow().recall(request.charges, now)?;
         if !self.stands(request.charges, &outcome, now) {
             return None;
@@ -122,14 +129,32 @@ impl RedisClient {
         asked: Instant,
         place: Option<PlaceId>,
     ) -> Result<Outcome, CallError> {
+        self.forget_changed();
         let outcome = if request.charges.iter().any(Charge::is_leased) {
             boxed_cold(|| self.ask_for_rest(request, now, asked, place)).await?
         } else {
             let none = ChargeSet::default();
             self.ask_servers((request.charges, none), request.bans, now, asked, place).await?
         };
-        self.remember(request.charges, &outcome, now, now.plus(micros(asked.elapsed())));
+        // Else the counters may have been changed after the server's decision.
+        if self.changes.load(Ordering::Acquire) == self.known_changes.get() {
+            self.remember(request.charges, &outcome, now, now.plus(micros(asked.elapsed())));
+        }
         Ok(outcome)
+    }
+
+    /// Drops the cached denials of all workers.
+    fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Drops the cached denials if a worker has changed counters since.
+    #[inline]
+    fn forget_changed(&self) {
+        let changes = self.changes.load(Ordering::Acquire);
+        if self.known_changes.replace(changes) != changes {
+            *self.refusals.borrow_mut() = DenialCache::default();
+        }
     }
 
     /// Asks the servers about charges, of which some are paid already. Copies the counters, from which the process counts on
@@ -324,12 +349,12 @@ impl RedisClient {
         if effect == ChargeEffect::Charged {
             self.memory.charge(charges, units, now);
             // Their waits are too short now.
-            *self.refusals.borrow_mut() = DenialCache::default();
+            self.changed();
         }
         Ok(effect)
     }
 
-    /// Changes the counters of one owner. Cached denials may be wrong afterwards.
+    /// Changes the counters of one owner. Cached denials of all workers may be wrong afterwards.
     async fn change(
         &self,
         charges: &[Charge<'_>],
@@ -338,7 +363,7 @@ impl RedisClient {
     ) -> Result<Integers, Unreachable> {
         let slot = self.script.only_slot(charges).ok_or(Unreachable)?;
         let integers = self.script.change(slot, charges, now, write).await.map_err(|_| Unreachable)?;
-        *self.refusals.borrow_mut() = DenialCache::default();
+        self.changed();
         Ok(integers)
     }
 

@@ -1,6 +1,7 @@
 //! What the clients of all workers have in common.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use super::health::ServerHealths;
 use super::leases::Leases;
@@ -16,4 +17,6 @@ pub(super) struct ClientContext {
     pub(super) rights: Arc<MissingRights>,
     pub(super) fleet: Arc<Fleet>,
     pub(super) leases: Arc<Leases>,
+    /// The number of changes of counters by operators: a denial that was cached before one may be wrong.
+    pub(super) changes: Arc<AtomicU64>,
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::harness::api::ask;
 use crate::harness::fleet_config::{Plan, client, of, request, statuses};
 use crate::harness::{Backend, Client, Fleet, Gateway, Load, Redis, eventually};
 
@@ -97,6 +98,21 @@ fn a_limit_that_a_reload_raises_opens_the_gate_at_once() {
     for status in [200, 200, 429] {
         one.get("/", &client("a")).expect(status);
     }
+}
+
+/// Each worker has refused the client, and none of them refuses it again after the reset.
+#[test]
+fn a_reset_takes_effect_at_once_in_the_gateway_that_is_asked_for_it() {
+    let (backend, redis) = (Backend::ok(), Redis::start());
+    let plan = Plan::to(&backend).quiet().route("/*", "limits = [\"per-client\"]");
+    let gateway = Gateway::start(&plan.limit("per-client", &of("fixed-window", 16)).on(&redis));
+    let mut connections: Vec<Client> = (0..16).map(|_| Client::connect(gateway.addr())).collect();
+    for round in 0..3 {
+        connections.iter_mut().for_each(|one| _ = one.get("/", &client("a")).expect(200));
+        connections.iter_mut().for_each(|one| _ = one.get("/", &client("a")).expect(429));
+        assert_eq!(ask(&gateway, "DELETE limits/per-client/keys/a", "").0, 200, "{round}");
+    }
+    connections.iter_mut().for_each(|one| _ = one.get("/", &client("a")).expect(200));
 }
 
 /// One connection, so one worker and one memory.
