@@ -386,9 +386,10 @@ impl ExplainedAction {
                 let media_type = |content: &ResponseContent| {
                     String::from_utf8_lossy(content.content_type.as_bytes()).into_owned()
                 };
+                let of_usage = || Some("application/json".to_owned()).filter(|_| !response.usage.is_empty());
                 Self::Respond {
                     status: response.status,
-                    content_type: response.content.as_ref().map(media_type),
+                    content_type: response.content.as_ref().map(media_type).or_else(of_usage),
                 }
             }
         }

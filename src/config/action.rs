@@ -65,7 +65,7 @@ pub(super) struct ActionDraft {
 pub(super) fn read(
     table: &mut ConfigTable<'_>,
     path: (Option<&Cursor<'_>>, Option<&PathMatcher>),
-    upstreams: &Directory<'_>,
+    (upstreams, limits): (&Directory<'_>, &Directory<'_>),
     matching: PathMatching,
 ) -> ActionDraft {
     let upstream_given = table.given("upstream");
@@ -81,7 +81,7 @@ pub(super) fn read(
         }
     }
     let respond_value = table.take(&ACTION.respond);
-    let respond = respond_value.as_ref().map(content::respond);
+    let respond = respond_value.as_ref().map(|value| content::respond(value, limits));
     let path_edit = path_edit(table, path, matching, upstream_given.is_some());
     let others = usize::from(upstream_given.is_some()) + usize::from(redirect_to.is_some());
     if let (Some(value), true) = (&respond_value, others > 0) {

@@ -15,8 +15,10 @@ use super::{
     lease_rules, limits, map_rules, other_methods, places, server, split, sticky, upstreams, witnesses,
 };
 use crate::limit::Algorithm;
+use crate::plan::action::RouteAction;
 use crate::plan::cost::CostRule;
 use crate::plan::{Endpoint, Limit, Mode, Plan, PlanSections, Policy, Protocol, Server, Upstream};
+use crate::route::key::Part;
 use crate::route::path::PathMatching;
 use crate::route::{Conditions, RouteIndex, RouteTable};
 use crate::store::MAX_CHARGES;
@@ -56,6 +58,7 @@ pub(super) fn compile(mut draft: FileDraft, diagnostics: &Diagnostics<'_>) -> Op
         too_many_charges(route, &draft.limits, diagnostics);
         reads_no_body(route, &draft.limits, diagnostics);
         settles_no_batch(route, &draft.limits, diagnostics);
+        tells_unknown_usage(route, &draft.limits, diagnostics);
         places::check_priority(route, &draft.limits, diagnostics);
         places::check_upstream(route, &draft.limits, diagnostics);
         places::check_streams(route, &draft.limits, diagnostics);
@@ -280,6 +283,28 @@ fn settles_no_batch(
             quoted(name)
         );
         diagnostics.fault(span, message, "leave `batch` out, or settle a limit whose key is not in the body");
+    }
+}
+
+/// Limits whose use a route tells by a value that is not known there.
+fn tells_unknown_usage(
+    route: &routes::RouteDraft,
+    limits: &[limits::LimitDraft],
+    diagnostics: &Diagnostics<'_>,
+) {
+    let Some(RouteAction::Respond(response)) = route.route.as_ref().map(|route| &route.action) else {
+        return;
+    };
+    let told = response.usage.iter().filter_map(|index| limits[index.0].limit.as_ref());
+    let is_unknown = |limit: &&Limit| limit.key.reads_body() || limit.key.parts.contains(&Part::Upstream);
+    for limit in told.filter(is_unknown) {
+        let message = format!(
+            "route {} tells what is used of limit {}, whose key a request for that lacks",
+            quoted(&route.name),
+            quoted(&limit.name)
+        );
+        let help = "name limits by `consumer` or by what is in the head of a request in `usage`";
+        diagnostics.fault(route.span, message, help);
     }
 }
 

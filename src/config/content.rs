@@ -6,14 +6,15 @@ use std::sync::Arc;
 use http::{HeaderValue, StatusCode};
 
 use super::headers::{self, FIELDS, field_value};
-use super::keys::{Schema, count, keys};
+use super::keys::{SOME, Schema, count, keys};
+use super::name::Directory;
 use super::report::quoted;
 use super::table::ConfigTable;
 use super::templates;
 use super::value::ConfigValue;
-use crate::plan::Reject;
 use crate::plan::action::{ErrorPages, FixedResponse, ResponseContent};
 use crate::plan::template::BodyTemplate;
+use crate::plan::{LimitIndex, Reject};
 
 keys! {
     /// A body with its media type.
@@ -34,6 +35,8 @@ keys! {
         status: u16 = count(200, 599) => 200;
         /// Further fields. Default: none.
         headers = Schema::Named(&FIELDS);
+        /// Names of limits: the body is JSON that tells what the caller has used of them. Instead of `body`.
+        usage = Schema::Set(SOME, &Schema::Text);
         + CONTENT;
     }
 }
@@ -83,7 +86,7 @@ const MEDIA_TYPES: [(&str, &str); 14] = [
 ];
 
 /// Reads `respond`.
-pub(super) fn respond(value: &ConfigValue<'_>) -> Option<FixedResponse> {
+pub(super) fn respond(value: &ConfigValue<'_>, limits: &Directory<'_>) -> Option<FixedResponse> {
     if let Some(text) = value.written() {
         let is_shown = text.len() <= 40 && !text.contains(['"', '\\']) && !text.contains(char::is_control);
         let text = if is_shown { text } else { "…" };
@@ -109,8 +112,27 @@ pub(super) fn respond(value: &ConfigValue<'_>) -> Option<FixedResponse> {
     if let (Some(status), true, Some(_)) = (&status, has_none, &content) {
         status.fault("a response with this status has no body", "leave `body` out, or write another status");
     }
+    let usage_given = table.take(&RESPOND.usage);
+    let usage = usage_given.as_ref().map_or(Some(Vec::new()), |value| usage(value, limits));
+    if let (Some(given), true) = (&usage_given, content.is_some() || has_none) {
+        given.fault("`usage` stands beside another body", "leave one of the two out");
+    }
     table.finish().then_some(())?;
-    Some(FixedResponse { status: code?, content, headers })
+    Some(FixedResponse { status: code?, content, headers, usage: usage? })
+}
+
+/// Names of limits, each once.
+fn usage(value: &ConfigValue<'_>, limits: &Directory<'_>) -> Option<Vec<LimitIndex>> {
+    let mut found: Vec<LimitIndex> = Vec::new();
+    value.some_of(|item| {
+        let limit = LimitIndex(limits.find(&item.text()?)?);
+        if found.contains(&limit) {
+            item.fault("`usage` names this limit twice", "leave one of the two out");
+        }
+        found.push(limit);
+        Some(())
+    })?;
+    Some(found)
 }
 
 /// Reads `[errors]`.

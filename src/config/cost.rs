@@ -121,6 +121,8 @@ pub(super) struct CostDraft {
 impl CostDraft {
     /// The cost of a route that names none.
     pub(super) const DEFAULT: Self = Self { rule: CostRule::Fixed(Cost::ONE), span: None };
+    /// That of a route that tells what is left.
+    pub(super) const FREE: Self = Self { rule: CostRule::Free, span: None };
 }
 
 /// Reads a number or a table.

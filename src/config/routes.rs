@@ -171,9 +171,14 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
     if let (Some(path), Some(conditions)) = (&path, &conditions) {
         path_spelling::check(path, conditions, around.path_matching);
     }
+    let paths = (path.as_ref(), matcher.as_ref());
+    let names = (&around.upstreams, &around.limits);
     let ActionDraft { upstreams, redirect, path_edit, action } =
-        action::read(&mut table, (path.as_ref(), matcher.as_ref()), &around.upstreams, around.path_matching);
-    let cost = table.or(&SETTINGS.cost, CostDraft::DEFAULT, |value| cost::read(&value));
+        action::read(&mut table, paths, names, around.path_matching);
+    // To look at what is left costs nothing.
+    let tells_usage = matches!(&action, Some(RouteAction::Respond(response)) if !response.usage.is_empty());
+    let default_cost = if tells_usage { CostDraft::FREE } else { CostDraft::DEFAULT };
+    let cost = table.or(&SETTINGS.cost, default_cost, |value| cost::read(&value));
     let own =
         table.or(&ROUTE_LIMITS.limits, Vec::new(), |value| route_limits::uses(&value, &cost, &around.limits));
     let uses = route_limits::join(&mut table, around.server_limits, own, &cost);

@@ -282,6 +282,9 @@ fn action_words(plan: &Plan, route: &Route) -> String {
         RouteAction::Forward(upstream) => upstream_words(plan.upstream(*upstream)),
         RouteAction::Split(split) => split_words(plan, split),
         RouteAction::Redirect(redirect) => format!("redirect with {}", redirect.status.as_str()),
+        RouteAction::Respond(response) if !response.usage.is_empty() => {
+            "answered with what is used".to_owned()
+        }
         RouteAction::Respond(response) => format!("answered with {}", response.status.as_str()),
         RouteAction::Decide => "decided for others".to_owned(),
     }

@@ -2,10 +2,10 @@
 
 use http::{HeaderName, HeaderValue, StatusCode};
 
-use super::UpstreamIndex;
 use super::split::UpstreamSplit;
 use super::target::TargetTemplate;
 use super::template::{BodyTemplate, HeaderTemplate};
+use super::{LimitIndex, UpstreamIndex};
 
 /// What a route does with an admitted request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +40,8 @@ pub struct FixedResponse {
     pub content: Option<ResponseContent>,
     /// Further headers.
     pub headers: Vec<(HeaderName, HeaderTemplate)>,
+    /// The limits whose use by the caller is the body, as JSON; empty: the body is `content`.
+    pub usage: Vec<LimitIndex>,
 }
 
 /// A body with its media type.

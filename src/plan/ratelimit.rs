@@ -11,6 +11,8 @@ labels! {
         Legacy = "legacy",
         /// Both.
         Both = "both",
+        /// `x-ratelimit-limit-requests`, `-remaining-tokens` and so on, as OpenAI's API has them.
+        OpenAi = "openai",
         /// None.
         Off = "off",
     }

@@ -11,3 +11,4 @@ pub(super) mod local_response_writer;
 pub(super) mod next_action;
 pub(super) mod respond;
 pub(super) mod response_fields;
+pub(super) mod usage;

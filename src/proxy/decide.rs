@@ -27,6 +27,7 @@ use super::answer::fixed_response::{self, FixedAnswer, FixedForm};
 use super::answer::local_response_writer::OverLimit;
 use super::answer::next_action::NextAction;
 use super::answer::respond::{send, send_problem};
+use super::answer::usage;
 use super::forward;
 use super::forward::forward_request::ForwardRequest;
 use super::record::noted_values::NotedValues;
@@ -326,6 +327,12 @@ async fn act<'p, 'r>(
     let form = match &route.action {
         RouteAction::Redirect(redirect) => {
             FixedForm::Redirect(redirect, std::mem::take(&mut routed.target).into_owned())
+        }
+        RouteAction::Respond(response) if !response.usage.is_empty() => {
+            match boxed_cold(|| usage::report(ctx, &response.usage, routed)).await {
+                Ok(json) => FixedForm::Usage(response, json),
+                Err(_) => return RequestAction::Early(RejectReason::unavailable().into()),
+            }
         }
         RouteAction::Respond(response) => FixedForm::Respond(response),
         RouteAction::Forward(_) | RouteAction::Split(_) | RouteAction::Decide => {

@@ -143,7 +143,7 @@ impl Refusal<'_> {
 
 impl BindingLimit<'_> {
     /// Less `remaining ÷ cost`, compared without dividing. A request that costs nothing yet will cost a unit.
-    pub(super) fn is_tighter_than(&self, other: &Self) -> bool {
+    pub fn is_tighter_than(&self, other: &Self) -> bool {
         let cost = |limit: &Self| u128::from(limit.cost.units().max(1));
         u128::from(self.decision.remaining) * cost(other) < u128::from(other.decision.remaining) * cost(self)
     }

@@ -9,10 +9,10 @@ use super::response_fields::{put_fields, put_own_request_id};
 use crate::http1::fields::Fields;
 use crate::http1::head_writer::put_field;
 use crate::http2::head_sink::TextHead;
-use crate::plan::Route;
 use crate::plan::action::{FixedResponse, RedirectTo};
 use crate::plan::admission::BindingLimit;
 use crate::plan::template::TemplateValues;
+use crate::plan::{HeaderEdits, Route};
 use crate::proxy::record::request_context::RequestContext;
 use crate::proxy::session::Session;
 
@@ -29,6 +29,8 @@ pub(crate) enum FixedForm<'p> {
     Redirect(&'p RedirectTo, String),
     /// The route's own response.
     Respond(&'p FixedResponse),
+    /// The same with this JSON as its body.
+    Usage(&'p FixedResponse, Vec<u8>),
 }
 
 /// Answers the request. Its body is read and dropped.
@@ -43,6 +45,15 @@ pub(crate) async fn answer(
     let mut fields = BytesMut::new();
     let edits = &route.response_headers;
     let (status, body) = match form {
+        FixedForm::Usage(response, json) => {
+            put_field(&mut fields, b"content-type", b"application/json");
+            put_field(&mut fields, b"cache-control", b"no-store");
+            put_edited(ctx, response, (edits, limit), &mut fields);
+            put_fields(ctx, route, tightest.as_ref(), Fields::NONE, &mut TextHead(&mut fields));
+            put_own_request_id(ctx, route, &mut fields);
+            ctx.answered(response.status, None);
+            return send(session, ctx, |page| page.with_body(response.status, &fields, json)).await;
+        }
         FixedForm::Redirect(redirect, location) => {
             if !edits.touches(b"location") {
                 put_field(&mut fields, b"location", location.as_bytes());
@@ -55,11 +66,7 @@ pub(crate) async fn answer(
             {
                 put_field(&mut fields, b"content-type", content.content_type.as_bytes());
             }
-            let values = TemplateValues { limit, ..ctx.template_values() };
-            let headers = response.headers.iter().map(|(name, value)| (name.as_str().as_bytes(), value));
-            headers
-                .filter(|(name, _)| !edits.touches(name))
-                .for_each(|(name, value)| value.put(name, &values, &mut fields));
+            put_edited(ctx, response, (edits, limit), &mut fields);
             (response.status, response.content.as_ref().map(|content| &content.body))
         }
     };
@@ -67,4 +74,18 @@ pub(crate) async fn answer(
     put_own_request_id(ctx, route, &mut fields);
     ctx.answered(status, None);
     send(session, ctx, |page| page.fixed(status, &fields, body, limit)).await
+}
+
+/// Writes the response's own headers, but for those that the route edits.
+fn put_edited(
+    ctx: &RequestContext,
+    response: &FixedResponse,
+    (edits, limit): (&HeaderEdits, &str),
+    fields: &mut BytesMut,
+) {
+    let values = TemplateValues { limit, ..ctx.template_values() };
+    let headers = response.headers.iter().map(|(name, value)| (name.as_str().as_bytes(), value));
+    headers
+        .filter(|(name, _)| !edits.touches(name))
+        .for_each(|(name, value)| value.put(name, &values, fields));
 }

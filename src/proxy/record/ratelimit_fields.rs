@@ -16,6 +16,11 @@ const POLICY: &[u8] = b"ratelimit-policy";
 const LIMIT: &[u8] = b"ratelimit";
 /// The names that services used before there was a standard.
 const LEGACY: [&[u8]; 3] = [b"x-ratelimit-limit", b"x-ratelimit-remaining", b"x-ratelimit-reset"];
+/// Those of OpenAI's API: of a limit by tokens, and of one by requests.
+const OPENAI: [[&str; 3]; 2] = [
+    ["x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"],
+    ["x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"],
+];
 
 impl RequestContext {
     /// Keeps the numbers of every enforced policy for the response, if the file wants them all; or those of the binding
@@ -37,7 +42,13 @@ impl RequestContext {
             self.report_policies(&charges.reported(outcome, admitted), binding, retry_after);
         }
         let server = &self.plan.server;
-        if server.ratelimit_policies == RatelimitPolicies::All && server.ratelimit_headers.has_standard() {
+        if server.ratelimit_headers == RatelimitHeaders::OpenAi {
+            let binding = admission.tightest.as_ref().map(|tightest| tightest.policy);
+            let admitted = matches!(admission.decision, AdmissionDecision::Admit(_));
+            self.lines.ratelimit = openai(&charges.reported(outcome, admitted), binding, retry_after);
+        } else if server.ratelimit_policies == RatelimitPolicies::All
+            && server.ratelimit_headers.has_standard()
+        {
             let binding = admission.tightest.as_ref().map(|tightest| tightest.policy);
             let admitted = matches!(admission.decision, AdmissionDecision::Admit(_));
             self.lines.ratelimit =
@@ -114,6 +125,44 @@ fn listed(
     Some((quotas + &rests).into())
 }
 
+/// OpenAI's headers, as header lines: of the tightest policy of limits whose costs are settled, which count tokens, and of
+/// the tightest of the others, which count requests. `None`: there is neither.
+#[cold]
+fn openai(
+    policies: &[BindingLimit<'_>],
+    binding: Option<&Policy>,
+    retry_after: Option<u64>,
+) -> Option<Box<str>> {
+    let mut lines = String::new();
+    for (names, counts_tokens) in OPENAI.iter().zip([true, false]) {
+        let rates = policies.iter().filter(|one| one.policy.algorithm.as_concurrency().is_none());
+        let of_kind = rates.filter(|one| one.limit.settles() == counts_tokens);
+        let Some(tightest) =
+            of_kind.reduce(|one, other| if other.is_tighter_than(one) { other } else { one })
+        else {
+            continue;
+        };
+        let is_binding = binding.is_some_and(|binding| std::ptr::eq(binding, tightest.policy));
+        let reset = reset(tightest, retry_after.filter(|_| is_binding)).unwrap_or_default();
+        let (mut quota, mut rest) = (itoa::Buffer::new(), itoa::Buffer::new());
+        let quota = quota.format(tightest.policy.algorithm.quota());
+        let rest = rest.format(tightest.decision.remaining);
+        let values = [quota, rest, &span_of(reset)];
+        names.iter().zip(values).for_each(|(name, value)| lines.extend([*name, ": ", value, "\r\n"]));
+    }
+    (!lines.is_empty()).then(|| lines.into())
+}
+
+/// A span of whole seconds as Go writes it: `1s`, `6m0s`, `1h0m0s`.
+fn span_of(seconds: u64) -> String {
+    let (hours, minutes) = (seconds / 3_600, seconds / 60 % 60);
+    match (hours, minutes) {
+        (0, 0) => format!("{seconds}s"),
+        (0, minutes) => format!("{minutes}m{}s", seconds % 60),
+        (hours, minutes) => format!("{hours}h{minutes}m{}s", seconds % 60),
+    }
+}
+
 /// The seconds until more is available; of a refusal, until the same request is admitted (`retry_after`). A place of a
 /// concurrency limit becomes free when another request ends, which is not known, unless a ban ends first.
 pub(crate) fn reset(reported: &BindingLimit<'_>, retry_after: Option<u64>) -> Option<u64> {
@@ -128,6 +177,9 @@ pub(crate) fn is_ratelimit(which: RatelimitHeaders, name: &[u8]) -> bool {
     // Most names begin with another letter.
     match name.first() {
         Some(b'r' | b'R') => which.has_standard() && is_one_of(name, &[POLICY, LIMIT]),
+        Some(b'x' | b'X') if which == RatelimitHeaders::OpenAi => {
+            OPENAI.as_flattened().iter().any(|one| is_named(name, one.as_bytes()))
+        }
         Some(b'x' | b'X') => which.has_legacy() && is_one_of(name, &LEGACY),
         _ => false,
     }
@@ -146,7 +198,7 @@ pub(crate) fn put_ratelimit(
     listed: Option<&str>,
     retry_after: Option<u64>,
 ) {
-    if let (Some(listed), true) = (listed, which.has_standard()) {
+    if let (Some(listed), true) = (listed, which.has_standard() || which == RatelimitHeaders::OpenAi) {
         sink.lines(listed.as_bytes());
     }
     let Some(tightest) = tightest else { return };

@@ -7,3 +7,4 @@ mod redirects;
 mod responses;
 mod rewrites;
 mod templates;
+mod usage;

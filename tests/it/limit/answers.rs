@@ -226,6 +226,46 @@ fn ratelimit_headers_are_chosen_by_the_server_table() {
     }
 }
 
+/// A limit that settles counts tokens, and the tightest of the others requests.
+#[test]
+fn the_headers_may_have_openais_names() {
+    let own = "HTTP/1.1 200 OK\r\nx-ratelimit-remaining-tokens: 7\r\nx-ratelimit-limit: 9\r\nx-cost: 30\r\n\
+               content-length: 0\r\n\r\n";
+    let backend = Backend::answering(own);
+    let rest = "limits = [{ name = \"tokens\", cost = { reserve = 40, settle = \"header:x-cost\" } }, \"many\", \"few\", \"places\"]\n\
+        [limits.tokens]\nalgorithm = \"fixed-window\"\nkey = \"ip\"\nrate = \"100/day\"\nalign = \"first-request\"\n\
+        [limits.many]\nalgorithm = \"fixed-window\"\nkey = \"ip\"\nrate = \"100/min\"\nalign = \"first-request\"\n\
+        [limits.few]\nalgorithm = \"fixed-window\"\nkey = \"ip\"\nrate = \"5/h\"\nalign = \"first-request\"\n\
+        [limits.places]\nalgorithm = \"concurrency\"\nkey = \"ip\"\nmax = 3\n\
+        [server]\nratelimit_headers = \"openai\"\n";
+    let gateway = Gateway::start(&everything_to(&backend, rest));
+    let header = |response: &Response, kind: &str, what: &str| {
+        let name = format!("x-ratelimit-{what}-{kind}");
+        let mut found = response.head.lines().filter_map(|line| line.strip_prefix(&format!("{name}: ")));
+        let value = found.next().map(str::to_owned);
+        assert_eq!(found.next(), None, "{name} stands once: {}", response.head);
+        value.unwrap_or_else(|| panic!("{name}: {}", response.head))
+    };
+    let first = gateway.get("/").expect(200);
+    for (kind, what, value) in [
+        ("tokens", "limit", "100"),
+        ("tokens", "remaining", "60"),
+        ("tokens", "reset", "24h0m0s"),
+        ("requests", "limit", "5"),
+        ("requests", "remaining", "4"),
+        ("requests", "reset", "1h0m0s"),
+    ] {
+        assert_eq!(header(&first, kind, what), value, "{}", first.head);
+    }
+    assert_eq!(first.header("ratelimit"), None);
+    assert_eq!(first.header("x-ratelimit-limit"), Some("9"), "the backend's own");
+    gateway.get("/").expect(200);
+    gateway.get("/").expect(200);
+    let refused = gateway.get("/").expect(429);
+    assert_eq!(header(&refused, "tokens", "remaining"), "10", "of 100, 90 are settled");
+    assert!(refused.header("retry-after").is_some());
+}
+
 #[test]
 fn the_upstreams_own_fields_win_only_where_the_gateway_sets_none() {
     let head =
