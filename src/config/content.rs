@@ -51,8 +51,8 @@ keys! {
 keys! {
     /// How a refusal looks. Default: 429 with a problem+json body.
     pub(super) REJECT: RejectKeys = "reject" {
-        /// 400 to 599.
-        status: u16 = count(400, 599) => 429;
+        /// 200, for clients that read errors in bodies only, or 400 to 599. Default 429.
+        status = Schema::Either(&[Schema::Numbers(&[200]), Schema::Whole(400, 599)]);
         /// The type of `body`; no effect without it. Default: none.
         content_type = Schema::Text;
         /// At most 64 KiB, with values of the request: {json:/id} is a value of its JSON body, where that was read.
@@ -220,7 +220,14 @@ pub(super) fn reject(value: &ConfigValue<'_>) -> Option<Arc<Reject>> {
         return value.mismatch("a table", format!("write `reject = {{ status = {number} }}`"));
     }
     let mut table = value.table("`reject`")?;
-    let status = status_code(table.value(&REJECT.status)).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
+    let status = table.or(&REJECT.status, StatusCode::TOO_MANY_REQUESTS, |value| {
+        let status = value.count(200, 599)?;
+        if (201..400).contains(&status) {
+            value.fault(format!("{status} is not the status of a refusal"), "write 200, or 400 to 599");
+            return None;
+        }
+        u16::try_from(status).ok().and_then(status_code)
+    });
     let type_given = table.take(&REJECT.content_type);
     let content_type = type_given.as_ref().and_then(field_value);
     let media_type = content_type.as_ref().map_or(&[][..], |value| value.as_bytes());

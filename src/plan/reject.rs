@@ -8,7 +8,7 @@ use crate::measure::JsonPointer;
 /// The form of a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reject {
-    /// 400 to 599.
+    /// 200, or 400 to 599.
     pub status: StatusCode,
     /// `content-type` of `body`.
     pub content_type: Option<HeaderValue>,
@@ -19,6 +19,11 @@ pub struct Reject {
 }
 
 impl Reject {
+    /// The status where a success would admit the request: to a proxy that asks, and of a gRPC call.
+    pub fn failure_status(&self) -> StatusCode {
+        if self.status.is_success() { StatusCode::TOO_MANY_REQUESTS } else { self.status }
+    }
+
     /// The members of a JSON body that the refusal repeats.
     pub fn json_pointers(&self) -> impl Iterator<Item = &JsonPointer> {
         self.body.iter().flat_map(BodyTemplate::json_pointers)

@@ -130,7 +130,7 @@ pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction 
         }
         Some(RequestAction::Refuse(refused)) => {
             leave_body(inbound, length, body);
-            over_limit(session, &mut ctx, &refused).await
+            over_limit(session, &mut ctx, &refused, false).await
         }
         Some(RequestAction::GiveUp) => NextAction::Drop,
     }
@@ -454,6 +454,7 @@ pub(super) async fn over_limit(
     session: &mut Session,
     ctx: &mut RequestContext,
     refused: &OverLimitRequest<'_>,
+    is_asked: bool,
 ) -> NextAction {
     let OverLimitRequest { refusal, tightest, route } = refused;
     drain(session, ctx).await;
@@ -462,7 +463,7 @@ pub(super) async fn over_limit(
     let (which, templates) = (plan.server.ratelimit_headers, &plan.refusal_templates);
     let listed = ctx.lines.ratelimit.take();
     let (tightest, listed) = (tightest.as_ref(), listed.as_deref());
-    let over = OverLimit { refusal, tightest, reject, which, listed, templates };
+    let over = OverLimit { refusal, tightest, reject, which, listed, templates, is_asked };
     let error = match refusal.why {
         RefusalCause::Overloaded => Some("overloaded"),
         _ => None,

@@ -81,6 +81,8 @@ pub(crate) struct OverLimit<'a, 'p> {
     pub(crate) listed: Option<&'a str>,
     /// The texts of the plan's usual refusals.
     pub(crate) templates: &'a RefusalTemplates,
+    /// A proxy asks, which would take a success for an admission.
+    pub(crate) is_asked: bool,
 }
 
 impl<'b> LocalResponseWriter<'b> {
@@ -262,7 +264,7 @@ impl<'b> LocalResponseWriter<'b> {
             let seconds = over.refusal.retry_after();
             let mut buffer = itoa::Buffer::new();
             let text = seconds.map(|seconds| buffer.format(seconds));
-            grpc::put_trailers_only(over.status(), |out| put_detail(out, over.refusal, text), self.outbound);
+            grpc::put_trailers_only(over.grpc_status(), |out| put_detail(out, over.refusal, text), self.outbound);
             grpc::put_pushback(seconds, self.outbound);
             put_headers(self.headers, |name| over.sets(name), self.outbound);
             over.put_fields(!self.cors.is_empty(), &self.values, self.outbound);
@@ -299,7 +301,16 @@ impl<'b> LocalResponseWriter<'b> {
 impl OverLimit<'_, '_> {
     /// The response's status.
     pub(crate) fn status(&self) -> StatusCode {
-        self.reject.map_or_else(|| self.refusal.status(), |reject| reject.status)
+        match self.reject {
+            None => self.refusal.status(),
+            Some(reject) if self.is_asked => reject.failure_status(),
+            Some(reject) => reject.status,
+        }
+    }
+
+    /// The status of a gRPC call, whose success has another form.
+    fn grpc_status(&self) -> StatusCode {
+        self.reject.map_or_else(|| self.refusal.status(), Reject::failure_status)
     }
 
     /// Whether the config file sets a header of this name.

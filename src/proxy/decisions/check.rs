@@ -136,7 +136,7 @@ async fn respond(
         }
         Some(RequestAction::Relay(response)) => boxed_cold(|| decide::relay(session, ctx, &response)).await,
         Some(RequestAction::Early(response)) => decide::early(session, ctx, &response).await,
-        Some(RequestAction::Refuse(refused)) => decide::over_limit(session, ctx, &refused).await,
+        Some(RequestAction::Refuse(refused)) => decide::over_limit(session, ctx, &refused, true).await,
         Some(RequestAction::GiveUp) => NextAction::Drop,
     }
 }

@@ -22,7 +22,7 @@ use crate::plan::action::RouteAction;
 use crate::plan::admission::BindingLimit;
 use crate::plan::decision::{CALL_OF_LIMITS, CallCharges, CalledLimit, CheckOwner, Ruling, write_limits};
 use crate::plan::decisions::NAMED_LIMITS;
-use crate::plan::{Limit, Plan};
+use crate::plan::{Limit, Plan, Reject};
 use crate::proxy::answer::next_action::NextAction;
 use crate::proxy::answer::respond::send;
 use crate::proxy::decide::pending_request::{AskedFor, PendingRequest};
@@ -289,7 +289,7 @@ async fn ask_request(
         Some(RequestAction::Early(early)) => (early.status(), None, None, early.error()),
         Some(RequestAction::Refuse(refused)) => {
             let reject = refused.route.reject_of(refused.refusal.limit);
-            let status = reject.map_or(StatusCode::TOO_MANY_REQUESTS, |reject| reject.status);
+            let status = reject.map_or(StatusCode::TOO_MANY_REQUESTS, Reject::failure_status);
             let limit = Some(refused.refusal.limit.name.to_string());
             (status, refused.refusal.retry_after(), limit, None)
         }

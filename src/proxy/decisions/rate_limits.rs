@@ -235,7 +235,9 @@ fn conclude(
             let reject = refusal.limit.reject.as_deref();
             let (tightest, listed) = (tightest.as_ref(), listed.as_deref());
             let templates = &plan.refusal_templates;
-            let over = OverLimit { refusal: &refusal, tightest, reject, which, listed, templates };
+            let is_asked = true;
+            let over =
+                OverLimit { refusal: &refusal, tightest, reject, which, listed, templates, is_asked };
             ctx.answered(over.status(), None);
             refusal_of(ctx, plan, |page| page.over_limit(&over).length)
         }

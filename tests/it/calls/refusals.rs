@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{call, post};
-use crate::harness::{Backend, Gateway};
+use crate::harness::{Backend, Gateway, get_with};
 
 const REJECT: &str = r#"
 [limits.tool.reject]
@@ -56,4 +56,26 @@ fn without_a_body_that_was_read_the_id_is_null() {
     post(&gateway, fields, r#"{"id":1}"#).expect(200);
     let refused = post(&gateway, fields, r#"{"id":1}"#).expect(429);
     assert_eq!(refused.json()["id"], Value::Null);
+}
+
+/// A success would admit the request to a proxy that asks.
+#[test]
+fn a_refusal_with_200_is_no_admission_to_a_proxy_that_asks() {
+    let backend = Backend::ok();
+    let gateway = Gateway::start(&format!(
+        "[decisions]\nlisten = \"127.0.0.1:0\"\n[upstreams]\napi = \"{}\"\n[[routes]]\npath = \"/*\"\n\
+         upstream = \"api\"\nlimits = [\"l\"]\n[limits.l]\nalgorithm = \"fixed-window\"\nkey = \"global\"\n\
+         rate = \"1/day\"\nreject = {{ status = 200, body = \"no\" }}\n",
+        backend.url()
+    ));
+    gateway.get("/").expect(200);
+    let refused = gateway.get("/").expect(200);
+    assert_eq!(refused.text(), "no");
+    assert!(refused.header("retry-after").is_some());
+    let fields = "x-forwarded-method: GET\r\nx-forwarded-uri: /\r\nx-forwarded-host: a\r\nx-forwarded-for: 192.0.2.1\r\n";
+    for path in ["/check/forwarded", "/check/forwarded?status=403"] {
+        let status = get_with(gateway.decisions_addr(), path, fields).status;
+        assert!((400..500).contains(&status), "{path}: {status}");
+    }
+    assert_eq!(backend.count(), 1);
 }

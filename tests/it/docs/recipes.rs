@@ -143,6 +143,11 @@ fn llm_tokens() {
 }
 
 #[test]
+fn mcp() {
+    follow_recipe("mcp.md", |_| ());
+}
+
+#[test]
 fn grpc() {
     follow_page("docs/recipes/grpc.md", |page| {
         page.serve("greeter.py", 50051, &[]);
