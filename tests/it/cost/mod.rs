@@ -1,6 +1,7 @@
 //! Costs that are known only from the request or its response.
 
 mod calendars;
+mod documents;
 mod faults;
 mod http2;
 mod request;

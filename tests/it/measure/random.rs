@@ -10,7 +10,7 @@ use tollgate::measure::Reading;
 use crate::harness::body_scan::{CODINGS, coded, json, scan, sse};
 
 /// Cases a property. `PROPTEST_CASES` sets another number.
-fn runner(cases: u32) -> TestRunner {
+pub(super) fn runner(cases: u32) -> TestRunner {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(cases);
     TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() })
 }
@@ -20,7 +20,7 @@ fn text() -> impl Strategy<Value = String> {
     "[ab0/~é\u{1F600}\"\\\\\n{}\\[\\]:,]{0,12}"
 }
 
-fn document() -> impl Strategy<Value = Value> {
+pub(super) fn document() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::Bool),
@@ -38,7 +38,7 @@ fn document() -> impl Strategy<Value = Value> {
 }
 
 /// The pointers of a value and of all values in it.
-fn pointers(value: &Value, at: &str, all: &mut Vec<String>) {
+pub(super) fn pointers(value: &Value, at: &str, all: &mut Vec<String>) {
     all.push(at.to_owned());
     match value {
         Value::Array(items) => {
@@ -54,7 +54,7 @@ fn pointers(value: &Value, at: &str, all: &mut Vec<String>) {
 }
 
 /// What a parser finds.
-fn expected(found: Option<&Value>) -> Reading {
+pub(super) fn expected(found: Option<&Value>) -> Reading {
     match found {
         None | Some(Value::Null) => Reading::Absent,
         Some(Value::Number(number)) => match (number.as_u64(), number.as_f64()) {
@@ -89,7 +89,7 @@ fn write_escaped(value: &Value) -> String {
 }
 
 /// The pieces of a body in these lengths, again and again.
-fn pieces<'b>(body: &'b [u8], lengths: &[usize]) -> Vec<&'b [u8]> {
+pub(super) fn pieces<'b>(body: &'b [u8], lengths: &[usize]) -> Vec<&'b [u8]> {
     let (mut rest, mut pieces) = (body, Vec::new());
     let mut lengths = lengths.iter().cycle();
     while !rest.is_empty() {
@@ -132,7 +132,7 @@ fn a_scan_finds_what_a_parser_finds() {
 }
 
 /// Bytes that scanners decide by, among others.
-fn bytes() -> impl Strategy<Value = Vec<u8>> {
+pub(super) fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let token = select(
         [
             &b"{"[..],
@@ -150,6 +150,7 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
             b".",
             b"a",
             b"\"a\":",
+            b"\"done\":",
             b"0",
         ]
         .into_iter()
