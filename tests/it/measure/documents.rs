@@ -6,8 +6,8 @@ use serde_json::{Deserializer, Value as Json};
 use tollgate::measure::Reading::{self, Absent, Unreadable, Value};
 use tollgate::measure::{BodyFormat, BodyScanner};
 
-use super::random::{document, expected, pieces, pointers, runner};
 use crate::harness::body_scan::{CODINGS, coded, json, scan, scan_cut, scan_lines, scan_part};
+use crate::harness::random_json::{bytes, document, expected, pieces, pointers, runner};
 
 /// Gemini's list, as it is streamed.
 const LIST: &str = r#"[{"candidates":[{"content":{"parts":[{"text":"a]},{"}]}}],"usageMetadata":{"totalTokenCount":9}}
@@ -199,7 +199,7 @@ fn content_types_tell_the_form_of_a_body() {
 /// The last reading of several documents.
 fn last(documents: &[Json], at: &str) -> Reading {
     let readings = documents.iter().map(|document| expected(document.pointer(at)));
-    readings.filter(|reading| *reading != Absent).last().unwrap_or_default()
+    readings.rev().find(|reading| *reading != Absent).unwrap_or_default()
 }
 
 /// The pointers of all documents whose first token is no index, at most 31.
@@ -259,7 +259,7 @@ fn a_stream_has_what_a_parser_finds() {
 #[test]
 fn random_lines_mean_the_same_in_any_pieces() {
     let sources = [json("/a/0/a"), json(""), json("/a"), json("/0/a")];
-    let strategy = (super::random::bytes(), vec(1..9_usize, 1..5));
+    let strategy = (bytes(), vec(1..9_usize, 1..5));
     let state = |body: &[u8], lengths: &[usize]| {
         let mut scanner = BodyScanner::lines(&sources, b"");
         pieces(body, lengths).into_iter().for_each(|piece| scanner.scan(piece));
