@@ -7,6 +7,7 @@ mod http2;
 mod request;
 mod reserve;
 mod response;
+mod shapes;
 mod stores;
 mod sums;
 mod terminal_events;
