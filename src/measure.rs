@@ -6,13 +6,15 @@
 //!
 //! What counts:
 //! - Of several values (a repeated key, a later document, a later event), the last one counts.
+//! - A document of a stream counts when it is complete: an element of a list, a line of NDJSON.
 //! - `null` is not a value. A string, a boolean, an object, an array and a negative number are [`Reading::Unreadable`].
 //! - A value is complete when the byte after it has arrived; an event is complete at its blank line. Only a number that
-//!   is the whole document ends with the body.
+//!   is the whole document ends with a body that is complete.
 //! - Of a value that no pointer leads to, only strings and brackets are read, so a fault in its grammar stays unseen.
 //! - Of a body that breaks off or is damaged, the complete values before that place count.
 
 pub mod coding;
+mod format;
 mod inflate;
 mod json;
 mod key_match;
@@ -23,6 +25,7 @@ mod sse;
 mod swar;
 mod terminal_events;
 
+pub use format::BodyFormat;
 pub use number::number;
 pub use pointer::{JsonPointer, PointerFault};
 pub use scanner::BodyScanner;
@@ -43,7 +46,7 @@ pub enum Reading {
 /// Where a value stands in a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BodySource {
-    /// In a JSON document; of several concatenated documents (NDJSON), in the last that has it.
+    /// In a JSON document. Of several documents in a row, and of the elements of a list, in the last that has it.
     Json(JsonPointer),
     /// In the data of an event, which is a JSON document; in the last event that has it.
     Sse(JsonPointer),

@@ -1,5 +1,9 @@
 //! Finds values of JSON texts (RFC 8259) by their pointers, while the texts stream past.
 //!
+//! A text may be a stream of documents: several documents in a row, such as a document a line, or a list of documents. A
+//! pointer whose first token is not an index leads into each element of a list that is the whole text, as into a document.
+//! In such a stream a document counts when it is complete.
+//!
 //! The state is the containers that a pointer leads into and that are open, and a value that is being read. On this way
 //! the grammar is checked. A value beside the way is skipped: only its strings and brackets are read, so a fault inside
 //! it stays unseen.
@@ -21,12 +25,29 @@ pub(super) struct JsonScanner {
     expect: Expect,
     /// The sources on whose way the next value lies.
     next: u32,
+    /// The sources that lead into each element of the open list, so that their tokens begin in an element.
+    each: u32,
+    progress: StreamProgress,
+    /// A source that says by `true` that its document is the last one of the stream: its bit.
+    terminal: u32,
     /// The open containers that a pointer leads into.
     way: SmallVec<[Container; 4]>,
-    /// What the document has so far, a reading a source.
+    /// What the document or the element of a list has so far, a reading a source.
     current: SmallVec<[Reading; 4]>,
-    /// What the last earlier document that had it had.
+    /// What the last earlier one that had it had.
     earlier: SmallVec<[Reading; 4]>,
+}
+
+/// What is known of the documents of a text.
+#[derive(Clone, Copy, Debug, Default)]
+struct StreamProgress {
+    /// The text is a stream by its content type, or a second document has begun.
+    is_stream: bool,
+    /// A document is complete.
+    has_document: bool,
+    /// The present document says that it is the last one, and the last complete document has said so.
+    says_end: bool,
+    is_at_end: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -79,11 +100,18 @@ enum Expect {
 struct TokensAt<'s> {
     sources: &'s [BodySource],
     depth: usize,
+    /// The sources whose tokens begin one container deeper.
+    each: u32,
 }
 
 impl TokensAt<'_> {
+    /// How many tokens of a source lead to this depth.
+    fn depth(&self, source: usize) -> Option<usize> {
+        self.depth.checked_sub(usize::from(self.each & bit(source) != 0))
+    }
+
     fn token(&self, source: usize) -> Option<&PointerToken> {
-        self.sources.get(source)?.pointer().tokens().get(self.depth)
+        self.sources.get(source)?.pointer().tokens().get(self.depth(source)?)
     }
 }
 
@@ -103,7 +131,12 @@ fn ones(mut bits: u32) -> impl Iterator<Item = usize> {
 }
 
 fn filter(bits: u32, is_good: impl Fn(usize) -> bool) -> u32 {
-    ones(bits).filter(|source| is_good(*source)).fold(0, |good, source| good | 1 << source)
+    ones(bits).filter(|source| is_good(*source)).fold(0, |good, source| good | bit(source))
+}
+
+/// The bit of a source; none for those that are not looked for.
+fn bit(source: usize) -> u32 {
+    u32::try_from(source).ok().and_then(|source| 1_u32.checked_shl(source)).unwrap_or(0)
 }
 
 fn is_space(byte: u8) -> bool {
@@ -118,10 +151,19 @@ impl JsonScanner {
             mode: ScanMode::Structure,
             expect: Expect::Text,
             next: own,
+            each: 0,
+            progress: StreamProgress::default(),
+            terminal: 0,
             way: SmallVec::new(),
             current: SmallVec::from_elem(Reading::Absent, count),
             earlier: SmallVec::from_elem(Reading::Absent, count),
         }
+    }
+
+    /// The text is a stream of documents. In the last one this source is `true`.
+    pub(super) fn read_stream(&mut self, terminal: Option<usize>) {
+        self.progress.is_stream = true;
+        self.terminal = terminal.map_or(0, bit);
     }
 
     /// Begins another text.
@@ -129,6 +171,8 @@ impl JsonScanner {
         self.mode = ScanMode::Structure;
         self.expect = Expect::Document;
         self.next = self.own;
+        self.each = 0;
+        self.progress = StreamProgress::default();
         self.way.clear();
         self.current.fill(Reading::Absent);
         self.earlier.fill(Reading::Absent);
@@ -144,6 +188,7 @@ impl JsonScanner {
                 ScanMode::Beside(beside) => match beside.scan(bytes) {
                     Some(length) => {
                         self.mode = ScanMode::Structure;
+                        self.end_value();
                         length
                     }
                     None => return,
@@ -164,12 +209,24 @@ impl JsonScanner {
         }
     }
 
-    /// What the text has had so far for a source.
+    /// What the text has had so far for a source: of a stream, what its complete documents have had.
     pub(super) fn reading(&self, source: usize) -> Reading {
         let found = |readings: &[Reading]| {
             readings.get(source).copied().filter(|reading| *reading != Reading::Absent)
         };
-        found(&self.current).or_else(|| found(&self.earlier)).unwrap_or_default()
+        let is_one = !self.progress.is_stream && self.each & bit(source) == 0;
+        let current = if is_one { found(&self.current) } else { None };
+        current.or_else(|| found(&self.earlier)).unwrap_or_default()
+    }
+
+    /// Whether the text is a stream of documents, and another one may follow.
+    pub(super) fn awaits_document(&self) -> bool {
+        self.each != 0 || self.progress.is_stream && !self.is_at_end()
+    }
+
+    /// Whether the last document was complete and said that it is the last one.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.progress.is_at_end
     }
 
     /// Whether the text is not JSON.
@@ -213,9 +270,13 @@ impl JsonScanner {
     }
 
     fn begin_value(&mut self, sources: &[BodySource], byte: u8) {
-        let depth = self.way.len();
+        if self.way.is_empty() {
+            self.begin_document();
+        }
+        let tokens = TokensAt { sources, depth: self.way.len(), each: self.each };
         let ends = |source: usize| {
-            sources.get(source).is_some_and(|source| source.pointer().tokens().len() == depth)
+            let length = sources.get(source).map(|source| source.pointer().tokens().len());
+            length.is_some() && length == tokens.depth(source)
         };
         let targets = filter(self.next, ends);
         let onward = self.next & !targets;
@@ -223,7 +284,6 @@ impl JsonScanner {
             b'{' | b'[' => {
                 self.set(targets, Reading::Unreadable);
                 if onward == 0 {
-                    self.end_value();
                     self.mode = ScanMode::Beside(Beside::new());
                 } else {
                     self.open(sources, byte == b'{', onward);
@@ -231,25 +291,35 @@ impl JsonScanner {
             }
             b'"' => {
                 self.set(targets, Reading::Unreadable);
-                self.end_value();
                 self.mode = ScanMode::Text { is_escaped: false };
             }
             b'-' | b'0'..=b'9' if targets != 0 => {
                 self.mode = ScanMode::Number(NumberReader::default(), targets)
             }
-            b't' if targets != 0 => self.mode = ScanMode::Literal(b"rue", targets, Reading::Unreadable),
+            b't' if targets != 0 => {
+                self.progress.says_end |= targets & self.terminal != 0;
+                self.mode = ScanMode::Literal(b"rue", targets, Reading::Unreadable);
+            }
             b'f' if targets != 0 => self.mode = ScanMode::Literal(b"alse", targets, Reading::Unreadable),
             b'n' if targets != 0 => self.mode = ScanMode::Literal(b"ull", targets, Reading::Absent),
-            b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => {
-                self.end_value();
-                self.mode = ScanMode::Scalar;
-            }
+            b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => self.mode = ScanMode::Scalar,
             _ => self.mode = ScanMode::Fault,
         }
     }
 
+    /// A document begins, or what stands in its place.
+    fn begin_document(&mut self) {
+        self.progress.is_stream |= self.progress.has_document;
+        self.progress.is_at_end = false;
+    }
+
     /// Opens a container that pointers lead into.
     fn open(&mut self, sources: &[BodySource], is_object: bool, onward: u32) {
+        if self.way.is_empty() && !is_object {
+            let tokens = TokensAt { sources, depth: 0, each: 0 };
+            self.each =
+                filter(onward, |source| tokens.token(source).is_some_and(|token| token.index.is_none()));
+        }
         self.way.push(Container { is_object, sources: onward, index: 0 });
         self.expect = if is_object { Expect::FirstKey } else { Expect::FirstItem };
         self.choose_item(sources);
@@ -267,9 +337,12 @@ impl JsonScanner {
     fn choose_item(&mut self, sources: &[BodySource]) {
         let depth = self.way.len().saturating_sub(1);
         if let Some(open) = self.way.last().filter(|open| !open.is_object) {
-            let tokens = TokensAt { sources, depth };
+            let tokens = TokensAt { sources, depth, each: self.each };
             let is_next = |token: &PointerToken| token.index == Some(open.index);
             self.next = filter(open.sources, |source| tokens.token(source).is_some_and(is_next));
+            if depth == 0 {
+                self.next |= self.each;
+            }
         }
     }
 
@@ -280,16 +353,30 @@ impl JsonScanner {
         }
     }
 
-    /// A value has ended, or needs no more than to be skipped.
+    /// A value has ended.
     fn end_value(&mut self) {
         if !self.way.is_empty() {
             self.expect = Expect::Comma;
+            if self.each != 0 && self.way.len() == 1 {
+                self.keep(self.each);
+            }
             return;
         }
         self.expect = Expect::Document;
         self.next = self.own;
-        for (current, earlier) in self.current.iter_mut().zip(&mut self.earlier) {
-            if *current != Reading::Absent {
+        self.each = 0;
+        self.keep(self.own);
+        self.progress.has_document = true;
+        self.progress.is_at_end = std::mem::take(&mut self.progress.says_end);
+    }
+
+    /// Keeps what a document or an element has had for these sources.
+    fn keep(&mut self, sources: u32) {
+        for source in ones(sources) {
+            if let (Some(current), Some(earlier)) =
+                (self.current.get_mut(source), self.earlier.get_mut(source))
+                && *current != Reading::Absent
+            {
                 *earlier = std::mem::take(current);
             }
         }
@@ -305,13 +392,14 @@ impl JsonScanner {
 
     fn scan_key(&mut self, sources: &[BodySource], bytes: &[u8]) -> usize {
         let ScanMode::Key(key) = &mut self.mode else { return 0 };
-        let tokens = TokensAt { sources, depth: self.way.len().saturating_sub(1) };
+        let tokens = TokensAt { sources, depth: self.way.len().saturating_sub(1), each: self.each };
         match key.scan(bytes, &tokens) {
             KeyRead::Open => bytes.len(),
             KeyRead::Ended(length, matches) => {
                 self.next = matches;
                 // Of a repeated key the last value counts, and what it lacks is absent.
                 self.set(matches, Reading::Absent);
+                self.progress.says_end &= matches & self.terminal == 0;
                 self.expect = Expect::Colon;
                 self.mode = ScanMode::Structure;
                 length
@@ -331,6 +419,7 @@ impl JsonScanner {
             at += length + 1;
             if rest[length] == b'"' {
                 self.mode = ScanMode::Structure;
+                self.end_value();
                 return at;
             }
             // The byte after the backslash.
@@ -344,6 +433,7 @@ impl JsonScanner {
         let belongs = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
         bytes.iter().position(|byte| !belongs(byte)).map_or(bytes.len(), |length| {
             self.mode = ScanMode::Structure;
+            self.end_value();
             length
         })
     }

@@ -8,7 +8,7 @@ use super::coding::{Coding, ContentDecoder, MAX_CODINGS};
 use super::inflate::Damaged;
 use super::json::JsonScanner;
 use super::sse::SseScanner;
-use super::{BodySource, Reading, TerminalEvents};
+use super::{BodySource, JsonPointer, Reading, TerminalEvents};
 
 /// Maximum number of sources of one body; those after are unreadable.
 pub const MAX_SOURCES: usize = 32;
@@ -18,11 +18,16 @@ pub const MAX_RATIO: u64 = 200;
 pub const FREE_OUTPUT: u64 = 4 << 20;
 /// Bytes that a decoder writes at once.
 const OUTPUT: usize = 16 << 10;
+/// What the last line of Ollama's streams has: `"done": true`.
+const LAST_LINE: &str = "/done";
 
 /// Reads values from a body as it streams past.
 #[derive(Debug)]
 pub struct BodyScanner {
+    /// Those of the caller, and behind them the one that ends lines.
     sources: Arc<[BodySource]>,
+    /// How many are the caller's.
+    count: usize,
     /// `None`: the codings are unknown.
     codings: Option<SmallVec<[Coding; MAX_CODINGS]>>,
     /// A decoder for each coding, from the first byte of the body on.
@@ -83,7 +88,23 @@ impl BodyScanner {
             json: of(|source| matches!(source, BodySource::Json(_))).map(|own| JsonScanner::new(own, count)),
             sse: of(|source| matches!(source, BodySource::Sse(_))).map(|own| SseScanner::new(own, count)),
         };
-        Self { sources, codings, stages: Vec::new(), coded: 0, decoded: 0, end, texts }
+        let count = sources.len();
+        Self { sources, count, codings, stages: Vec::new(), coded: 0, decoded: 0, end, texts }
+    }
+
+    /// Begins a body of lines of JSON, each a document that counts when it is complete. One with `"done": true` may be the
+    /// last one.
+    #[must_use]
+    pub fn lines(sources: &[BodySource], content_encoding: &[u8]) -> Self {
+        let last = JsonPointer::parse(LAST_LINE).ok().filter(|_| sources.len() < MAX_SOURCES);
+        let terminal = last.is_some().then_some(sources.len());
+        let all = sources.iter().cloned().chain(last.map(BodySource::Json)).collect();
+        let mut scanner = Self::new(all, content_encoding);
+        scanner.count = sources.len();
+        if let Some(json) = &mut scanner.texts.json {
+            json.read_stream(terminal);
+        }
+        scanner
     }
 
     /// Reads events only up to the first of these, and with it.
@@ -101,10 +122,20 @@ impl BodyScanner {
         self.end == Some(Stop::TerminalEvent)
     }
 
-    /// The same, or the data of the present event is that of a terminal one so far: some clients leave there.
+    /// Whether some clients leave here: a terminal event is complete, or the data of the present event is that of one so
+    /// far, or the last line has said that it is the last.
     #[must_use]
     pub fn is_at_end(&self) -> bool {
-        self.has_ended() || self.texts.sse.as_ref().is_some_and(SseScanner::is_at_end)
+        let Texts { json, sse } = &self.texts;
+        self.has_ended()
+            || sse.as_ref().is_some_and(SseScanner::is_at_end)
+            || json.as_ref().is_some_and(JsonScanner::is_at_end)
+    }
+
+    /// Whether the body is a stream of documents so far, of which a later one may have a larger value.
+    #[must_use]
+    pub fn awaits_document(&self) -> bool {
+        self.texts.json.as_ref().is_some_and(JsonScanner::awaits_document)
     }
 
     /// Reads the next bytes of the body, as they are sent.
@@ -118,13 +149,14 @@ impl BodyScanner {
         }
     }
 
-    /// The reading of each source, in their order. A body that broke off has what was complete.
-    pub fn finish(&mut self) -> SmallVec<[Reading; 4]> {
+    /// The reading of each source, in their order. A body that is not whole has what was complete.
+    pub fn finish(&mut self, is_whole: bool) -> SmallVec<[Reading; 4]> {
         self.stages = Vec::new();
-        if let Some(json) = &mut self.texts.json {
+        if let Some(json) = self.texts.json.as_mut().filter(|_| is_whole && self.end.is_none()) {
             json.end();
         }
-        self.sources.iter().enumerate().map(|(index, source)| self.reading(index, source)).collect()
+        let sources = self.sources.iter().take(self.count).enumerate();
+        sources.map(|(index, source)| self.reading(index, source)).collect()
     }
 
     fn reading(&self, index: usize, source: &BodySource) -> Reading {

@@ -9,7 +9,7 @@ use http::{HeaderName, StatusCode};
 use crate::http1::fields::Fields;
 use crate::http1::request::Body;
 use crate::limit::units::Cost;
-use crate::measure::{BodySource, JsonPointer, Reading, TerminalEvents, number};
+use crate::measure::{BodyFormat, BodySource, JsonPointer, Reading, TerminalEvents, number};
 use crate::route::RouteRequest;
 use crate::route::content::BodyValue;
 
@@ -300,10 +300,10 @@ impl Settle {
 
 impl SettleSource {
     /// Whether a response may have the value: `sse:` is for event streams, and `json:` for all others.
-    pub fn fits(&self, is_event_stream: bool) -> bool {
+    pub fn fits(&self, format: BodyFormat) -> bool {
         match self {
-            Self::Body(BodySource::Sse(_)) => is_event_stream,
-            Self::Body(BodySource::Json(_)) => !is_event_stream,
+            Self::Body(BodySource::Sse(_)) => format == BodyFormat::Events,
+            Self::Body(BodySource::Json(_)) => format != BodyFormat::Events,
             Self::Header(_) | Self::Trailer(_) | Self::Bytes | Self::Duration => true,
         }
     }

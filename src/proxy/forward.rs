@@ -27,7 +27,7 @@ use super::answer::next_action::{NextAction, PendingTunnel};
 use super::answer::respond::{send, send_problem};
 use super::answer::response_fields::put_fields;
 use super::record::request_context::{RequestContext, RequestLimits};
-use super::record::settlement::is_event_stream;
+use super::record::settlement::body_format;
 use super::session::Session;
 use super::session::grpc;
 use super::session::request_body::Upload;
@@ -43,6 +43,7 @@ use crate::http1::response::{Framing, ResponseHead};
 use crate::http1::trailers::Trailers;
 use crate::http2::head_sink::{BlockHead, HeadFormat, HeadSink as _, TextHead};
 use crate::limit::adaptive_concurrency::SampleOutcome;
+use crate::measure::BodyFormat;
 use crate::plan::{Backend, Protocol, UpstreamIndex};
 use crate::store::Places;
 use crate::upstream::exchange::{Exchange, UpstreamRequest};
@@ -273,7 +274,7 @@ impl ResponseRelay<'_, '_> {
             status if status.is_server_error() => None,
             _ => Some(SampleOutcome::Answered),
         };
-        let is_stream = || options.grpc || is_event_stream(fields);
+        let is_stream = || options.grpc || body_format(fields) == BodyFormat::Events;
         if outcome == Some(SampleOutcome::Answered) && head.framing != Framing::None && is_stream() {
             return true;
         }

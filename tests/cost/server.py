@@ -1,4 +1,5 @@
-"""A server that tells the cost of a request in its response, as the APIs of docs/cost.md do. It prints its port.
+"""A server that tells the cost of a request in its response, as the APIs of docs/cost.md and docs/model-apis.md do. It
+prints its port.
 
 Responses depend on requests only, so that two equal requests have equal responses, byte for byte.
 
@@ -7,6 +8,9 @@ Headers of requests that no API knows:
     x-order    after each event the server waits for `POST /seen/NAME`, with this name
     x-older    message_delta has output tokens only, as in older versions of the API
     x-late     the last chunk comes once the server has got `POST /seen/NAME`, with this name
+    x-short    the text is one piece
+    x-cut      the body is sent in two chunks, of which the first has this number of bytes; with `all`, byte for byte
+    x-fingerprint  the `system_fingerprint` of a completion
 """
 
 import collections
@@ -16,10 +20,9 @@ import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import brotli
+import model_apis
 
 TIMEOUT = 20
-WORDS = ["All ", "is ", "counted", "."]
-CREATED = 1700000000
 # How often each name was seen.
 SEEN = collections.Counter()
 CHANGED = threading.Condition()
@@ -58,10 +61,12 @@ class Brotli:
 CODERS = {"gzip": lambda: Zlib(31), "deflate": lambda: Zlib(15), "br": Brotli}
 
 
-def tokens(messages):
-    """The text of the last message is what the request uses: `INPUT OUTPUT`."""
-    text = messages[-1]["content"]
-    return [int(number) for number in text.split()]
+APIS = {
+    "/v1/chat/completions": model_apis.completion,
+    "/v1/responses": model_apis.response,
+    "/v1/embeddings": model_apis.embeddings,
+    "/v1/messages": model_apis.message,
+}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -86,23 +91,38 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def whole(self, body, status=200, kind="application/json"):
-        body = json.dumps(body, indent=1).encode() if kind == "application/json" else body
+        body = body if isinstance(body, bytes) else json.dumps(body, indent=1).encode()
         coding = self.coding()
         if coding:
             coder = CODERS[coding]()
             body = coder.part(body) + coder.end()
+        if cut := self.headers.get("x-cut"):
+            return self.pieces(cut, body, status, kind, coding)
         self.head(status, kind, len(body), coding)
         self.wfile.write(body)
+
+    def pieces(self, cut, body, status, kind, coding):
+        """A body in chunks that end anywhere."""
+        self.head(status, kind, None, coding)
+        ends = range(1, len(body)) if cut == "all" else [int(cut)]
+        begin = 0
+        for end in [*ends, len(body)]:
+            self.chunk(body[begin:end])
+            begin = end
+        self.wfile.write(b"0\r\n\r\n")
 
     def chunk(self, data):
         if data:
             self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
             self.wfile.flush()
 
-    def events(self, events):
+    def stream(self, events, kind="text/event-stream; charset=utf-8"):
         coding, name = self.coding(), self.headers.get("x-order")
         coder = CODERS[coding]() if coding else Identity()
-        self.head(200, "text/event-stream; charset=utf-8", None, coding)
+        if cut := self.headers.get("x-cut"):
+            body = b"".join(coder.part(event.encode()) for event in events) + coder.end()
+            return self.pieces(cut, body, 200, kind, coding)
+        self.head(200, kind, None, coding)
         for count, event in enumerate(events, 1):
             self.chunk(coder.part(event.encode()))
             if name and not wait_until_seen(name, count):
@@ -125,17 +145,19 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        path = self.path.removeprefix("/plain")
+        path, _, query = self.path.removeprefix("/plain").partition("?")
         if path.startswith("/seen/"):
             with CHANGED:
                 SEEN[path.removeprefix("/seen/")] += 1
                 CHANGED.notify_all()
             return self.whole({})
         posted = json.loads(body)
-        if path == "/v1/chat/completions":
-            completion(self, posted)
-        elif path == "/v1/messages":
-            message(self, posted)
+        if api := APIS.get(path):
+            api(self, posted)
+        elif path.startswith(("/v1/models/", "/v1beta/models/")):
+            model_apis.gemini(self, posted, path.rpartition(":")[2], query)
+        elif path.startswith("/api/"):
+            model_apis.ollama(self, posted, path.removeprefix("/api/"))
         elif path == "/graphql":
             cost = posted.get("variables", {}).get("cost")
             extensions = {"cost": {"requestedQueryCost": 101, "actualQueryCost": cost}} if cost is not None else {}
@@ -149,60 +171,6 @@ class Handler(BaseHTTPRequestHandler):
 def wait_until_seen(name, count):
     with CHANGED:
         return CHANGED.wait_for(lambda: SEEN[name] >= count, TIMEOUT)
-
-
-def completion(handler, posted):
-    """POST /v1/chat/completions, as OpenAI answers it."""
-    before, after = tokens(posted["messages"])
-    usage = {"prompt_tokens": before, "completion_tokens": after, "total_tokens": before + after}
-    base = {"id": "chatcmpl-1", "created": CREATED, "model": posted["model"]}
-    if not posted.get("stream"):
-        said = {"role": "assistant", "content": "".join(WORDS), "refusal": None}
-        choice = {"index": 0, "message": said, "logprobs": None, "finish_reason": "stop"}
-        return handler.whole({**base, "object": "chat.completion", "choices": [choice], "usage": usage})
-    told = (posted.get("stream_options") or {}).get("include_usage")
-    base["object"] = "chat.completion.chunk"
-
-    def event(delta, reason=None):
-        choices = [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}]
-        return f"data: {json.dumps({**base, 'choices': choices, **({'usage': None} if told else {})})}\n\n"
-
-    events = [event({"role": "assistant", "content": ""}), *(event({"content": word}) for word in WORDS)]
-    events.append(event({}, "stop"))
-    if told:
-        events.append(f"data: {json.dumps({**base, 'choices': [], 'usage': usage})}\n\n")
-    handler.events([*events, "data: [DONE]\n\n"])
-
-
-def message(handler, posted):
-    """POST /v1/messages, as Anthropic answers it."""
-    before, after = tokens(posted["messages"])
-    base = {"id": "msg_1", "type": "message", "role": "assistant", "model": posted["model"]}
-    if not posted.get("stream"):
-        content = [{"type": "text", "text": "".join(WORDS)}]
-        usage = {"input_tokens": before, "output_tokens": after}
-        return handler.whole(
-            {**base, "content": content, "stop_reason": "end_turn", "stop_sequence": None, "usage": usage}
-        )
-
-    def event(kind, **fields):
-        return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n"
-
-    begun = {**base, "content": [], "stop_reason": None, "stop_sequence": None}
-    begun["usage"] = {"input_tokens": before, "output_tokens": 1}
-    usage = {"output_tokens": after}
-    if not handler.headers.get("x-older"):
-        usage = {"input_tokens": before, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, **usage}
-    events = [
-        event("message_start", message=begun),
-        event("content_block_start", index=0, content_block={"type": "text", "text": ""}),
-        event("ping"),
-        *(event("content_block_delta", index=0, delta={"type": "text_delta", "text": word}) for word in WORDS),
-        event("content_block_stop", index=0),
-        event("message_delta", delta={"stop_reason": "end_turn", "stop_sequence": None}, usage=usage),
-        event("message_stop"),
-    ]
-    handler.events(events)
 
 
 class Server(ThreadingHTTPServer):

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::http1::fields::Fields;
 use crate::http1::syntax::split_field;
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
-use crate::measure::{BodyScanner, Reading, number};
+use crate::measure::{BodyFormat, BodyScanner, Reading, number};
 use crate::plan::cost::{self, Settle, SettleSource, SettledCost};
 use crate::plan::reservation::{Reservation, ReservedCharge};
 use crate::plan::resolve::RoutedRequest;
@@ -21,13 +21,10 @@ use crate::telemetry::metrics::{SettledUnits, SettlementResult};
 
 /// Bytes of a body that wait to be scanned.
 const MAX_UNSCANNED: usize = 64 << 10;
-const EVENT_STREAM: &[u8] = b"text/event-stream";
 
-/// Whether a response with these fields is an event stream.
-pub(crate) fn is_event_stream(fields: Fields<'_>) -> bool {
-    let media_type = fields.first(&header::CONTENT_TYPE).unwrap_or_default();
-    let media_type = media_type.split(|&byte| byte == b';').next().unwrap_or_default();
-    media_type.trim_ascii().eq_ignore_ascii_case(EVENT_STREAM)
+/// The form of a response's body.
+pub(crate) fn body_format(fields: Fields<'_>) -> BodyFormat {
+    BodyFormat::of(fields.first(&header::CONTENT_TYPE).unwrap_or_default())
 }
 
 /// The reserved costs of one request. Dropped, they are settled by what is known.
@@ -43,15 +40,14 @@ pub(crate) struct Settlement {
     /// When the request was forwarded.
     forwarded: Timestamp,
     status: Option<StatusCode>,
-    /// The body is an event stream, so that it is not a JSON document.
-    is_event_stream: bool,
+    format: BodyFormat,
     /// The body's `content-encoding`.
     coding: Vec<u8>,
     /// Bytes of the response's body.
     bytes: u64,
     /// A copy of those that are not scanned yet: they are on their way to the client first.
     unscanned: Vec<u8>,
-    /// The number of bytes with which an event stream had its first terminal event, or the data of one.
+    /// The number of bytes with which an event stream had its first terminal event, or the data of one, or lines their last.
     ended_at: Option<u64>,
     settled: Option<SettledUnits>,
 }
@@ -83,7 +79,7 @@ struct RuleProgress {
 /// What is known of a response that has ended.
 struct SettledResponse {
     status: Option<StatusCode>,
-    is_event_stream: bool,
+    format: BodyFormat,
     bytes: u64,
     /// In ms.
     duration: u64,
@@ -150,7 +146,7 @@ impl Settlement {
             progress: Progress::Unanswered,
             forwarded: now,
             status: None,
-            is_event_stream: false,
+            format: BodyFormat::default(),
             coding: Vec::new(),
             bytes: 0,
             unscanned: Vec::new(),
@@ -201,7 +197,7 @@ impl Settlement {
     /// The backend answers with this head.
     pub(crate) fn head(&mut self, status: StatusCode, fields: Fields<'_>) {
         self.status = Some(status);
-        self.is_event_stream = is_event_stream(fields);
+        self.format = body_format(fields);
         self.coding = fields.all(&header::CONTENT_ENCODING).iter().collect::<Vec<_>>().join(&b","[..]);
         for rule in &mut self.rules {
             let Settle::Values { sources, .. } = &rule.cost.settle else { continue };
@@ -217,11 +213,11 @@ impl Settlement {
     /// Bytes of the body, before they are sent on.
     pub(crate) fn body(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
-        if bytes.is_empty() || !self.rules.iter().any(|rule| rule.reads_body(self.is_event_stream)) {
+        if bytes.is_empty() || !self.rules.iter().any(|rule| rule.reads_body(self.format)) {
             return;
         }
-        if self.is_event_stream {
-            return self.scan_events(bytes);
+        if self.format != BodyFormat::Document {
+            return self.scan_stream(bytes);
         }
         self.unscanned.extend_from_slice(bytes);
         if self.unscanned.len() >= MAX_UNSCANNED {
@@ -229,13 +225,14 @@ impl Settlement {
         }
     }
 
-    /// Looks for values in events before they are sent on: a client may leave at a terminal event, and what it has cost is
-    /// settled before its next request.
-    fn scan_events(&mut self, bytes: &[u8]) {
-        let reading = |rule: &&mut RuleProgress| rule.ended.is_none() && rule.reads_body(true);
+    /// Looks for values in events and lines before they are sent on: a client may leave at a terminal event, and what it
+    /// has cost is settled before its next request.
+    fn scan_stream(&mut self, bytes: &[u8]) {
+        let format = self.format;
+        let reading = |rule: &&mut RuleProgress| rule.ended.is_none() && rule.reads_body(format);
         let mut any = false;
         for rule in self.rules.iter_mut().filter(reading) {
-            rule.scan(bytes, true, &self.coding);
+            rule.scan(bytes, format, &self.coding);
             any |= rule.scanner.as_ref().is_some_and(|scanner| scanner.has_ended());
         }
         let is_at_end = self.rules.iter().any(RuleProgress::is_at_end);
@@ -259,7 +256,7 @@ impl Settlement {
         }
     }
 
-    /// Whether a client that has got this many bytes of the body, and leaves, has got a terminal event.
+    /// Whether a client that has got this many bytes of the body, and leaves, has got a terminal event, or the last line.
     pub(crate) fn has_ended(&self, sent: u64) -> bool {
         self.ended_at.is_some_and(|ended_at| sent >= ended_at)
     }
@@ -269,8 +266,8 @@ impl Settlement {
         if self.unscanned.is_empty() {
             return;
         }
-        for rule in self.rules.iter_mut().filter(|rule| rule.reads_body(false)) {
-            rule.scan(&self.unscanned, false, &self.coding);
+        for rule in self.rules.iter_mut().filter(|rule| rule.reads_body(self.format)) {
+            rule.scan(&self.unscanned, self.format, &self.coding);
         }
         self.unscanned.clear();
     }
@@ -319,7 +316,7 @@ impl Settlement {
         let now = self.worker.shared.clock.now();
         SettledResponse {
             status: self.status,
-            is_event_stream: self.is_event_stream,
+            format: self.format,
             bytes: self.bytes,
             duration: now.since(self.forwarded).0.div_ceil(1_000),
             complete,
@@ -390,10 +387,10 @@ impl ReservedLimit {
 }
 
 impl RuleProgress {
-    /// Whether it has values in the body of an event stream, or of another response.
-    fn reads_body(&self, is_event_stream: bool) -> bool {
+    /// Whether it has values in a body of this form.
+    fn reads_body(&self, format: BodyFormat) -> bool {
         match &self.cost.settle {
-            Settle::Values { in_events, .. } if is_event_stream => !in_events.is_empty(),
+            Settle::Values { in_events, .. } if format == BodyFormat::Events => !in_events.is_empty(),
             Settle::Values { in_document, .. } => !in_document.is_empty(),
             Settle::Status(_) => false,
         }
@@ -410,28 +407,38 @@ impl RuleProgress {
         self.cost.missing.unwrap_or(self.reserved)
     }
 
-    /// Whether the client has got a terminal event, or the data of one.
+    /// Whether the client has got a terminal event, or the data of one, or the last line.
     fn is_at_end(&self) -> bool {
         self.scanner.as_ref().is_some_and(|scanner| scanner.is_at_end())
     }
 
-    fn scan(&mut self, bytes: &[u8], is_event_stream: bool, coding: &[u8]) {
+    /// Whether a later event or document may have a larger value.
+    fn awaits_more(&self, format: BodyFormat) -> bool {
+        let is_stream = format != BodyFormat::Document && self.reads_body(format);
+        let awaits_document = || self.scanner.as_ref().is_some_and(|scanner| scanner.awaits_document());
+        !self.is_at_end() && (is_stream || awaits_document())
+    }
+
+    fn scan(&mut self, bytes: &[u8], format: BodyFormat, coding: &[u8]) {
         let Settle::Values { in_events, in_document, ends, .. } = &self.cost.settle else { return };
-        let begin = || match is_event_stream {
-            true => Box::new(BodyScanner::new(Arc::clone(in_events), coding).until(ends.clone())),
-            false => Box::new(BodyScanner::new(Arc::clone(in_document), coding)),
+        let begin = || {
+            Box::new(match format {
+                BodyFormat::Events => BodyScanner::new(Arc::clone(in_events), coding).until(ends.clone()),
+                BodyFormat::Lines => BodyScanner::lines(in_document, coding),
+                BodyFormat::Document => BodyScanner::new(Arc::clone(in_document), coding),
+            })
         };
         self.scanner.get_or_insert_with(begin).scan(bytes);
     }
 
-    /// The cost. Of a response that is not complete, a value may be missing that its end would have had, and an event may
-    /// have been followed by one with a larger value: the cost is not below `missing` then, so that a client can't save by
-    /// leaving. A stream with a terminal event is complete, but for trailers.
+    /// The cost. Of a response that is not complete, a value may be missing that its end would have had, and an event or a
+    /// document may have been followed by one with a larger value: the cost is not below `missing` then, so that a client
+    /// can't save by leaving. A stream with a terminal event is complete, but for trailers.
     fn result(&mut self, response: &SettledResponse) -> (u32, SettlementResult) {
-        let &SettledResponse { status, is_event_stream, bytes, duration, complete } = response;
-        let is_at_end = self.is_at_end();
-        let complete = complete || is_at_end && !self.reads_trailers();
-        let awaits_event = self.reads_body(true) && is_event_stream && !is_at_end;
+        let &SettledResponse { status, format, bytes, duration, complete } = response;
+        let awaits_more = self.awaits_more(format);
+        let is_whole = complete;
+        let complete = complete || self.is_at_end() && !self.reads_trailers();
         let missing = self.missing();
         let (sources, scale) = match &self.cost.settle {
             Settle::Status(costs) => {
@@ -445,9 +452,9 @@ impl RuleProgress {
             Settle::Values { sources, scale, .. } => (sources, scale),
         };
         let mut in_body =
-            self.scanner.as_mut().map(|scanner| scanner.finish()).unwrap_or_default().into_iter();
-        let (mut sum, mut any, mut absent) = (0_u64, false, awaits_event);
-        let fitting = sources.iter().zip(&self.readings).filter(|(source, _)| source.fits(is_event_stream));
+            self.scanner.as_mut().map(|scanner| scanner.finish(is_whole)).unwrap_or_default().into_iter();
+        let (mut sum, mut any, mut absent) = (0_u64, false, awaits_more);
+        let fitting = sources.iter().zip(&self.readings).filter(|(source, _)| source.fits(format));
         for (source, reading) in fitting {
             let reading = match source {
                 SettleSource::Header(_) | SettleSource::Trailer(_) => *reading,

@@ -26,14 +26,14 @@ pub(crate) use backends::holding::HoldingBackend;
 pub(crate) use backends::servers;
 pub(crate) use backends::unix_relay::UnixRelay;
 pub(crate) use clients::client::{Client, refuses_connections};
-pub(crate) use clients::client_libraries::CostServer;
+pub(crate) use clients::client_libraries::{CostServer, Versions};
 pub(crate) use clients::grpc::{GrpcClient, GrpcServer};
 pub(crate) use clients::http2::{Frame, FrameServer, Frames, Http2Backend, send_all};
 pub(crate) use clients::http2_client::{Body, Http2, get as h2_get, reason as h2_reason};
 pub(crate) use clients::rate_limit_client::{RateLimitClient, descriptor, message};
 pub(crate) use clients::response::{Fault, Response};
 pub(crate) use clients::tls::{Authority, session as tls_session};
-pub(crate) use clients::{asker, body_scan, exposition, frames, hpack, promql, ratelimit};
+pub(crate) use clients::{asker, body_scan, exposition, frames, hpack, promql, random_json, ratelimit};
 pub(crate) use core::{
     cases, charges, in_flight, metered, overload_model, places, refusals, sample_request, trace,
 };

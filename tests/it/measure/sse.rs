@@ -102,7 +102,7 @@ fn scan_to_end(coding: &str, body: &[u8], piece: usize) -> (Reading, bool, bool)
     let events = TerminalEvents::with(["bye".to_owned(), "byes".to_owned()]);
     let mut scanner = BodyScanner::new([sse("/n")].into(), coding.as_bytes()).until(events);
     body.chunks(piece).for_each(|piece| scanner.scan(piece));
-    (scanner.finish()[0], scanner.has_ended(), scanner.is_at_end())
+    (scanner.finish(true)[0], scanner.has_ended(), scanner.is_at_end())
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Scans bodies for values, in pieces.
 
 use std::io::Write as _;
-use std::sync::Arc;
 
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
@@ -28,12 +27,33 @@ pub(crate) fn scan<'b>(
     coding: &str,
     pieces: impl IntoIterator<Item = &'b [u8]>,
 ) -> Vec<Reading> {
-    let sources: Arc<[BodySource]> = sources.into();
-    let mut scanner = BodyScanner::new(sources, coding.as_bytes());
+    let mut scanner = BodyScanner::new(sources.into(), coding.as_bytes());
     pieces.into_iter().for_each(|piece| scanner.scan(piece));
-    let readings = scanner.finish().to_vec();
-    assert_eq!(scanner.finish().to_vec(), readings, "the end changes nothing");
+    let readings = scanner.finish(true).to_vec();
+    assert_eq!(scanner.finish(true).to_vec(), readings, "the end changes nothing");
     readings
+}
+
+/// What is found in lines of JSON.
+pub(crate) fn scan_lines<'b>(
+    sources: &[BodySource],
+    coding: &str,
+    pieces: impl IntoIterator<Item = &'b [u8]>,
+) -> Vec<Reading> {
+    let mut scanner = BodyScanner::lines(sources, coding.as_bytes());
+    pieces.into_iter().for_each(|piece| scanner.scan(piece));
+    scanner.finish(true).to_vec()
+}
+
+/// What is found in a body of which the rest is missing, whether it is one of lines, and whether another document is
+/// awaited.
+pub(crate) fn scan_part(sources: &[BodySource], is_lines: bool, part: &[u8]) -> (Vec<Reading>, bool) {
+    let mut scanner = match is_lines {
+        true => BodyScanner::lines(sources, b""),
+        false => BodyScanner::new(sources.into(), b""),
+    };
+    scanner.scan(part);
+    (scanner.finish(false).to_vec(), scanner.awaits_document())
 }
 
 /// What one source finds, which must be the same for the whole body, for each cut in two, and byte for byte.

@@ -11,6 +11,7 @@ pub(crate) mod hpack;
 pub(crate) mod http2;
 pub(crate) mod http2_client;
 pub(crate) mod promql;
+pub(crate) mod random_json;
 pub(crate) mod rate_limit_client;
 pub(crate) mod ratelimit;
 pub(crate) mod response;

@@ -113,6 +113,13 @@ pub(crate) fn client_libraries() -> Command {
     cached_python("TOLLGATE_TEST_PYTHON_CLIENTS", "client-libraries", "openai")
 }
 
+/// The Python with the newest versions of these libraries: what `TOLLGATE_TEST_PYTHON_CLIENTS_NEWEST` names, or the one in
+/// the cache.
+#[track_caller]
+pub(crate) fn newest_client_libraries() -> Command {
+    cached_python("TOLLGATE_TEST_PYTHON_CLIENTS_NEWEST", "client-libraries-newest", "openai")
+}
+
 /// The Python with schemathesis: what `TOLLGATE_TEST_PYTHON_API` names, or the one in the cache.
 #[track_caller]
 pub(crate) fn schemathesis() -> Command {
