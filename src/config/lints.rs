@@ -322,9 +322,8 @@ fn has_address_limit(route: &routes::RouteDraft, draft: &FileDraft) -> bool {
     let auth = route.route.as_ref().and_then(|route| route.auth.as_ref());
     let knows_consumers = auth.is_some_and(|auth| !auth.optional);
     let counts_consumers = |limit: &Limit| knows_consumers && limit.key.parts == [Part::Consumer];
-    let guards = |limit: &Limit| {
-        limit.mode == Mode::Enforce && (counts_addresses(limit) || counts_consumers(limit))
-    };
+    let guards =
+        |limit: &Limit| limit.mode == Mode::Enforce && (counts_addresses(limit) || counts_consumers(limit));
     let limit = |used: &RouteLimit| draft.limits[used.limit_use.limit.0].limit.as_ref();
     route.uses.iter().map(limit).any(|limit| limit.is_none_or(guards))
 }

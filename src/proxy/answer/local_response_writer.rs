@@ -264,7 +264,11 @@ impl<'b> LocalResponseWriter<'b> {
             let seconds = over.refusal.retry_after();
             let mut buffer = itoa::Buffer::new();
             let text = seconds.map(|seconds| buffer.format(seconds));
-            grpc::put_trailers_only(over.grpc_status(), |out| put_detail(out, over.refusal, text), self.outbound);
+            grpc::put_trailers_only(
+                over.grpc_status(),
+                |out| put_detail(out, over.refusal, text),
+                self.outbound,
+            );
             grpc::put_pushback(seconds, self.outbound);
             put_headers(self.headers, |name| over.sets(name), self.outbound);
             over.put_fields(!self.cors.is_empty(), &self.values, self.outbound);

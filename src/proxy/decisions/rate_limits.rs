@@ -236,8 +236,7 @@ fn conclude(
             let (tightest, listed) = (tightest.as_ref(), listed.as_deref());
             let templates = &plan.refusal_templates;
             let is_asked = true;
-            let over =
-                OverLimit { refusal: &refusal, tightest, reject, which, listed, templates, is_asked };
+            let over = OverLimit { refusal: &refusal, tightest, reject, which, listed, templates, is_asked };
             ctx.answered(over.status(), None);
             refusal_of(ctx, plan, |page| page.over_limit(&over).length)
         }

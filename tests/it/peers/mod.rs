@@ -4,6 +4,7 @@ mod asking;
 mod client_libraries;
 mod envoy_calls;
 mod envoy_limits;
+mod mcp;
 mod openapi;
 mod published;
 

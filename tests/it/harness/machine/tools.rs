@@ -26,6 +26,7 @@ const INSTALL: &[(&str, &str)] = &[
     ("libfaketime", "apt-get install libfaketime"),
     ("lintian", "apt-get install lintian"),
     ("logrotate", "apt-get install logrotate"),
+    ("mcp", "apt-get install python3-venv npm, then .ci/tools peers, which installs the SDKs of MCP"),
     (
         "kubernetes-validate",
         "apt-get install python3-venv, then .ci/tools, which installs the schemas by pip",
@@ -118,6 +119,20 @@ pub(crate) fn client_libraries() -> Command {
 #[track_caller]
 pub(crate) fn newest_client_libraries() -> Command {
     cached_python("TOLLGATE_TEST_PYTHON_CLIENTS_NEWEST", "client-libraries-newest", "openai")
+}
+
+/// The Python with an SDK of MCP, in the cache: `mcp`, `mcp-1` (older protocols alone) or `mcp-newest`.
+#[track_caller]
+pub(crate) fn mcp(place: &str) -> Command {
+    cached_python("TOLLGATE_TEST_PYTHON_MCP", place, "mcp")
+}
+
+/// Node.js, and the folder with the SDK of MCP for it, in the cache: `mcp-node` or `mcp-node-newest`.
+#[track_caller]
+pub(crate) fn mcp_for_node(place: &str) -> (Command, PathBuf) {
+    let modules = in_cache("TOLLGATE_TEST_NODE_MCP", &format!("{place}/node_modules"));
+    assert!(modules.join("@modelcontextprotocol").is_dir(), "{} ({})", missing("mcp"), modules.display());
+    (needed("node"), modules)
 }
 
 /// The Python with schemathesis: what `TOLLGATE_TEST_PYTHON_API` names, or the one in the cache.
