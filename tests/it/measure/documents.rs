@@ -7,7 +7,9 @@ use tollgate::measure::Reading::{self, Absent, Unreadable, Value};
 use tollgate::measure::{BodyFormat, BodyScanner};
 
 use crate::harness::body_scan::{CODINGS, coded, json, scan, scan_cut, scan_lines, scan_part};
-use crate::harness::random_json::{bytes, document, expected, pieces, pointers, runner};
+use crate::harness::random_json::{
+    bytes, document, expected, last_of, leads_into_each, pieces, pointers, runner,
+};
 
 /// Gemini's list, as it is streamed.
 const LIST: &str = r#"[{"candidates":[{"content":{"parts":[{"text":"a]},{"}]}}],"usageMetadata":{"totalTokenCount":9}}
@@ -196,25 +198,15 @@ fn content_types_tell_the_form_of_a_body() {
     }
 }
 
-/// The last reading of several documents.
-fn last(documents: &[Json], at: &str) -> Reading {
-    let readings = documents.iter().map(|document| expected(document.pointer(at)));
-    readings.rev().find(|reading| *reading != Absent).unwrap_or_default()
-}
-
 /// The pointers of all documents whose first token is no index, at most 31.
 fn pointers_of(documents: &[Json], other: String) -> Vec<String> {
     let mut all = vec![other];
     documents.iter().filter(|document| document.is_object()).for_each(|document| {
         pointers(document, "", &mut all);
     });
-    all.retain(|at| !at.is_empty() && !matches!(at.split('/').nth(1), Some(token) if is_index(token)));
+    all.retain(|at| leads_into_each(at));
     all.truncate(31);
     all
-}
-
-fn is_index(token: &str) -> bool {
-    token == "0" || !token.is_empty() && !token.starts_with('0') && token.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// Lists and lines of random documents, whole and cut at any byte: a parser finds the same.
@@ -226,7 +218,7 @@ fn a_stream_has_what_a_parser_finds() {
         let all = pointers_of(&documents, other.replace('~', "~0"));
         let sources: Vec<_> = all.iter().map(|at| json(at)).collect();
         // A list in a row of documents is a stream of its own, and one in a list is not.
-        let expected: Vec<Reading> = all.iter().map(|at| last(&documents, at)).collect();
+        let expected: Vec<Reading> = all.iter().map(|at| last_of(&documents, at)).collect();
         let list = Json::Array(documents.clone());
         for text in [list.to_string(), serde_json::to_string_pretty(&list).expect("it is written")] {
             for lengths in [&lengths[..], &[1], &[1 << 20]] {
@@ -239,7 +231,7 @@ fn a_stream_has_what_a_parser_finds() {
         }
         let objects: Vec<Json> = documents.into_iter().filter(|document| !document.is_array()).collect();
         let lines: String = objects.iter().map(|document| format!("{document}\n")).collect();
-        let expected: Vec<Reading> = all.iter().map(|at| last(&objects, at)).collect();
+        let expected: Vec<Reading> = all.iter().map(|at| last_of(&objects, at)).collect();
         prop_assert_eq!(scan_lines(&sources, "", pieces(lines.as_bytes(), &lengths)), expected.clone());
         prop_assert_eq!(scan(&sources, "", pieces(lines.as_bytes(), &lengths)), expected);
         let length = cut.index(lines.len() + 1);
@@ -247,7 +239,7 @@ fn a_stream_has_what_a_parser_finds() {
         let whole = lines.as_bytes()[..length].iter().filter(|byte| **byte == b'\n').count();
         let ends_object = lines.as_bytes().get(length) == Some(&b'\n');
         let complete = &objects[..(whole + usize::from(ends_object)).min(objects.len())];
-        let expected: Vec<Reading> = all.iter().map(|at| last(complete, at)).collect();
+        let expected: Vec<Reading> = all.iter().map(|at| last_of(complete, at)).collect();
         let (found, _) = scan_part(&sources, true, &lines.as_bytes()[..length]);
         prop_assert_eq!(found, expected, "{:?} in {} bytes of {}", &all, length, &lines);
         Ok(())

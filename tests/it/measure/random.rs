@@ -7,7 +7,7 @@ use serde_json::Value;
 use tollgate::measure::Reading;
 
 use crate::harness::body_scan::{CODINGS, coded, json, scan, sse};
-use crate::harness::random_json::{bytes, document, expected, pieces, pointers, runner};
+use crate::harness::random_json::{bytes, document, expected_of, pieces, pointers, runner};
 
 /// A string with each of its characters as an escape.
 fn escaped(text: &str) -> String {
@@ -36,7 +36,7 @@ fn a_scan_finds_what_a_parser_finds() {
         let mut all = vec![other];
         pointers(&document, "", &mut all);
         all.truncate(32);
-        let expected: Vec<Reading> = all.iter().map(|at| expected(document.pointer(at))).collect();
+        let expected: Vec<Reading> = all.iter().map(|at| expected_of(&document, at)).collect();
         let sources: Vec<_> = all.iter().map(|at| json(at)).collect();
         let events: Vec<_> = all.iter().map(|at| sse(at)).collect();
         let plain = document.to_string();

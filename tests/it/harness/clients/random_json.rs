@@ -67,6 +67,29 @@ pub(crate) fn expected(found: Option<&Value>) -> Reading {
     }
 }
 
+/// Whether a pointer leads into each element of a list that is the whole document: its first token is not an index.
+pub(crate) fn leads_into_each(at: &str) -> bool {
+    let is_index = |token: &str| {
+        token == "0"
+            || !token.is_empty() && !token.starts_with('0') && token.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    at.split('/').nth(1).is_some_and(|token| !is_index(token))
+}
+
+/// What a parser finds at a pointer in several documents: the last value.
+pub(crate) fn last_of(documents: &[Value], at: &str) -> Reading {
+    let readings = documents.iter().map(|document| expected(document.pointer(at)));
+    readings.rev().find(|reading| *reading != Reading::Absent).unwrap_or_default()
+}
+
+/// What a parser finds at a pointer in a body that is this document.
+pub(crate) fn expected_of(document: &Value, at: &str) -> Reading {
+    match document {
+        Value::Array(elements) if leads_into_each(at) => last_of(elements, at),
+        document => expected(document.pointer(at)),
+    }
+}
+
 /// The pieces of a body in these lengths, again and again.
 pub(crate) fn pieces<'b>(body: &'b [u8], lengths: &[usize]) -> Vec<&'b [u8]> {
     let (mut rest, mut pieces) = (body, Vec::new());
