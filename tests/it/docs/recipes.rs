@@ -143,6 +143,15 @@ fn llm_tokens() {
 }
 
 #[test]
+fn models() {
+    follow_page("docs/models.md", |page| {
+        page.serve("server.py", 9001, &[]);
+        page.gateway();
+        page.sessions()
+    });
+}
+
+#[test]
 fn mcp() {
     follow_recipe("mcp.md", |_| ());
 }
@@ -260,7 +269,7 @@ fn each_recipe_is_followed_and_listed() {
     let files = std::fs::read_dir(directory).expect("the recipes").flatten();
     let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
     let names: Vec<_> = names.filter(|name| name != "README.md").collect();
-    assert_eq!(names.len(), 21, "{names:?}");
+    assert_eq!(names.len(), 22, "{names:?}");
     for name in names {
         assert!(list.contains(&format!("]({name})")), "README.md does not list {name}");
         assert!(tests.iter().any(|tests| tests.contains(&name)), "no test follows {name}");
