@@ -298,6 +298,7 @@ impl RunningGateway {
             watchdog,
             snapshots,
             asked: drain,
+            is_complete: false,
         };
         let ended = end.wait(self.offer).await;
         let at_once = matches!(ended, Ok(Ended::AtOnce));

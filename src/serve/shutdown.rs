@@ -30,6 +30,8 @@ pub(super) struct Shutdown {
     pub(super) snapshots: SnapshotWriter,
     /// Requests to drain, from the admin listener.
     pub(super) asked: mpsc::Receiver<()>,
+    /// All requests have ended.
+    pub(super) is_complete: bool,
 }
 
 /// Why the process ends.
@@ -45,10 +47,13 @@ impl Shutdown {
     /// and are written for the last time.
     pub(super) async fn wait(mut self, offer: Offer) -> Result<Ended, ServeError> {
         let ended = self.end(offer).await;
+        if !self.is_complete {
+            self.shared.store.usage().note_loss(self.shared.clock.wall_now());
+        }
         if let Some(successor) = self.shared.store.successor() {
             successor.all_sent().await;
         }
-        self.snapshots.finish().await;
+        self.snapshots.finish(self.is_complete).await;
         ended
     }
 
@@ -112,7 +117,10 @@ impl Shutdown {
                     continue;
                 }
                 never = self.upgrade.ignore() => match never {},
-                drained = self.workers.all_drained() => drained.map_err(ServeError::Worker)?,
+                drained = self.workers.all_drained() => {
+                    drained.map_err(ServeError::Worker)?;
+                    self.is_complete = true;
+                }
                 () = &mut late => {
                     let open = self.shared.connections.load(Ordering::Relaxed);
                     tracing::warn!("`drain_timeout` reached: closing {open} connections");

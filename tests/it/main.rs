@@ -51,3 +51,4 @@ mod tls;
 mod tokens;
 mod top;
 mod upstream;
+mod usage;
