@@ -17,6 +17,7 @@ mod snapshots;
 mod systemd;
 mod takeover;
 mod upgrade;
+mod usage_end;
 mod watch;
 mod workers;
 

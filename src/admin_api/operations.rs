@@ -198,7 +198,7 @@ operations! {
     /// The units that each consumer was charged in a window, of a limit with `usage = true`.
     Usage: GET "limits/{limit}/usage", Read,
         [ApiParameter::Window, ApiParameter::Format, ApiParameter::Top(TOP_CONSUMERS)]
-        => 200 UsageList; [400, 404]
+        => 200 UsageList; [400, 404, 503]
     /// Reads one key.
     Key: GET "limits/{limit}/keys/{key}", Read, [] => 200 KeyState; [400, 404, 503]
     /// Resets the counter of a key.

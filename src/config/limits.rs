@@ -20,7 +20,7 @@ use super::report::{SourceSpan, quoted};
 use super::store::ON_ERROR;
 use super::table::ConfigTable;
 use super::text::SyntaxError;
-use super::usage::WrittenUsage;
+use super::usage::UsageDraft;
 use super::value::{ConfigValue, Entry};
 use super::{
     algorithm, ban, before_auth, conditions, content, jwt, leases, maps, name, networks, path_spelling,
@@ -254,9 +254,9 @@ fn lease(table: &mut ConfigTable<'_>) -> Option<(Lease, SourceSpan)> {
 }
 
 /// `usage` and `keep_windows`.
-fn usage(table: &mut ConfigTable<'_>) -> WrittenUsage {
+fn usage(table: &mut ConfigTable<'_>) -> UsageDraft {
     let usage = table.optional(&LIMIT.usage, |value| Some((value.boolean()?, value.span())));
-    WrittenUsage {
+    UsageDraft {
         usage: usage.filter(|(on, _)| *on).map(|(_, span)| span),
         kept: table.given(LIMIT.keep_windows.name),
         keep_windows: table.value(&LIMIT.keep_windows),

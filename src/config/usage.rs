@@ -9,7 +9,7 @@ use crate::store::usage::UsageSettings;
 
 /// The settings as written.
 #[derive(Clone, Copy)]
-pub(super) struct WrittenUsage {
+pub(super) struct UsageDraft {
     /// The place of `usage`; `None`: it is not written, or false.
     pub(super) usage: Option<SourceSpan>,
     pub(super) keep_windows: u8,
@@ -19,7 +19,7 @@ pub(super) struct WrittenUsage {
     pub(super) is_uncertain: bool,
 }
 
-impl WrittenUsage {
+impl UsageDraft {
     /// The settings of the limit. `None`: it keeps no usage, or there are faults.
     pub(super) fn of(self, limit: &Limit, diagnostics: &Diagnostics<'_>) -> Option<UsageSettings> {
         if self.is_uncertain {

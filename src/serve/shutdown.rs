@@ -12,6 +12,7 @@ use super::snapshots::SnapshotWriter;
 use super::systemd::Systemd;
 use super::takeover::{Offer, Successor};
 use super::upgrade::BinaryUpgrade;
+use super::usage_end::write_usage;
 use super::workers::Workers;
 use super::{Ended, ServeError};
 use crate::shared::{Life, Shared};
@@ -53,6 +54,7 @@ impl Shutdown {
         if let Some(successor) = self.shared.store.successor() {
             successor.all_sent().await;
         }
+        write_usage(&self.shared, self.is_complete).await;
         self.snapshots.finish(self.is_complete).await;
         ended
     }

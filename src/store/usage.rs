@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hasher as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
@@ -28,7 +29,7 @@ use crate::limit::wall_clock::{self, WallTime};
 pub use saved::SavedUsage;
 pub(super) use saved::UsageMessage;
 use series::UsageSeries;
-pub use series::{UsageReport, WindowUsage};
+pub use series::{SharedUsage, UsageReport, WindowUsage};
 pub use window::{RowConsumer, UsageConsumer, UsageRow, UsageTotals};
 
 /// The most consumers of a limit and a window that have a row each. Those beyond share one.
@@ -129,6 +130,8 @@ pub struct UsageLedger {
     successor: ArcSwapOption<UsageSuccessor>,
     /// What it was told, in case that it ends.
     told: Ledger,
+    /// The number of the last call that has written it to a shared store.
+    calls: AtomicU64,
 }
 
 /// What a process is told that has taken the counters over.
@@ -228,6 +231,37 @@ impl UsageLedger {
     /// The usage of a limit in the window with this begin. `None`: it is not kept.
     pub fn read(&self, settings: &UsageSettings, span: UsageSpan) -> Option<UsageReport> {
         Some(self.own.find(settings.id)?.report(span))
+    }
+
+    /// Rows of a window that have changed since the last call, at most this many. `None`: there are none.
+    pub(super) fn take_changed(
+        &self,
+        settings: &UsageSettings,
+        most: usize,
+    ) -> Option<(UsageSpan, Vec<UsageRow>)> {
+        self.own.find(settings.id)?.take_changed(most)
+    }
+
+    /// Has [`Self::take_changed`] take all rows, from the first on.
+    pub(super) fn rewrite(&self, settings: &UsageSettings) {
+        if let Some(series) = self.own.find(settings.id) {
+            series.rewrite();
+        }
+    }
+
+    /// The windows with rows.
+    pub(super) fn spans(&self, settings: &UsageSettings) -> Vec<UsageSpan> {
+        self.own.find(settings.id).map(|series| series.spans()).unwrap_or_default()
+    }
+
+    /// When the limit began to keep usage.
+    pub(super) fn since(&self, settings: &UsageSettings) -> WallTime {
+        self.own.find(settings.id).map(|series| series.history().since).unwrap_or_default()
+    }
+
+    /// The number of a call that writes rows to a shared store: larger than all before.
+    pub(super) fn next_call(&self) -> u64 {
+        self.calls.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// All of it, for a file or for another process.

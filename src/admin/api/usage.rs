@@ -17,6 +17,8 @@ use crate::limit::wall_clock::WallTime;
 use crate::plan::{Limit, LimitIndex, Plan, Policy};
 use crate::route::key::PathForm;
 use crate::shared::Shared;
+use crate::shared::worker_commands::WorkerCommand;
+use crate::store::Unreachable;
 use crate::store::usage::{RowConsumer, UsageReport, UsageRow, UsageSettings, UsageSpan, UsageTotals};
 
 /// The values of `window`.
@@ -48,8 +50,7 @@ pub(super) async fn get(asked: &ApiRequest<'_>, limit: &str) -> ApiResult {
     if !["json", "csv"].contains(&format) {
         return Err(ApiError::bad("`format` is `json` or `csv`"));
     }
-    let report = question.report(shared);
-    let UsageReport { since, incomplete_since, rows } = report;
+    let UsageReport { since, incomplete_since, rows } = question.report(shared).await?;
     let listed = ListedUsage::new(rows, top);
     match format {
         "csv" => Ok(ApiAnswer::csv::<UsageList>(csv::write(&listed.rows, question.span))),
@@ -85,10 +86,17 @@ impl<'p> UsageQuestion<'p> {
         self.plan.limit(self.index)
     }
 
-    fn report(&self, shared: &Shared) -> UsageReport {
+    /// The rows of this process, and of those that share its store.
+    async fn report(&self, shared: &Shared) -> Result<UsageReport, ApiError> {
         let nothing =
             || UsageReport { since: self.wall_now(shared), incomplete_since: None, rows: Vec::new() };
-        shared.store.usage().read(self.settings, self.span).unwrap_or_else(nothing)
+        let others = |reply| WorkerCommand::Usage(self.settings.clone(), self.span, reply);
+        let others = match &self.plan.store.shared {
+            Some(_) => shared.worker_commands.ask_one(others).await.unwrap_or(Err(Unreachable))?,
+            None => None,
+        };
+        let own = shared.store.usage().read(self.settings, self.span).unwrap_or_else(nothing);
+        Ok(others.map_or(own.clone(), |others| own.with(others)))
     }
 
     fn wall_now(&self, shared: &Shared) -> WallTime {

@@ -1,5 +1,6 @@
 //! The windows of one limit.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -44,6 +45,17 @@ pub struct UsageReport {
     pub rows: Vec<UsageRow>,
 }
 
+/// A window of a limit as the other processes of a fleet know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedUsage {
+    /// When the first process began to keep usage.
+    pub since: Option<WallTime>,
+    /// Records of the window may be missing from this moment on; `None`: none are.
+    pub incomplete_since: Option<WallTime>,
+    /// In no order. A consumer may have several.
+    pub rows: Vec<UsageRow>,
+}
+
 /// A window with its rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WindowUsage {
@@ -51,6 +63,22 @@ pub struct WindowUsage {
     pub span: UsageSpan,
     /// In no order.
     pub rows: Vec<UsageRow>,
+}
+
+impl UsageReport {
+    /// With the rows of other processes.
+    #[must_use]
+    pub fn with(self, others: SharedUsage) -> Self {
+        let mut sums = HashMap::<_, UsageTotals>::new();
+        for UsageRow { consumer, totals } in self.rows.into_iter().chain(others.rows) {
+            sums.entry(consumer).or_default().add(totals);
+        }
+        Self {
+            since: others.since.map_or(self.since, |since| since.min(self.since)),
+            incomplete_since: self.incomplete_since.into_iter().chain(others.incomplete_since).min(),
+            rows: sums.into_iter().map(|(consumer, totals)| UsageRow { consumer, totals }).collect(),
+        }
+    }
 }
 
 impl UsageHistory {
@@ -156,6 +184,23 @@ impl UsageSeries {
             incomplete_since: history.incomplete_since(span),
             rows: window.map(|window| window.rows()).unwrap_or_default(),
         }
+    }
+
+    /// Rows of one window that have changed since the last call. `None`: there are none.
+    pub(super) fn take_changed(&self, most: usize) -> Option<(UsageSpan, Vec<UsageRow>)> {
+        self.windows.load().iter().find_map(|window| {
+            let rows = window.take_changed(most);
+            (!rows.is_empty()).then(|| (window.span(), rows))
+        })
+    }
+
+    /// All rows have changed.
+    pub(super) fn rewrite(&self) {
+        self.windows.load().iter().for_each(|window| window.rewrite());
+    }
+
+    pub(super) fn spans(&self) -> Vec<UsageSpan> {
+        self.windows.load().iter().map(|window| window.span()).collect()
     }
 
     /// All windows.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -51,8 +51,16 @@ pub struct UsageRow {
     pub totals: UsageTotals,
 }
 
+/// The sums of a row in memory.
+#[derive(Clone, Copy, Debug, Default)]
+struct StoredRow {
+    totals: UsageTotals,
+    /// Since it was written to a shared store.
+    is_changed: bool,
+}
+
 /// Rows by the names of their consumers.
-type NamedRows = HashMap<Box<str>, UsageTotals>;
+type NamedRows = HashMap<Box<str>, StoredRow>;
 
 /// The rows of one window.
 #[derive(Debug)]
@@ -62,8 +70,10 @@ pub(super) struct UsageWindow {
     shards: Box<[Mutex<NamedRows>]>,
     /// The number of names in all shards.
     names: AtomicUsize,
-    anonymous: Mutex<Option<UsageTotals>>,
-    other: Mutex<Option<UsageTotals>>,
+    anonymous: Mutex<Option<StoredRow>>,
+    other: Mutex<Option<StoredRow>>,
+    /// Some row has changed.
+    is_changed: AtomicBool,
 }
 
 impl UsageTotals {
@@ -105,6 +115,18 @@ impl From<UsageConsumer<'_>> for RowConsumer {
     }
 }
 
+impl StoredRow {
+    fn add(&mut self, change: UsageTotals) {
+        self.totals.add(change);
+        self.is_changed = true;
+    }
+
+    /// The sums, if they have changed.
+    fn take(&mut self) -> Option<UsageTotals> {
+        std::mem::take(&mut self.is_changed).then_some(self.totals)
+    }
+}
+
 impl UsageWindow {
     pub(super) fn new(span: UsageSpan) -> Self {
         let shards = std::iter::repeat_with(Mutex::default).take(SHARDS).collect();
@@ -115,6 +137,7 @@ impl UsageWindow {
             names: AtomicUsize::new(0),
             anonymous: Mutex::default(),
             other: Mutex::default(),
+            is_changed: AtomicBool::new(false),
         }
     }
 
@@ -130,6 +153,8 @@ impl UsageWindow {
                 self.other.lock().get_or_insert_default().add(change);
             }
         }
+        // After the row: `take_changed` takes the mark before it looks at rows.
+        self.is_changed.store(true, Ordering::Release);
     }
 
     /// False: there are as many names as there can be, and this is none of them.
@@ -137,8 +162,8 @@ impl UsageWindow {
         let shard = usize::try_from(self.hasher.hash_one(name) % SHARDS as u64).unwrap_or_default();
         let Some(shard) = self.shards.get(shard) else { return false };
         let mut rows = shard.lock();
-        if let Some(totals) = rows.get_mut(name) {
-            totals.add(change);
+        if let Some(row) = rows.get_mut(name) {
+            row.add(change);
             return true;
         }
         // A name is never taken away, so that one without a row stays without.
@@ -146,25 +171,63 @@ impl UsageWindow {
         if self.names.fetch_update(Ordering::Relaxed, Ordering::Relaxed, has_room).is_err() {
             return false;
         }
-        rows.insert(name.into(), change);
+        rows.insert(name.into(), StoredRow { totals: change, is_changed: true });
         true
+    }
+
+    /// The rows that requests without a consumer of their own have.
+    fn shared_rows(&self) -> [(RowConsumer, &Mutex<Option<StoredRow>>); 2] {
+        [(RowConsumer::Anonymous, &self.anonymous), (RowConsumer::Other, &self.other)]
     }
 
     /// All rows, in no order.
     pub(super) fn rows(&self) -> Vec<UsageRow> {
         let mut all = Vec::with_capacity(self.names.load(Ordering::Relaxed) + 2);
         for shard in &self.shards {
-            all.extend(shard.lock().iter().map(|(name, totals)| UsageRow {
+            all.extend(shard.lock().iter().map(|(name, row)| UsageRow {
                 consumer: RowConsumer::Named(name.clone()),
-                totals: *totals,
+                totals: row.totals,
             }));
         }
-        let shared = [(RowConsumer::Anonymous, &self.anonymous), (RowConsumer::Other, &self.other)];
-        all.extend(
-            shared
-                .into_iter()
-                .filter_map(|(consumer, totals)| Some(UsageRow { consumer, totals: (*totals.lock())? })),
-        );
+        let shared = self.shared_rows().into_iter();
+        all.extend(shared.filter_map(|(consumer, row)| {
+            let totals = (*row.lock())?.totals;
+            Some(UsageRow { consumer, totals })
+        }));
         all
+    }
+
+    /// Rows that have changed since they were taken last, at most this many.
+    pub(super) fn take_changed(&self, most: usize) -> Vec<UsageRow> {
+        let mut changed = Vec::new();
+        if !self.is_changed.swap(false, Ordering::Acquire) {
+            return changed;
+        }
+        for (consumer, row) in self.shared_rows() {
+            let totals = row.lock().as_mut().and_then(StoredRow::take);
+            changed.extend(totals.map(|totals| UsageRow { consumer, totals }));
+        }
+        for shard in &self.shards {
+            for (name, row) in shard.lock().iter_mut() {
+                if changed.len() >= most {
+                    self.is_changed.store(true, Ordering::Release);
+                    return changed;
+                }
+                let consumer = || RowConsumer::Named(name.clone());
+                changed.extend(row.take().map(|totals| UsageRow { consumer: consumer(), totals }));
+            }
+        }
+        changed
+    }
+
+    /// All rows have changed.
+    pub(super) fn rewrite(&self) {
+        for (_, row) in self.shared_rows() {
+            row.lock().iter_mut().for_each(|row| row.is_changed = true);
+        }
+        for shard in &self.shards {
+            shard.lock().values_mut().for_each(|row| row.is_changed = true);
+        }
+        self.is_changed.store(true, Ordering::Release);
     }
 }

@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{comes_to, consumers, plan, settled, sums, usage};
-use crate::harness::metered::{begin, parrot};
+use super::{comes_to, consumers, plan, settled, stream, sums, usage};
+use crate::harness::metered::parrot;
 use crate::harness::upgraded::Upgraded;
 use crate::harness::{Backend, Client, Gateway, binary, eventually, free_address};
 
@@ -86,16 +86,6 @@ fn a_crash_loses_what_came_after_the_last_snapshot_and_says_so() {
     let gateway = site.start("1s");
     comes_to(&gateway, &[("anna", 30, 1), ("bob", 8, 1)]);
     assert_eq!(usage(&gateway, "")["incomplete_since"], *incomplete_since);
-}
-
-/// An event stream whose second half waits at the gate.
-fn stream(gateway: &Gateway, consumer: &str) -> Client {
-    let body = "{\"total\":|   70}";
-    let response = format!(
-        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len() - 1
-    );
-    begin(gateway, 0, "-", &format!("x-key: secret-key-{consumer}\r\nx-then: gate\r\n"), response.as_bytes())
 }
 
 /// Requests that end in a process before are counted once, whichever process has the counters by then.
