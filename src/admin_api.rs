@@ -24,3 +24,4 @@ pub mod servers;
 pub mod status;
 #[cfg(test)]
 mod tests;
+pub mod usage;

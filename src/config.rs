@@ -75,6 +75,7 @@ mod tls;
 mod trace;
 mod units;
 mod upstreams;
+mod usage;
 mod value;
 mod wildcard;
 mod witnesses;

@@ -67,6 +67,7 @@ use crate::route::pattern::PathMatcher;
 use crate::route::tier_map::TierMap;
 use crate::route::{Conditions, MatchedRequest, RouteIndex, RouteRequest, RouteTable};
 use crate::store::redis::settings as redis;
+use crate::store::usage::UsageSettings;
 use crate::store::{OnError, ParamsId, SharedKeyInfo};
 use action::{ErrorPages, RouteAction};
 use admin::Admin;
@@ -193,6 +194,8 @@ pub struct Limit {
     pub reveal: bool,
     /// Charged before a credential is looked at or a service is asked, apart from the other limits.
     pub before_auth: bool,
+    /// The names of consumers and their units are kept, window by window.
+    pub usage: Option<UsageSettings>,
 }
 
 /// `ban` of a limit.

@@ -17,6 +17,7 @@ mod snapshots;
 mod systemd;
 mod takeover;
 mod upgrade;
+mod usage_end;
 mod watch;
 mod workers;
 
@@ -298,6 +299,7 @@ impl RunningGateway {
             watchdog,
             snapshots,
             asked: drain,
+            is_complete: false,
         };
         let ended = end.wait(self.offer).await;
         let at_once = matches!(ended, Ok(Ended::AtOnce));

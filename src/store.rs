@@ -19,6 +19,7 @@ pub mod redis;
 mod release;
 mod request;
 pub mod snapshot;
+pub mod usage;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -50,6 +51,7 @@ use redis::SharedStore;
 use redis::settings::RedisSettings;
 pub use release::PendingRelease;
 pub use request::{BanCharge, StoreRequest};
+use usage::{UsageLedger, UsageSuccessor};
 
 /// The maximum number of charges in one request: limits of a route, times their rates. `config` refuses more.
 pub const MAX_CHARGES: usize = 32;
@@ -290,6 +292,7 @@ pub struct Store {
     charge_records: Arc<ChargeRecords>,
     hand_over: Arc<HandOver>,
     overrides: Arc<Overrides>,
+    usage: Arc<UsageLedger>,
 }
 
 impl Store {
@@ -308,6 +311,7 @@ impl Store {
             charge_records: Arc::default(),
             hand_over: Arc::default(),
             overrides: Arc::default(),
+            usage: Arc::default(),
         })
     }
 
@@ -334,6 +338,13 @@ impl Store {
     /// From now on another process decides; see [`hand_over`]. What workers decide at this moment ends here: afterwards the
     /// state and [`Self::hand_places_over`] are complete once each worker has done something else.
     pub fn hand_over_to(&self, successor: Arc<SuccessorCalls>) {
+        if successor.takes_usage() {
+            let (calls, others) = (Arc::clone(&successor), Arc::clone(&successor));
+            self.usage.hand_over_to(UsageSuccessor {
+                record: Box::new(move |entry| calls.record_usage(entry)),
+                lose: Box::new(move |at| others.lose_usage(at)),
+            });
+        }
         self.hand_over.begin(successor);
     }
 
@@ -346,6 +357,7 @@ impl Store {
     pub fn take_back(&self) {
         self.memory.in_flight().take_back();
         self.hand_over.end();
+        self.usage.take_back();
     }
 
     /// The process that has the counters now, if this one has handed them over.
@@ -388,6 +400,12 @@ impl Store {
     /// The overrides of keys.
     pub fn overrides(&self) -> &Overrides {
         &self.overrides
+    }
+
+    /// The units that consumers were charged.
+    #[inline]
+    pub fn usage(&self) -> &Arc<UsageLedger> {
+        &self.usage
     }
 
     /// What this process knows at `now`.

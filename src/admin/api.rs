@@ -17,6 +17,7 @@ mod routes;
 mod servers;
 mod status;
 mod top_keys;
+mod usage;
 mod values;
 
 use http::header::CONTENT_TYPE;
@@ -53,7 +54,9 @@ struct ApiAnswer {
     status: StatusCode,
     /// The name of the value's type.
     of_type: &'static str,
-    /// The value as JSON.
+    /// Of `text`.
+    media_type: &'static str,
+    /// The value.
     text: String,
 }
 
@@ -107,12 +110,12 @@ pub(super) async fn answer(request: Request<Incoming>, caller: Caller, shared: &
         Err(fault) => Err(fault),
     };
     match answered {
-        Ok(ApiAnswer { status, of_type, text: value }) => {
+        Ok(ApiAnswer { status, of_type, media_type, text: value }) => {
             debug_assert!(
                 entry.has_response(status.as_u16(), Some(of_type)),
                 "{entry:?}: {status} {of_type}"
             );
-            nosniff(text(status, "application/json", value))
+            nosniff(text(status, media_type, value))
         }
         Err(ApiError { status, detail }) => {
             debug_assert!(entry.has_response(status.as_u16(), None), "{entry:?}: {status} {detail}");
@@ -151,6 +154,7 @@ async fn answer_one(
         ApiOperation::Routes => good(routes::get(&shared.plan.load())),
         ApiOperation::Limits => good(limits::get(shared).await),
         ApiOperation::Keys => good(top_keys::get(shared, first, query).await?),
+        ApiOperation::Usage => usage::get(asked, first).await,
         ApiOperation::Refusals => good(refusals::get(shared, query)?),
         ApiOperation::Explain => good(explain::explain(asked).await?),
         ApiOperation::Reload => control::reload(asked).await,
@@ -174,7 +178,14 @@ fn good<T: Serialize>(value: T) -> ApiResult {
 
 impl ApiAnswer {
     fn new<T: Serialize>(status: StatusCode, value: &T) -> Self {
-        Self { status, of_type: std::any::type_name::<T>(), text: json(value) }
+        let (of_type, media_type) = (std::any::type_name::<T>(), "application/json");
+        Self { status, of_type, media_type, text: json(value) }
+    }
+
+    /// A table that says what a value of this type says.
+    fn csv<T>(text: String) -> Self {
+        let (of_type, media_type) = (std::any::type_name::<T>(), "text/csv; charset=utf-8; header=present");
+        Self { status: StatusCode::OK, of_type, media_type, text }
     }
 }
 

@@ -16,11 +16,14 @@ use super::routes::RouteList;
 use super::samples::SampleList;
 use super::servers::DrainReport;
 use super::status::StatusReport;
+use super::usage::UsageList;
 
 /// The number of bans in a response.
 pub const TOP_BANS: ListLength = ListLength { usual: 100, most: 1_000 };
 /// The number of keys in a response.
 pub const TOP_KEYS: ListLength = ListLength { usual: 20, most: 100 };
+/// The number of consumers in a response.
+pub const TOP_CONSUMERS: ListLength = ListLength { usual: 1_000, most: 100_000 };
 /// The header with the idempotency key.
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// The maximum length of an idempotency key, which has visible ASCII characters only.
@@ -46,6 +49,10 @@ pub enum ApiParameter {
     Top(ListLength),
     /// `by`: the [`KeyOrder`](super::keys::KeyOrder).
     By,
+    /// `window`: `current`, `previous`, or the begin of a window.
+    Window,
+    /// `format`: `json` or `csv`.
+    Format,
     /// The header [`IDEMPOTENCY_KEY`].
     IdempotencyKey,
 }
@@ -188,6 +195,10 @@ operations! {
     /// The keys of a limit with the most requests.
     Keys: GET "limits/{limit}/keys", Read, [ApiParameter::Top(TOP_KEYS), ApiParameter::By]
         => 200 KeyList; [400, 404]
+    /// The units that each consumer was charged in a window, of a limit with `usage = true`.
+    Usage: GET "limits/{limit}/usage", Read,
+        [ApiParameter::Window, ApiParameter::Format, ApiParameter::Top(TOP_CONSUMERS)]
+        => 200 UsageList; [400, 404, 503]
     /// Reads one key.
     Key: GET "limits/{limit}/keys/{key}", Read, [] => 200 KeyState; [400, 404, 503]
     /// Resets the counter of a key.

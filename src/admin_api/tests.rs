@@ -68,7 +68,10 @@ fn responses(entry: &OperationEntry, schemas: &mut Schemas) -> Value {
         let mut listed: Vec<Value> =
             types.iter().map(|one: &ApiType| (one.schema)(&mut schemas.written).into()).collect();
         let schema = if listed.len() == 1 { listed.remove(0) } else { json!({ "anyOf": listed }) };
-        let content = content("application/json", schema);
+        let mut content = content("application/json", schema);
+        if entry.parameters.contains(&ApiParameter::Format) {
+            content["text/csv"] = json!({ "schema": { "type": "string" } });
+        }
         let response = json!({ "description": reason(*status), "content": content });
         assert!(responses.insert(status.to_string(), response).is_none(), "{status} is an error, too");
     }
@@ -111,6 +114,21 @@ fn parameter(parameter: &ApiParameter) -> Value {
             "query",
             "The number by which they are chosen.".to_owned(),
             json!({ "enum": KeyOrder::ALL.map(KeyOrder::as_str), "default": KeyOrder::default().as_str() }),
+        ),
+        ApiParameter::Window => (
+            "window",
+            "query",
+            "The present window, the one before, or that with this begin.".to_owned(),
+            json!({
+                "anyOf": [{ "enum": ["current", "previous"] }, { "type": "string", "format": "date-time" }],
+                "default": "current",
+            }),
+        ),
+        ApiParameter::Format => (
+            "format",
+            "query",
+            "The form of the response.".to_owned(),
+            json!({ "enum": ["json", "csv"], "default": "json" }),
         ),
         ApiParameter::IdempotencyKey => (
             IDEMPOTENCY_KEY,

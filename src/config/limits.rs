@@ -11,6 +11,7 @@ use super::algorithm::ALGORITHM;
 use super::ban::BAN;
 use super::calendar::CALENDAR;
 use super::content::REJECT;
+use super::diagnostics::Diagnostics;
 use super::keys::{ANY, NamedSchema, Schema, choice, count, duration, flag, keys, share};
 use super::leases::{LEASE, SYNC, Sync};
 use super::maps::MapDraft;
@@ -19,6 +20,7 @@ use super::report::{SourceSpan, quoted};
 use super::store::ON_ERROR;
 use super::table::ConfigTable;
 use super::text::SyntaxError;
+use super::usage::UsageDraft;
 use super::value::{ConfigValue, Entry};
 use super::{
     algorithm, ban, before_auth, conditions, content, jwt, leases, maps, name, networks, path_spelling,
@@ -89,6 +91,11 @@ keys! {
         sync: Sync = choice(&SYNC) => Sync::Exact;
         /// How long a gateway has units in advance, "100ms" to "60s", with `sync = "lease"`.
         lease: Duration = duration() => LEASE;
+        /// fixed-window by the calendar with `key = "consumer"`: the names of consumers and their units are kept, window
+        /// by window, for the admin API.
+        usage: bool = flag() => false;
+        /// How many windows before the present one `usage` keeps.
+        keep_windows: u8 = count(1, 12) => 1;
         /// How a refusal looks. Default: 429 with a problem+json body.
         reject = Schema::Table(&REJECT);
         + ALGORITHM;
@@ -180,6 +187,7 @@ fn limit(
     let share_by = table.optional(&LIMIT.share_by, |value| Some((share_key(&value)?, value.span())));
     let before_auth = table.optional(&LIMIT.before_auth, |value| Some((value.boolean()?, value.span())));
     let (lease, sync_place) = lease(&mut table).unzip();
+    let usage = usage(&mut table);
     table.finish().then_some(())?;
     let key = key?;
     let RatedLimit { rates, tiers } = rated?;
@@ -207,14 +215,13 @@ fn limit(
         max_keys,
         reveal,
         before_auth: before_auth.is_some_and(|(on, _)| on),
+        usage: None,
     };
-    if let Some(lease) = lease {
-        limit.set_lease(lease);
-    }
+    limit.usage = usage.of(&limit, diagnostics);
+    lease.into_iter().for_each(|lease| limit.set_lease(lease));
     sync_place.inspect(|span| leases::check(&limit, *span, diagnostics));
     if let Some(span) = tier_place.filter(|_| limit.tiers.is_empty()) {
-        let message = "`tier` has no effect: the limit has no tiers";
-        diagnostics.fault(span, message, format!("add `[limits.{name}.tiers.NAME]`, or leave it out"));
+        idle_tier(name, span, diagnostics);
     }
     if let Some(span) = share_place {
         shares::check(&limit, span, diagnostics);
@@ -232,12 +239,29 @@ fn limit(
     Some((limit, LimitPlaces { exempt: exempt_places, on_error: on_error_place, sync: sync_place }))
 }
 
+/// `tier` stands at `span`, and there are no tiers.
+fn idle_tier(name: &str, span: SourceSpan, diagnostics: &Diagnostics<'_>) {
+    let message = "`tier` has no effect: the limit has no tiers";
+    diagnostics.fault(span, message, format!("add `[limits.{name}.tiers.NAME]`, or leave it out"));
+}
+
 /// How long units are taken in advance, and the place that says so.
 fn lease(table: &mut ConfigTable<'_>) -> Option<(Lease, SourceSpan)> {
     let place = table.given(LIMIT.sync.name).unwrap_or(table.span());
     let (sync, lease) = (table.value(&LIMIT.sync), table.take(&LIMIT.lease));
     let is_known = !table.is_uncertain(LIMIT.sync.name);
     is_known.then(|| leases::lease(sync, lease.as_ref(), place)).flatten()
+}
+
+/// `usage` and `keep_windows`.
+fn usage(table: &mut ConfigTable<'_>) -> UsageDraft {
+    let usage = table.optional(&LIMIT.usage, |value| Some((value.boolean()?, value.span())));
+    UsageDraft {
+        usage: usage.filter(|(on, _)| *on).map(|(_, span)| span),
+        kept: table.given(LIMIT.keep_windows.name),
+        keep_windows: table.value(&LIMIT.keep_windows),
+        is_uncertain: table.is_uncertain(LIMIT.usage.name),
+    }
 }
 
 /// The tiers of a limit with these rates of its `own`, by name.

@@ -191,7 +191,11 @@ fn forgotten_windows(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
     let Some(first) = long.first() else { return };
     let names = listed(long.iter().map(|limit| &*limit.name));
     let (limits, count) = if long.len() == 1 { ("limit", "counts") } else { ("limits", "count") };
-    let message = format!("{limits} {names} {count} over an hour or more in memory: a restart begins at 0");
+    let keeps_usage =
+        long.iter().any(|draft| draft.limit.as_ref().is_some_and(|limit| limit.usage.is_some()));
+    let usage = if keeps_usage { ", and loses `usage`" } else { "" };
+    let message =
+        format!("{limits} {names} {count} over an hour or more in memory: a restart begins at 0{usage}");
     let help = "let a file keep the counters: `[store]` with `snapshot = \"/var/lib/tollgate/counters\"`; or a store: \
                 `backend = \"redis\"` and `url`";
     diagnostics.warn(first.span, message, help);

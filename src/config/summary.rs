@@ -16,6 +16,7 @@ use crate::route::client::AddressRules;
 use crate::route::condition::Condition;
 use crate::route::networks::Networks;
 use crate::store::OnError;
+use crate::store::usage::UsageSettings;
 
 /// A line with the counts, then each route with its limits. Ends with a line break.
 pub fn summary(plan: &Plan, file: &str) -> String {
@@ -370,6 +371,7 @@ fn limit_words(limit: &Limit, used: &LimitUse, route: &Route) -> String {
     if let Some(max_keys) = limit.max_keys {
         let _ = write!(text, "; at most {max_keys} keys in memory");
     }
+    text.push_str(&limit.usage.as_ref().map(UsageSettings::words).unwrap_or_default());
     if let Some(jitter) = limit.retry_jitter {
         let _ = write!(text, "; `retry-after` up to {:?} longer, at random", Duration::from_micros(jitter.0));
     }

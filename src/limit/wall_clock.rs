@@ -114,8 +114,17 @@ impl WallClock {
     pub fn window(
         &self,
         now: Timestamp,
-        mut named: impl FnMut(WallTime) -> (WallTime, WallTime),
+        named: impl FnMut(WallTime) -> (WallTime, WallTime),
     ) -> PresentWindow {
+        self.counted(now, named).window
+    }
+
+    /// The begin of that window by the wall clock.
+    pub fn begin(&self, now: Timestamp, named: impl FnMut(WallTime) -> (WallTime, WallTime)) -> WallTime {
+        self.counted(now, named).named
+    }
+
+    fn counted(&self, now: Timestamp, mut named: impl FnMut(WallTime) -> (WallTime, WallTime)) -> Counted {
         let mut counted: Option<Counted> = None;
         let offsets = self.steps.iter().map(|step| step.before).skip(1).chain([self.offset]);
         for (step, after) in self.steps.iter().zip(offsets) {
@@ -130,7 +139,7 @@ impl WallClock {
                 present
             });
         }
-        current(counted, now, self.offset, &mut named).window
+        current(counted, now, self.offset, &mut named)
     }
 
     /// The end of the window that [`Self::window`] said to begin at `start`, if the last step had to do with it:

@@ -14,3 +14,4 @@ pub(super) mod refusal_sample;
 pub(super) mod request_context;
 pub(super) mod settlement;
 pub(super) mod trace;
+pub(super) mod usage;

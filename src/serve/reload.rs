@@ -14,6 +14,7 @@ use super::issuers::Issuers;
 use super::systemd::Systemd;
 use crate::clock::Clock;
 use crate::config::{self, ConfigFinding, NamedFile, Report};
+use crate::limit::wall_clock;
 use crate::plan::admin::Admin;
 use crate::plan::decisions::DecisionService;
 use crate::plan::log::Log;
@@ -293,6 +294,8 @@ fn keep_sessions(plan: &mut Plan, last: &Plan) {
 /// Registers all policies of a plan with the store, which must be done before the plan is used.
 pub(super) fn register(store: &Store, plan: &Plan, clock: &Clock) {
     store.register(plan.limits.iter().flat_map(Limit::registrations), clock.now());
+    let usage = plan.limits.iter().filter_map(|limit| limit.usage.as_ref());
+    store.usage().configure(usage, wall_clock::system().wall_time(clock.now()));
 }
 
 /// Logs all errors and warnings of the report: as a report for a reader, or as a record each where the program log is

@@ -12,6 +12,7 @@ use super::snapshots::SnapshotWriter;
 use super::systemd::Systemd;
 use super::takeover::{Offer, Successor};
 use super::upgrade::BinaryUpgrade;
+use super::usage_end::write_usage;
 use super::workers::Workers;
 use super::{Ended, ServeError};
 use crate::shared::{Life, Shared};
@@ -30,6 +31,8 @@ pub(super) struct Shutdown {
     pub(super) snapshots: SnapshotWriter,
     /// Requests to drain, from the admin listener.
     pub(super) asked: mpsc::Receiver<()>,
+    /// All requests have ended.
+    pub(super) is_complete: bool,
 }
 
 /// Why the process ends.
@@ -45,10 +48,14 @@ impl Shutdown {
     /// and are written for the last time.
     pub(super) async fn wait(mut self, offer: Offer) -> Result<Ended, ServeError> {
         let ended = self.end(offer).await;
+        if !self.is_complete {
+            self.shared.store.usage().note_loss(self.shared.clock.wall_now());
+        }
         if let Some(successor) = self.shared.store.successor() {
             successor.all_sent().await;
         }
-        self.snapshots.finish().await;
+        write_usage(&self.shared, self.is_complete).await;
+        self.snapshots.finish(self.is_complete).await;
         ended
     }
 
@@ -112,7 +119,10 @@ impl Shutdown {
                     continue;
                 }
                 never = self.upgrade.ignore() => match never {},
-                drained = self.workers.all_drained() => drained.map_err(ServeError::Worker)?,
+                drained = self.workers.all_drained() => {
+                    drained.map_err(ServeError::Worker)?;
+                    self.is_complete = true;
+                }
                 () = &mut late => {
                     let open = self.shared.connections.load(Ordering::Relaxed);
                     tracing::warn!("`drain_timeout` reached: closing {open} connections");

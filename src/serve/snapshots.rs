@@ -2,6 +2,7 @@
 //!
 //! A thread of its own writes them. It rests again and again, so that workers wait for no processor.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Builder;
@@ -126,10 +127,16 @@ impl EarlierCounters {
                 }
             },
             (CounterSource::File(snapshot), Some(SnapshotSettings { file, .. })) => {
+                let (secret, is_last) = (snapshot.secret(), snapshot.is_last());
+                let keeps_usage = plan.limits.iter().any(|limit| limit.usage.is_some());
+                let path = file;
                 let file = file.display();
                 match snapshot.restore(store, clock.now(), time_zones::named) {
                     Ok(RestoredCounters { counters, dropped, bans }) => {
                         tracing::info!(counters, dropped, bans, "the counters in {file} count on");
+                        if is_last && keeps_usage {
+                            replace_last(path, store, secret, &clock);
+                        }
                     }
                     Err(fault) => {
                         tracing::warn!("the counters in {file} are not used, and begin at 0: {fault}");
@@ -142,11 +149,31 @@ impl EarlierCounters {
     }
 }
 
+/// Writes counters that were read from the last snapshot of a process: after a crash the file must not say that nothing
+/// was recorded after it.
+fn replace_last(path: &Path, store: &Store, secret: [u8; 16], clock: &Clock) {
+    let wall_clock = wall_clock::system().copy();
+    let now = SnapshotTime { at: clock.now(), wall_clock, is_last: false };
+    if let Err(error) = snapshot::write(path, store, secret, &now, || {}) {
+        let file = path.display();
+        tracing::warn!(
+            "the counters cannot be written to {file}: usage that a crash loses is not told of: {error}"
+        );
+    }
+}
+
+/// The snapshot at the end of the process.
+#[derive(Clone, Copy, Debug)]
+struct LastSnapshot {
+    /// All requests have ended, so that nothing is recorded afterwards.
+    is_complete: bool,
+}
+
 /// The thread that writes the counters.
 #[derive(Debug)]
 pub(super) struct SnapshotWriter {
     /// Whether to write them once more.
-    end: Sender<bool>,
+    end: Sender<Option<LastSnapshot>>,
     ended: oneshot::Receiver<()>,
     is_left: bool,
 }
@@ -171,17 +198,17 @@ impl SnapshotWriter {
     /// Leaves the file to another process: it is not written after this.
     pub(super) async fn leave(&mut self) {
         self.is_left = true;
-        self.end(false).await;
+        self.end(None).await;
     }
 
-    /// Writes the counters for the last time, unless the file is another process's.
-    pub(super) async fn finish(mut self) {
+    /// Writes the counters for the last time, unless the file is another process's. `is_complete`: all requests have ended.
+    pub(super) async fn finish(mut self, is_complete: bool) {
         if !self.is_left {
-            self.end(true).await;
+            self.end(Some(LastSnapshot { is_complete })).await;
         }
     }
 
-    async fn end(&mut self, write: bool) {
+    async fn end(&mut self, write: Option<LastSnapshot>) {
         // The thread is gone, or ends.
         let _ = self.end.send(write);
         if timeout(LAST_WRITE, &mut self.ended).await.is_err() {
@@ -199,21 +226,26 @@ struct SnapshotThread {
 }
 
 impl SnapshotThread {
-    fn run(mut self, asked: &Receiver<bool>) {
+    fn run(mut self, asked: &Receiver<Option<LastSnapshot>>) {
         loop {
             match asked.recv_timeout(TICK) {
-                Err(RecvTimeoutError::Timeout) => self.write(true),
-                Ok(true) => return self.write(false),
-                Ok(false) | Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => self.write(None),
+                Ok(Some(last)) => return self.write(Some(last)),
+                Ok(None) | Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
 
-    /// Writes the counters to the file of the present plan, if it has one. `waits`: once the interval is over.
-    fn write(&mut self, waits: bool) {
+    /// Writes the counters to the file of the present plan, if it has one: the last time, or once the interval is over.
+    fn write(&mut self, last: Option<LastSnapshot>) {
+        let waits = last.is_none();
         let plan = self.shared.plan.load();
         let Some(SnapshotSettings { file, interval }) = &plan.store.snapshot else { return };
-        let now = SnapshotTime { at: self.shared.clock.now(), wall_clock: wall_clock::system().copy() };
+        let now = SnapshotTime {
+            at: self.shared.clock.now(),
+            wall_clock: wall_clock::system().copy(),
+            is_last: last.is_some_and(|last| last.is_complete),
+        };
         if waits && now.at.since(self.written) < *interval {
             return;
         }

@@ -16,7 +16,7 @@
 //! process of a version before that had none, and keeps its counters for itself.
 //!
 //! 1. new: [`COUNTERS`]; running: [`CountersHello`];
-//! 2. new, just before its workers start: [`FREEZE`]; running: it decides nothing from now on, and sends its counters
+//! 2. new, just before its workers start: [`FREEZE`] or [`FREEZE_WITH_USAGE`]; running: it decides nothing from now on, and sends its counters
 //!    and the places of its requests in flight;
 //! 3. running: calls for what it has to decide, until it ends; new: the replies (`store::hand_over`).
 //!
@@ -48,6 +48,8 @@ const HELLO: &[u8; 4] = b"TGT1";
 const COUNTERS: &[u8; 4] = b"TGC1";
 /// The new process's message: it takes the counters now.
 const FREEZE: u8 = b'F';
+/// The same message of a process that keeps usage, to one whose [`CountersHello`] says that it does.
+const FREEZE_WITH_USAGE: u8 = b'U';
 /// Sockets in one message; the kernel takes up to 253.
 const BATCH: usize = 64;
 /// The maximum number of sockets, more than any process has.
@@ -80,6 +82,9 @@ struct CountersHello {
     secret: [u8; 16],
     /// The number of sets of its table.
     sets: u64,
+    /// It keeps usage, and tells a successor of it that does, too.
+    #[serde(default)]
+    usage: bool,
 }
 
 /// The value of [`PREDECESSOR`].

@@ -16,6 +16,7 @@ use crate::plan::{LimitIndex, Plan, TierIndex};
 use crate::store::bans::{BanFault, Banned};
 use crate::store::fleet::FleetView;
 use crate::store::overrides::{KeyOfLimit, KeyOverride, OverrideFault};
+use crate::store::usage::{SharedUsage, UsageSettings, UsageSpan};
 use crate::store::{KeyOperation, OperationFault, OperationResult, Unreachable};
 use crate::telemetry::hyperloglog::HyperLogLogUnion;
 use crate::telemetry::top_keys::Sketch;
@@ -38,6 +39,8 @@ pub enum WorkerCommand {
     Override(KeyOfLimit, Option<KeyOverride>, oneshot::Sender<Result<bool, OverrideFault>>),
     /// Reads the gateways that share the store; `None` if it is not shared.
     Fleet(oneshot::Sender<Result<Option<FleetView>, Unreachable>>),
+    /// Reads the usage of a limit in the other processes that share the store; `None` if it is not shared.
+    Usage(UsageSettings, UsageSpan, oneshot::Sender<Result<Option<SharedUsage>, Unreachable>>),
     /// Resets the counters of bans that a reload has ended.
     EndBans(EndedBanKeys),
     /// Returns once nothing else is being done.

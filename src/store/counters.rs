@@ -12,6 +12,7 @@ use super::memory::MemoryStore;
 use super::memory::in_flight::{LocalPlaces, Ticket, Turn};
 use super::overrides::{KeyOfLimit, KeyOverride, OverrideFault, Overrides};
 use super::redis::{PlaceLease, RedisClient};
+use super::usage::{SharedUsage, UsageLedger, UsageSettings, UsageSpan};
 use super::{
     Charge, ChargeRecords, Correction, Group, KeyOperation, Known, OnError, OperationFault, OperationResult,
     Outcome, PlaceClaims, PolicyRegistration, StoreRequest, Unreachable,
@@ -227,6 +228,42 @@ impl Counters {
     pub async fn leave_fleet(&self) {
         if let Location::Shared(client) = &self.location {
             client.leave_fleet().await;
+        }
+    }
+
+    /// Writes the usage of these limits to the shared store: to be called about once a second by one worker. `run` names this
+    /// process there; `ends`: it ends, and nothing is recorded after this.
+    ///
+    /// # Errors
+    ///
+    /// The shared store is unavailable: the next call writes everything.
+    pub async fn keep_usage<'s>(
+        &self,
+        ledger: &UsageLedger,
+        run: u64,
+        limits: impl IntoIterator<Item = &'s UsageSettings>,
+        ends: bool,
+    ) -> Result<(), Unreachable> {
+        match &self.location {
+            Location::Memory => Ok(()),
+            Location::Shared(client) => client.keep_usage(ledger, run, limits, ends).await,
+        }
+    }
+
+    /// The usage of the other processes that share the store, read now. `None`: it is not shared.
+    ///
+    /// # Errors
+    ///
+    /// The shared store is unavailable.
+    pub async fn read_usage(
+        &self,
+        run: u64,
+        settings: &UsageSettings,
+        span: UsageSpan,
+    ) -> Result<Option<SharedUsage>, Unreachable> {
+        match &self.location {
+            Location::Memory => Ok(None),
+            Location::Shared(client) => client.read_usage(run, settings, span).await.map(Some),
         }
     }
 

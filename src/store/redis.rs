@@ -80,6 +80,8 @@ pub mod slots;
 mod topology;
 mod transport;
 mod turn;
+mod usage;
+mod written_usage;
 
 pub use client::RedisClient;
 pub use reporter::PlaceLease;

@@ -23,6 +23,7 @@ use super::bans::SavedBan;
 use super::charge_records::SavedCharge;
 use super::memory::{MemoryStore, StoredCounter, StoredPolicy, StoredState};
 use super::overrides::{KeyOfLimit, KeyOverride};
+use super::usage::SavedUsage;
 use super::{ParamsId, Store};
 use crate::limit::Packed;
 use crate::limit::calendar::CalendarWindows;
@@ -53,6 +54,8 @@ pub struct SnapshotTime {
     pub at: Timestamp,
     /// Where the wall clock stands beside it.
     pub wall_clock: WallClock,
+    /// Nothing is recorded afterwards: the process ends, and all its requests have ended.
+    pub is_last: bool,
 }
 
 /// The first part of a file.
@@ -69,6 +72,12 @@ struct SnapshotHead {
     bans: Vec<SavedBan>,
     charges: Vec<SavedCharge>,
     overrides: Vec<(KeyOfLimit, KeyOverride)>,
+    /// A file of a version before has none.
+    #[serde(default)]
+    usage: SavedUsage,
+    /// Nothing was recorded after it.
+    #[serde(default)]
+    is_last: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -206,6 +215,8 @@ fn encode(
         bans: store.bans.saved(now.at),
         charges: store.charge_records.saved(now.at),
         overrides: store.overrides.all(now.wall_clock.wall_time(now.at)),
+        usage: store.usage.saved(),
+        is_last: now.is_last,
     };
     let head = serde_json::to_vec(&head)?;
     output.write_all(MAGIC)?;
@@ -330,6 +341,16 @@ impl Snapshot {
         WallClock::resumed(self.head.wall_offset, steps)
     }
 
+    /// Whether the process that wrote it ended then, and lost nothing.
+    pub fn is_last(&self) -> bool {
+        self.head.is_last
+    }
+
+    /// When it was written, by the wall clock of then.
+    fn written_at(&self) -> WallTime {
+        WallTime(self.head.at.saturating_add_signed(self.head.wall_offset))
+    }
+
     /// Puts all into an empty store. `calendar` knows the calendars of the file. Policies that `calendar` lacks, and
     /// counters without room, begin anew.
     ///
@@ -342,6 +363,7 @@ impl Snapshot {
         now: Timestamp,
         calendar: impl Fn(&str) -> Option<CalendarWindows>,
     ) -> Result<RestoredCounters, SnapshotFault> {
+        let lost_since = (!self.head.is_last).then(|| self.written_at());
         let Self { head, records } = self;
         let memory: &MemoryStore = &store.memory;
         if head.sets != memory.sets() {
@@ -367,7 +389,9 @@ impl Snapshot {
         }
         restored.bans = store.bans.restore(head.bans, now);
         store.charge_records.restore(head.charges);
-        store.overrides.restore(head.overrides, wall_clock::system().wall_time(now));
+        let wall = wall_clock::system().wall_time(now);
+        store.overrides.restore(head.overrides, wall);
+        store.usage.restore(head.usage, lost_since, wall);
         Ok(restored)
     }
 }

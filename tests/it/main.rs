@@ -52,3 +52,4 @@ mod tls;
 mod tokens;
 mod top;
 mod upstream;
+mod usage;

@@ -22,6 +22,9 @@ pub(super) async fn charge(one: &KeyRef, asked: &ApiRequest<'_>) -> ApiResult {
     let units = units(asked, "charged")?;
     let once = idempotency_key(asked.headers)?.map(|key| once(key, one, asked, units));
     let repeated = !one.execute(asked, KeyOperation::Charge(units, once)).await?.changed;
+    if !repeated {
+        one.record_usage(asked.shared, units.units().into()).await;
+    }
     one.log(
         asked,
         &format!("{} {} units to", if repeated { "has charged" } else { "charges" }, units.units()),

@@ -20,6 +20,7 @@ use crate::shared::Shared;
 use crate::shared::worker_commands::{KeyCommand, LimitKeys};
 use crate::store::bans::Banned;
 use crate::store::overrides::KeyOfLimit;
+use crate::store::usage::{UsageConsumer, UsageEntry, UsageTotals};
 use crate::store::{KeyOperation, OperationFault, OperationResult};
 
 /// The key named in a request.
@@ -104,6 +105,7 @@ impl KeyRef {
         let units = units(asked, "given back")?;
         let result = self.execute(asked, KeyOperation::Grant(units)).await?;
         let granted = result.units.first().copied().unwrap_or_default();
+        self.record_usage(asked.shared, -granted.cast_signed()).await;
         self.log(asked, &format!("gives {granted} of {} units back to", units.units()));
         let state = self.look(asked).await?;
         good(KeyState { changed: Some(result.changed), granted: Some(granted), ..state })
@@ -135,6 +137,20 @@ impl KeyRef {
                 .await
                 .remove(&self.key_hash),
         }
+    }
+
+    /// Adds units to the usage of the consumer in the present window.
+    pub(super) async fn record_usage(&self, shared: &Shared, units: i64) {
+        let Some(usage) = self.limit().usage.as_ref().filter(|_| units != 0) else { return };
+        let values = match &self.values {
+            Some(values) => Some(values.clone()),
+            None => self.label(shared).await.map(|label| top_keys::values(&label)),
+        };
+        // The key is the consumer alone.
+        let name = values.as_deref().and_then(<[String]>::first);
+        let consumer = name.map_or(UsageConsumer::Other, |name| UsageConsumer::Named(name));
+        let (span, change) = (usage.span_at(shared.clock.now()), UsageTotals::units(units));
+        shared.store.usage().record(UsageEntry { series: usage.id(), span, consumer, change });
     }
 
     /// The tier of the consumer that the key names, if the limit has tiers. It reads all names of consumers.

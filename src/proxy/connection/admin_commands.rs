@@ -45,6 +45,13 @@ pub(crate) async fn serve(mut inbox: CommandReceiver, worker: Rc<Worker>) {
                 let counters = Rc::clone(&worker.plan().counters);
                 reply.send(counters.fleet(&worker.shared.identity()).await).ok();
             }
+            // Apart from the others, since there may be many rows.
+            WorkerCommand::Usage(settings, span, reply) => {
+                let (counters, run) = (Rc::clone(&worker.plan().counters), worker.shared.identity().id);
+                drop(spawn_local(async move {
+                    reply.send(counters.read_usage(run, &settings, span).await).ok();
+                }));
+            }
             WorkerCommand::Pass(reply) => drop(reply.send(())),
             // Apart from the others, since there may be many.
             WorkerCommand::EndBans(ended) => drop(spawn_local(end_bans(ended, Rc::clone(&worker)))),
@@ -71,6 +78,10 @@ pub(crate) async fn keep_lists(worker: Rc<Worker>) -> Infallible {
         counters.keep_bans(worker.shared.clock.now()).await;
         log_begun(worker.shared.store.bans(), &worker.plan());
         counters.keep_fleet(&worker.shared.identity(), worker.shared.clock.now()).await;
+        let (plan, ledger) = (worker.plan(), worker.shared.store.usage());
+        let limits = plan.limits.iter().filter_map(|limit| limit.usage.as_ref());
+        // Where it cannot be written, it is written later.
+        counters.keep_usage(ledger, worker.shared.control.gateway_id, limits, false).await.ok();
         tokio::time::sleep(LISTS_EVERY).await;
     }
 }

@@ -9,6 +9,7 @@ use crate::plan::admission::{BindingLimit, LimitCheck, Refusal};
 use crate::plan::decision::{CallCharges, CheckOwner, RequestVerdict, Ruling};
 use crate::proxy::record::accounting::CountedLimit;
 use crate::proxy::record::request_context::RequestContext;
+use crate::proxy::record::usage::record_admission;
 use crate::proxy::worker::WorkerPlan;
 use crate::route::RouteIndex;
 use crate::store::{Outcome, StoreRequest};
@@ -29,6 +30,8 @@ pub(super) struct CallText<'t> {
     pub(super) host: &'t str,
     /// In place of the path.
     pub(super) path: &'t str,
+    /// The consumer that it is of, if it names one.
+    pub(super) consumer: Option<&'t str>,
     /// Writes the key of a check.
     pub(super) write_label: &'t dyn Fn(CheckOwner, &Limit, &mut String),
 }
@@ -74,6 +77,11 @@ impl<'p> RuledCall<'p> {
         let (charges, admitted) = (&self.charges.charges, self.ruling.admits());
         for (index, check, label) in DecisionLabel::of_limits(charges, &self.outcome, &self.ruling, known) {
             let Some(owner) = self.charges.owners.get(index) else { continue };
+            if let Some(usage) = check.limit.usage.as_ref().filter(|_| admitted) {
+                let ledger = ctx.worker.shared.store.usage();
+                let at = (&self.outcome, ctx.started);
+                record_admission((ledger, usage), (check, label), at, text.consumer);
+            }
             let Some(refused) = ctx.count_check(counted(*owner), check, label, (&self.outcome, admitted))
             else {
                 continue;

@@ -389,8 +389,13 @@ async fn ask_limits(
         label.push_str(&limit.key.label_of(values, &plan.server.client, masking));
     };
     let path = write_limits(&plan, &called, &plan.short_ids);
-    let text =
-        CallText { method: CALL_OF_LIMITS, host: NAMED_LIMITS, path: &path, write_label: &write_label };
+    let text = CallText {
+        method: CALL_OF_LIMITS,
+        host: NAMED_LIMITS,
+        path: &path,
+        consumer: question.key.get("consumer").map(String::as_str),
+        write_label: &write_label,
+    };
     if ctx.is_counted {
         ctx.open_record(&peer, None);
         ctx.open_call(&text);

@@ -23,6 +23,7 @@ use crate::proxy::answer::local_response_writer::{LocalResponseWriter, OverLimit
 use crate::proxy::answer::next_action::NextAction;
 use crate::proxy::record::ratelimit_fields::put_ratelimit;
 use crate::proxy::record::request_context::RequestContext;
+use crate::proxy::record::usage::record_admission;
 use crate::proxy::session::Session;
 use crate::proxy::session::request_reader::Source;
 use crate::proxy::session::response_options::{LocalBody, ResponseOptions};
@@ -160,8 +161,13 @@ async fn decide(
         let matched = plan.route(owner.route).matched(&request);
         limit.key.write_label(matched, Masking::of(limit.reveal, &plan.short_ids), label);
     };
-    let text =
-        CallText { method: CALL_OF_DESCRIPTORS, host: &domain, path: &path, write_label: &write_label };
+    let text = CallText {
+        method: CALL_OF_DESCRIPTORS,
+        host: &domain,
+        path: &path,
+        consumer: None,
+        write_label: &write_label,
+    };
     ctx.open_call(&text);
     let reported = RuledCall::undecided(charges.reported);
     report(ctx, plan, &reported, &text).await;
@@ -198,6 +204,11 @@ async fn report(ctx: &mut RequestContext, plan: &WorkerPlan, reported: &RuledCal
     for (owner, check) in reported.charges.owners.iter().zip(&charges.checks) {
         let (Some(cost), Some(own)) = (check.cost(), charges.charges.get(check.indices())) else { continue };
         plan.counters.charge(own, cost, ctx.started).await;
+        if let Some(usage) = &check.limit.usage {
+            let ledger = ctx.worker.shared.store.usage();
+            let at = (&reported.outcome, ctx.started);
+            record_admission((ledger, usage), (check, DecisionLabel::Allowed), at, text.consumer);
+        }
         let of = counted(*owner);
         let _ = ctx.count_check(of, check, DecisionLabel::Allowed, (&reported.outcome, true));
         let write_label = |label: &mut String| (text.write_label)(*owner, check.limit, label);

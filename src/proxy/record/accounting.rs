@@ -4,6 +4,7 @@ use http::StatusCode;
 
 use super::request_context::RequestContext;
 use super::settlement::Settlement;
+use super::usage::record_admission;
 use crate::limit::units::{Fingerprint, Micros, Timestamp};
 use crate::limit::{Decision, Verdict};
 use crate::plan::admission::{
@@ -226,6 +227,12 @@ impl RequestContext {
             let Some(limit_use) = request.route.limits.get(index) else { continue };
             let of = CountedLimit { route: request.index, place: index, limit: limit_use.limit };
             let admitted = ruling.admits();
+            if let Some(usage) = check.limit.usage.as_ref().filter(|_| admitted) {
+                let consumer = request.caller.consumer.map(|named| named.consumer);
+                let ledger = self.worker.shared.store.usage();
+                let consumer = consumer.as_ref().map(Consumer::name);
+                record_admission((ledger, usage), (check, label), (outcome, self.started), consumer);
+            }
             let Some(refused) = self.count_check(of, check, label, (outcome, admitted)) else { continue };
             let key_hash = request.charges.key_hash(check);
             let write_label = |label: &mut String| self.write_label(request, check.limit, label);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use http::{HeaderName, StatusCode, header};
 use smallvec::SmallVec;
 
+use super::usage::ReservedUsage;
 use crate::http1::fields::Fields;
 use crate::http1::syntax::split_field;
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
@@ -96,6 +97,7 @@ struct ReservedLimit {
     /// The index of its rule.
     rule: usize,
     charges: SmallVec<[ReservedPolicy; 1]>,
+    usage: Option<ReservedUsage>,
 }
 
 /// A policy that was charged the reservation. Outlives the charge.
@@ -156,12 +158,14 @@ impl Settlement {
         for reservation in routed.charges.reservations(routed.route, outcome, now) {
             let Reservation { limit, tier, key_hash, cost, reserved, charges } = reservation;
             let rule = settlement.rule(cost, reserved);
+            let usage = ReservedUsage::of((plan.limit(limit), tier), &charges, routed);
             settlement.reserved.push(ReservedLimit {
                 limit,
                 tier,
                 key_hash,
                 rule,
                 charges: charges.iter().map(ReservedPolicy::of).collect(),
+                usage,
             });
         }
         (!settlement.reserved.is_empty()).then_some(settlement)
@@ -355,6 +359,9 @@ impl Settlement {
             let difference = i64::from(settled.units) - i64::from(settled.reserved);
             if difference != 0 {
                 reserved.correct(&self.plan, difference, now);
+                if let Some(usage) = &reserved.usage {
+                    usage.record(self.worker.shared.store.usage(), difference);
+                }
             }
         }
     }

@@ -67,6 +67,11 @@ pub(super) fn limit(subject: &mut Subject<'_>, last: &Limit, next: &Limit) {
     subject.shown("retry_jitter", jitter(last), jitter(next));
     let share = |limit: &Limit| limit.max_keys.map_or_else(String::new, |most| most.to_string());
     subject.shown("max_keys", share(last), share(next));
+    let keeps = |limit: &Limit| limit.usage.is_some();
+    subject.shown("usage", keeps(last), keeps(next));
+    if let (Some(last), Some(next)) = (&last.usage, &next.usage) {
+        subject.shown("keep_windows", last.keep_windows(), next.keep_windows());
+    }
     subject.written("on_error", last.on_error, next.on_error);
     let lease = |limit: &Limit| {
         let span = |lease: &Lease| format!("{:?}", Duration::from_micros(lease.duration().0));

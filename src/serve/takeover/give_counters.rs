@@ -8,7 +8,10 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{sleep, timeout};
 
 use super::offer::{PAUSE, REST, STRANGERS, listen};
-use super::{COUNTERS, CountersHello, FREEZE, STARTING, TIMEOUT, counters_name, is_trusted, own_process};
+use super::{
+    COUNTERS, CountersHello, FREEZE, FREEZE_WITH_USAGE, STARTING, TIMEOUT, counters_name, is_trusted,
+    own_process,
+};
 use crate::clock;
 use crate::limit::wall_clock;
 use crate::route::key::KeySecret;
@@ -87,12 +90,15 @@ async fn give(shared: &Shared, mut stream: UnixStream) -> io::Result<()> {
         wall_steps: wall_clock.steps().map(|(at, before)| (at.0, before)).collect(),
         secret,
         sets: shared.store.sets(),
+        usage: true,
     };
     write_with_length(&mut stream, &serde_json::to_vec(&hello)?).await?;
-    if timeout(STARTING, stream.read_u8()).await?? != FREEZE {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    let (calls, receiver) = SuccessorCalls::new();
+    let takes_usage = match timeout(STARTING, stream.read_u8()).await?? {
+        FREEZE => false,
+        FREEZE_WITH_USAGE => true,
+        _ => return Err(io::ErrorKind::InvalidData.into()),
+    };
+    let (calls, receiver) = SuccessorCalls::new(takes_usage);
     let calls = Arc::new(calls);
     shared.store.hand_over_to(Arc::clone(&calls));
     // What a worker was deciding when the successor became known is decided.
@@ -100,7 +106,7 @@ async fn give(shared: &Shared, mut stream: UnixStream) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::TimedOut, "a worker does not answer"));
     }
     let places = serde_json::to_vec(&shared.store.hand_places_over(calls))?;
-    let now = SnapshotTime { at: shared.clock.now(), wall_clock };
+    let now = SnapshotTime { at: shared.clock.now(), wall_clock, is_last: true };
     let state = snapshot::to_bytes(&shared.store, secret, &now)?;
     write_with_length(&mut stream, &state).await?;
     write_with_length(&mut stream, &places).await?;

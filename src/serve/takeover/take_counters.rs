@@ -9,7 +9,7 @@ use rustix::net::sockopt::socket_peercred;
 use serde::de::DeserializeOwned;
 
 use super::ask::{Predecessor, connect};
-use super::{COUNTERS, CountersHello, FREEZE, SOCKETS, counters_name, is_trusted, names};
+use super::{COUNTERS, CountersHello, FREEZE, FREEZE_WITH_USAGE, SOCKETS, counters_name, is_trusted, names};
 use crate::clock::{self, Clock};
 use crate::limit::units::{Micros, Timestamp};
 use crate::limit::wall_clock::WallClock;
@@ -90,7 +90,7 @@ impl OfferedCounters {
             return Err(io::Error::other("`max_keys` in [store] has changed"));
         }
         self.stream.set_read_timeout(Some(COUNTERS_TIMEOUT))?;
-        self.stream.write_all(&[FREEZE])?;
+        self.stream.write_all(&[if self.hello.usage { FREEZE_WITH_USAGE } else { FREEZE }])?;
         let state = read_bytes(&mut self.stream)?;
         let places = read_with_length(&mut self.stream)?;
         let snapshot = Snapshot::decode(state).map_err(io::Error::other)?;
@@ -105,7 +105,8 @@ impl Asking {
         self.stream.set_read_timeout(None)?;
         self.stream.set_nonblocking(true)?;
         let stream = tokio::net::UnixStream::from_std(self.stream)?;
-        let calls = PredecessorCalls::new(shared.store.open_memory(), &self.places);
+        let calls =
+            PredecessorCalls::new(shared.store.open_memory(), Arc::clone(shared.store.usage()), &self.places);
         let clock = Arc::clone(shared);
         let run = calls.run(stream, move || clock.clock.now());
         tokio::task::spawn_local(async move {

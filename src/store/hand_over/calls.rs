@@ -19,6 +19,8 @@ use super::message::{
     CallReply, ChargeMessage, HandOverCall, OperationMessage, OutcomeMessage, RequestMessage, settle_call,
 };
 use crate::limit::units::{Micros, Timestamp};
+use crate::limit::wall_clock::WallTime;
+use crate::store::usage::{UsageEntry, UsageMessage};
 use crate::store::{
     Charge, Correction, KeyOperation, OperationFault, OperationResult, Outcome, PlaceClaims, StoreRequest,
 };
@@ -39,6 +41,8 @@ pub struct SuccessorCalls {
     /// The number of the last one.
     last: AtomicU64,
     sent: Arc<AtomicU64>,
+    /// The successor knows the calls about usage.
+    takes_usage: bool,
 }
 
 /// The calls that were not sent yet.
@@ -72,11 +76,11 @@ impl Drop for PendingCall {
 }
 
 impl SuccessorCalls {
-    /// A queue of calls, and its other end, which sends them.
-    pub fn new() -> (Self, CallReceiver) {
+    /// A queue of calls, and its other end, which sends them. `takes_usage`: the successor keeps usage, too.
+    pub fn new(takes_usage: bool) -> (Self, CallReceiver) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let sent = Arc::<AtomicU64>::default();
-        let calls = Self { queue: sender, last: AtomicU64::new(0), sent: Arc::clone(&sent) };
+        let calls = Self { queue: sender, last: AtomicU64::new(0), sent: Arc::clone(&sent), takes_usage };
         (calls, CallReceiver { queue: receiver, sent })
     }
 
@@ -126,6 +130,21 @@ impl SuccessorCalls {
     /// Tells the successor of places that are free, which were held before the hand-over.
     pub(in crate::store) fn free(&self, places: PlacesOfKey) {
         self.tell(HandOverCall::Free(places));
+    }
+
+    /// Whether it is told of usage: a process of an older version is not.
+    pub(in crate::store) fn takes_usage(&self) -> bool {
+        self.takes_usage
+    }
+
+    /// Tells the successor of usage.
+    pub(in crate::store) fn record_usage(&self, entry: UsageEntry<'_>) {
+        self.tell(HandOverCall::Usage(UsageMessage::of(entry)));
+    }
+
+    /// Tells the successor of requests whose usage is lost.
+    pub(in crate::store) fn lose_usage(&self, at: WallTime) {
+        self.tell(HandOverCall::UsageLost(at.0));
     }
 
     /// Waits until all calls so far are sent, but no longer than a second.
@@ -254,7 +273,7 @@ mod tests {
     /// Whoever waits for a process that is gone is told so.
     #[tokio::test]
     async fn calls_to_a_process_that_is_gone_have_no_reply() {
-        let (calls, receiver) = SuccessorCalls::new();
+        let (calls, receiver) = SuccessorCalls::new(true);
         let (calls, (here, there)) = (Arc::new(calls), UnixStream::pair().unwrap());
         let request = StoreRequest { charges: &[], bans: &[] };
         let ask = async { calls.decide(request, None).await.is_none() };

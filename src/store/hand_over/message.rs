@@ -10,6 +10,7 @@ use crate::limit::{Algorithm, Decision, Verdict, Wait};
 use crate::store::bans::Banned;
 use crate::store::memory::in_flight::PlacesOfKey;
 use crate::store::snapshot::AlgorithmParams;
+use crate::store::usage::UsageMessage;
 use crate::store::{
     BanCharge, Charge, Correction, Decisions, DropReason, Group, IdempotentCharge, KeyOperation, OnError,
     OperationFault, OperationResult, Outcome, ParamsId, PlaceClaims, PlaceShare, QueueDrop, SharedKeyInfo,
@@ -31,6 +32,10 @@ pub(super) enum HandOverCall {
     Settle(ChargeMessage, u64, i64),
     /// Execute an operation.
     Execute(OperationMessage, Vec<ChargeMessage>),
+    /// Add to the usage of a consumer. Sent to processes that ask for it only.
+    Usage(UsageMessage),
+    /// Requests in flight at this moment, in µs by the wall clock, end without their usage.
+    UsageLost(u64),
 }
 
 /// A reply; to [`HandOverCall::Decide`] and [`HandOverCall::Execute`] only.

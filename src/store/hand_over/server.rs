@@ -17,13 +17,16 @@ use super::message::{
     RequestMessage, ResultMessage,
 };
 use crate::limit::units::{Fingerprint, Timestamp};
+use crate::limit::wall_clock::WallTime;
 use crate::store::memory::MemoryStore;
+use crate::store::usage::UsageLedger;
 use crate::store::{Correction, Counters, Outcome, Places, PolicyRegistration, StoreRequest, Unreachable};
 
 /// Executes the calls of the process that had the counters before.
 #[derive(Debug)]
 pub struct PredecessorCalls {
     counters: Rc<Counters>,
+    usage: Arc<UsageLedger>,
     places: PredecessorPlaces,
     pending: RefCell<HashMap<u64, Pending>>,
 }
@@ -48,13 +51,13 @@ type Replies = UnboundedSender<(u64, CallReply)>;
 
 impl PredecessorCalls {
     /// Takes the places of the predecessor's requests in flight, whatever the maximum. `counters` are in memory.
-    pub fn new(counters: Counters, held: &[PlacesOfKey]) -> Self {
+    pub fn new(counters: Counters, usage: Arc<UsageLedger>, held: &[PlacesOfKey]) -> Self {
         let places = PredecessorPlaces { memory: Arc::clone(&counters.memory), by_key: RefCell::default() };
         for &PlacesOfKey { key, policy, places: count } in held {
             places.memory.in_flight().hold_for_other(Fingerprint(key), policy, count);
             *places.by_key.borrow_mut().entry(Fingerprint(key)).or_default() += count;
         }
-        Self { counters: Rc::new(counters), places, pending: RefCell::default() }
+        Self { counters: Rc::new(counters), usage, places, pending: RefCell::default() }
     }
 
     /// Executes calls until the predecessor ends. Needs a local runtime around it.
@@ -126,6 +129,8 @@ impl PredecessorCalls {
                 let correction = Correction { charge: owned.charge(), counted_at, difference, shared: false };
                 self.counters.settle(&correction, clock());
             }
+            HandOverCall::Usage(message) => message.record(|entry| self.usage.record(entry)),
+            HandOverCall::UsageLost(at) => self.usage.note_loss(WallTime(at)),
             HandOverCall::Free(places) => self.places.free(places),
             HandOverCall::Forget(number) => {
                 if let Some(Pending::Runs(task)) = self.pending.borrow_mut().remove(&number) {

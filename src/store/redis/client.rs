@@ -21,6 +21,7 @@ use super::resp::{Command, Integers};
 use super::script_client::{RedisCounts, ScriptClient, ScriptOp};
 use super::settings::RedisSettings;
 use super::slot::HashSlot;
+use super::written_usage::WrittenUsage;
 use super::{cross_slot, reply};
 use crate::boxed_cold::boxed_cold;
 use crate::clock::{self, micros};
@@ -48,6 +49,8 @@ pub struct RedisClient {
     _returns: LeaseReturns,
     /// What this gateway has told the others of itself.
     pub(super) member: FleetMember,
+    /// What this gateway has written of the usage of consumers.
+    pub(super) usage: WrittenUsage,
     pub(super) fleet: Arc<Fleet>,
     bans: Arc<Bans>,
     refusals: RefCell<DenialCache>,
@@ -85,6 +88,7 @@ impl RedisClient {
             leases,
             _returns: returns,
             member,
+            usage: WrittenUsage::default(),
             fleet,
             bans,
             refusals,

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::limit::lua;
 
 /// The modules that use Redis, in the form of [`lua::modules`].
-const MODULES: [(&str, &str); 9] = [
+const MODULES: [(&str, &str); 10] = [
     ("log", include_str!("log.lua")),
     ("places", include_str!("places.lua")),
     ("refusals", include_str!("refusals.lua")),
@@ -15,6 +15,7 @@ const MODULES: [(&str, &str); 9] = [
     ("overrides", include_str!("overrides.lua")),
     ("fleet", include_str!("fleet.lua")),
     ("leases", include_str!("leases.lua")),
+    ("usage", include_str!("usage.lua")),
 ];
 
 /// The part before the modules.

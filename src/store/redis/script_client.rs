@@ -209,16 +209,17 @@ impl ScriptClient {
         Ok(answer.await?.integers)
     }
 
-    /// Sends a call on the one key `name` with this hash tag. `write` writes the arguments after the key.
-    async fn ask_key(
+    /// Sends a call on the keys of these names with this hash tag. `write` writes the arguments after the keys.
+    async fn ask_keys<N: AsRef<[u8]>>(
         &self,
-        name: &[u8],
+        names: &[N],
         tag: &[u8],
         write: impl Fn(&mut Command<'_>),
     ) -> Result<Integers, CallError> {
         let answer = self.nodes.ask(self.nodes.slot(tag), |command| {
-            self.write_script(command, 1);
-            command.parts(&[self.settings.prefix.as_bytes(), b":", name, b":{", tag, b"}"]);
+            self.write_script(command, names.len() as u64);
+            let prefix = self.settings.prefix.as_bytes();
+            names.iter().for_each(|name| command.parts(&[prefix, b":", name.as_ref(), b":{", tag, b"}"]));
             write(command);
         });
         Ok(answer.await?.integers)
@@ -233,7 +234,18 @@ impl ScriptClient {
         tag: &[u8],
         write: impl Fn(&mut Command<'_>),
     ) -> Result<Integers, CallError> {
-        let answer = self.ask_key(name, tag, write).await?;
+        self.ask_names(what, &[name], tag, write).await
+    }
+
+    /// The same of several keys with this hash tag.
+    pub(super) async fn ask_names<N: AsRef<[u8]>>(
+        &self,
+        what: &'static str,
+        names: &[N],
+        tag: &[u8],
+        write: impl Fn(&mut Command<'_>),
+    ) -> Result<Integers, CallError> {
+        let answer = self.ask_keys(names, tag, write).await?;
         if let [_] = answer.as_slice() {
             self.rights.refused(what);
             return Err(CallError::Refused(ErrorKind::NOPERM));
@@ -265,7 +277,7 @@ impl ScriptClient {
     /// Has an idempotency key stand for a request.
     pub(super) async fn claim(&self, once: &IdempotentCharge) -> Result<Integers, CallError> {
         let id = key::key_hash(Fingerprint(once.id));
-        self.ask_key(b"charge-id", &id, |command| call::claim(once, |word| command.word(word))).await
+        self.ask_keys(&[b"charge-id"], &id, |command| call::claim(once, |word| command.word(word))).await
     }
 
     /// The slot of all the counters, if they are in one slot.

@@ -16,6 +16,7 @@ local BESIDE = {
   ban = 'bans', bans = 'bans', begin = 'bans', begun = 'bans',
   override = 'overrides', overrides = 'overrides',
   gateway = 'fleet', gateways = 'fleet',
+  ['usage-write'] = 'usage', ['usage-fold'] = 'usage', ['usage-index'] = 'usage', ['usage-read'] = 'usage',
 }
 
 local operation = ARGV[1]

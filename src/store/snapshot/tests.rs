@@ -14,7 +14,7 @@ const MAX_KEYS: usize = 500;
 
 fn at(at: Timestamp) -> SnapshotTime {
     let wall_clock = WallClock::resumed(OFFSET, [(Timestamp(1_000), 0), (Timestamp(9_000), -7)]);
-    SnapshotTime { at, wall_clock }
+    SnapshotTime { at, wall_clock, is_last: false }
 }
 
 fn wall(at: Timestamp) -> WallTime {

@@ -42,6 +42,7 @@ const MATRIX: &[(&str, Right)] = &[
     ("GET fleet", Right::Read),
     ("GET limits", Right::Read),
     ("GET limits/one/keys", Right::Read),
+    ("GET limits/one/usage", Right::Read),
     ("GET refusals", Right::Read),
     ("POST explain", Right::Read),
     ("GET limits/one/keys/a", Right::Read),

@@ -11,13 +11,14 @@ use tollgate::admin_api::refusals::RefusalList;
 use tollgate::admin_api::routes::RouteList;
 use tollgate::admin_api::samples::SampleList;
 use tollgate::admin_api::status::StatusReport;
+use tollgate::admin_api::usage::UsageList;
 
 use crate::harness::pages::pages;
 
-/// The responses that the page shows as JSON.
-fn shown() -> Vec<Value> {
+/// The responses that a page shows as JSON.
+fn shown(path: &str) -> Vec<Value> {
     let pages = pages();
-    let page = pages.iter().find(|page| page.path == "docs/api.md").expect("the page");
+    let page = pages.iter().find(|page| page.path == path).expect("the page");
     let blocks = page.blocks().into_iter().filter(|block| block.info == "json");
     blocks.map(|block| serde_json::from_str(&block.text).expect("JSON")).collect()
 }
@@ -31,7 +32,7 @@ fn is_a<T: DeserializeOwned + Serialize>(shown: &Value) {
 
 #[test]
 fn docs_responses_of_the_api_have_the_fields_of_their_types() {
-    let shown = shown();
+    let shown = shown("docs/api.md");
     let with = |field: &str| {
         // The samples have more than one of these fields, by name.
         let is_it = |value: &&Value| value.get(field).is_some() && value.get("count").is_none();
@@ -48,5 +49,6 @@ fn docs_responses_of_the_api_have_the_fields_of_their_types() {
     is_a::<KeyState>(with("ban_cause"));
     is_a::<RefusalList>(with("refusals"));
     is_a::<ExplainReport>(with("untold"));
+    is_a::<UsageList>(self::shown("docs/usage.md").first().expect("a response"));
     is_a::<SampleList>(shown.iter().find(|value| value.get("count").is_some()).expect("samples"));
 }
