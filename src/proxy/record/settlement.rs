@@ -158,7 +158,7 @@ impl Settlement {
         for reservation in routed.charges.reservations(routed.route, outcome, now) {
             let Reservation { limit, tier, key_hash, cost, reserved, charges } = reservation;
             let rule = settlement.rule(cost, reserved);
-            let usage = ReservedUsage::of((plan.limit(limit), tier), &charges, routed);
+            let usage = ReservedUsage::of((plan.limit(limit), tier), &charges, routed, now);
             settlement.reserved.push(ReservedLimit {
                 limit,
                 tier,

@@ -19,18 +19,20 @@ pub(super) struct ReservedUsage {
 }
 
 impl ReservedUsage {
-    /// The row of a request that was admitted with these charges. `None`: it has none.
+    /// The row of a request that began at `started` and was admitted with these charges. `None`: it has none.
     pub(super) fn of(
         (limit, tier): (&Limit, Option<TierIndex>),
         charges: &[ReservedCharge<'_>],
         routed: &RoutedRequest<'_, '_>,
+        started: Timestamp,
     ) -> Option<Self> {
         let usage = limit.usage.as_ref()?;
         // A rate that an unreachable store has not counted leaves the limit without a charge.
         if charges.len() < limit.policies_of(tier).len() {
             return None;
         }
-        let counted_at = charges.first()?.counted_at;
+        let first = charges.first()?;
+        let counted_at = if first.shared { first.counted_at } else { started };
         let consumer = routed.caller.consumer.map(|named| named.consumer.name().into());
         Some(Self { series: usage.id(), span: usage.span_at(counted_at), consumer })
     }
@@ -57,7 +59,9 @@ pub(crate) fn record_admission(
         _ => false,
     };
     if is_charged {
-        let counted_at = outcome.counted_at.as_ref().and_then(|times| times.get(first).copied());
+        // Without the store, the time is about a state whose window is an estimate.
+        let counted_at = outcome.counted_at.as_ref().filter(|_| !outcome.decided_locally.contains(first));
+        let counted_at = counted_at.and_then(|times| times.get(first).copied());
         let span = usage.span_at(counted_at.unwrap_or(started));
         let consumer = consumer.map_or(UsageConsumer::Anonymous, UsageConsumer::Named);
         let change = UsageTotals::admitted(cost.units());

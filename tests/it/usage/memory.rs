@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{comes_to, consumers, expected, plan, settled, sums, usage};
 use crate::harness::api::{ask, ask_with, good};
 use crate::harness::metered::{begin, json as json_body, parrot};
-use crate::harness::{FakeClock, Gateway, eventually};
+use crate::harness::{FakeClock, Gateway, eventually, send};
 
 const DAY: i64 = 86_400;
 
@@ -168,7 +168,6 @@ fn a_reload_keeps_usage_and_one_without_it_leaves_a_gap() {
     assert!(usage(&gateway, "")["incomplete_since"].is_string());
 }
 
-/// A call about limits that an application names is counted for the consumer that it names.
 #[test]
 fn shadow_limits_count_what_they_charge() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -180,4 +179,26 @@ fn shadow_limits_count_what_they_charge() {
     }
     // The third would have been refused.
     comes_to(&gateway, &[("anna", 200, 2)]);
+}
+
+/// A call about limits that an application names is counted for the consumer that it names.
+#[test]
+fn calls_of_applications_are_counted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let backend = parrot();
+    let keys = consumers(folder.path(), &["anna"]);
+    let rest = format!("[decisions]\nlisten = \"127.0.0.1:0\"\n{}", admin());
+    let gateway = Gateway::start(&plan(&backend, &keys, 250, "", &rest));
+    for (peek, status) in [(false, true), (true, true), (false, true), (false, false)] {
+        let body =
+            json!({ "limits": [{ "name": "x", "cost": 100 }], "key": { "consumer": "dora" }, "peek": peek });
+        let body = body.to_string();
+        let request = format!(
+            "POST /v1/decide HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let answer = send(gateway.decisions_addr(), request).expect(200);
+        assert_eq!(answer.json()["allowed"], json!(status), "{}", answer.text());
+    }
+    comes_to(&gateway, &[("dora", 200, 2)]);
 }

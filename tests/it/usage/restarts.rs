@@ -88,6 +88,20 @@ fn a_crash_loses_what_came_after_the_last_snapshot_and_says_so() {
     assert_eq!(usage(&gateway, "")["incomplete_since"], *incomplete_since);
 }
 
+/// A request that is cut off at the end costs what it has reserved, and its difference is missing.
+#[test]
+fn requests_that_the_end_cuts_off_are_told_of() {
+    let site = Site::new();
+    let server = "[server]\nlisten = [\"127.0.0.1:0\"]\nworkers = 2\ndrain_timeout = \"100ms\"\n";
+    let gateway = Gateway::start(&site.toml("1h", &format!("{server}[admin]\nlisten = \"127.0.0.1:0\"\n")));
+    let _open = stream(&gateway, "anna");
+    comes_to(&gateway, &[("anna", 100, 1)]);
+    end(gateway, Signal::TERM);
+    let gateway = site.start("1h");
+    comes_to(&gateway, &[("anna", 100, 1)]);
+    assert!(usage(&gateway, "")["incomplete_since"].is_string());
+}
+
 /// Requests that end in a process before are counted once, whichever process has the counters by then.
 #[test]
 fn two_upgrades_with_open_streams_count_each_request_once() {
