@@ -12,7 +12,7 @@ use crate::store::{KeyOperation, OperationFault};
 
 /// What the caller has used of limits.
 #[derive(Debug, Default, Serialize)]
-struct UsageReport<'p> {
+struct CallerUsage<'p> {
     /// In the order of the limits; those that do not apply to the caller are left out.
     policies: Vec<PolicyUse<'p>>,
 }
@@ -44,7 +44,7 @@ pub(crate) async fn report(
     let plan = &*ctx.plan;
     let known = plan.counters.known(ctx.started);
     let charges = RequestCharges::of_usage(plan, limits, request, known, &plan.secret);
-    let mut report = UsageReport::default();
+    let mut report = CallerUsage::default();
     for check in charges.checks.iter().filter(|check| check.cost().is_some()) {
         report.policies.extend(usage_of(ctx, &charges, check).await?);
     }

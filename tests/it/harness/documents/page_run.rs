@@ -101,6 +101,9 @@ impl PageRun {
         if file.contains(&address.port().to_string()) {
             return file.to_owned();
         }
+        if let Some((before, after)) = file.split_once("[server]\n") {
+            return format!("{before}[server]\nlisten = [\"{address}\"]\n{after}");
+        }
         let tables = if file.starts_with('[') { 0 } else { file.find("\n[").map_or(0, |end| end + 1) };
         format!("{}[server]\nlisten = [\"{address}\"]\n\n{}", &file[..tables], &file[tables..])
     }
