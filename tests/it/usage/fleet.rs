@@ -9,7 +9,7 @@ use crate::harness::metered::parrot;
 use crate::harness::upgraded::Upgraded;
 use crate::harness::{Backend, Cluster, Gateway, Redis, Sentinel, eventually, free_address};
 
-struct Site {
+pub(super) struct Site {
     folder: tempfile::TempDir,
     backend: Backend,
     store: String,
@@ -17,7 +17,7 @@ struct Site {
 
 impl Site {
     /// `store` has the lines of `[store]`.
-    fn new(store: &str) -> Self {
+    pub(super) fn new(store: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         Self { folder, backend: parrot(), store: store.to_owned() }
     }
@@ -28,12 +28,12 @@ impl Site {
         plan(&self.backend, &consumers(self.folder.path(), &names), 1_000_000, "", &rest)
     }
 
-    fn start(&self) -> Gateway {
+    pub(super) fn start(&self) -> Gateway {
         Gateway::start(&self.toml("[admin]\nlisten = \"127.0.0.1:0\"\n"))
     }
 
     /// A gateway whose addresses a successor takes over.
-    fn start_upgradable(&self) -> Upgraded {
+    pub(super) fn start_upgradable(&self) -> Upgraded {
         let (listen, admin) = (free_address(), free_address());
         let rest = format!("[admin]\nlisten = \"{admin}\"\n[server]\nlisten = [\"{listen}\"]\nworkers = 2\n");
         let mut command = std::process::Command::new(crate::harness::binary());

@@ -4,6 +4,7 @@ mod fleet;
 mod memory;
 mod model;
 mod restarts;
+mod streams;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -39,7 +40,7 @@ fn plan(backend: &Backend, consumers: &str, units: u32, limit: &str, rest: &str)
          [limits.x]\nalgorithm = \"fixed-window\"\nkey = \"consumer\"\nrate = \"{units}/month\"\nusage = true\n{limit}\n\
          {}{}{rest}",
         backend.url(),
-        route("/0/*", "cost = { reserve = 100, settle = \"json:/total\" }"),
+        route("/0/*", "cost = { reserve = 100, settle = [\"json:/total\", \"sse:/total\"] }"),
         route("/1/*", ""),
     )
 }
