@@ -174,8 +174,14 @@ impl Windows for CalendarWindows {
             .unwrap_or_else(|| Timestamp(self.window(WallTime(start.0)).1.0))
     }
 
+    /// The edge that is nearest to `end`, which another clock has told, counts: a reply that took a while would otherwise
+    /// name the window after.
     fn start_of(self, period: Micros, end: Timestamp) -> Timestamp {
-        self.start(period, Timestamp(end.0 - 1))
+        let start = self.start(period, Timestamp(end.0.saturating_sub(1)));
+        match end.since(start) < self.end(period, start).since(end) {
+            true => self.start(period, Timestamp(start.0.saturating_sub(1))),
+            false => start,
+        }
     }
 
     fn calendar(self) -> Option<CalendarWindows> {
@@ -248,7 +254,7 @@ impl<W: Windows> Limiter for FixedWindow<W> {
     }
 
     /// The window is the one that ends `reset_after` from `now`, even if windows are aligned to a clock: the store's
-    /// clock may be another. Of a calendar it is the window of that moment.
+    /// clock may be another. Of a calendar it is the window whose end is nearest to that moment.
     fn resume(&self, remaining: u64, reset_after: Micros, now: Timestamp) -> State {
         let remaining = u32::try_from(remaining).unwrap_or(u32::MAX);
         match self.rate.count().saturating_sub(remaining) {

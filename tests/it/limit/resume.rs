@@ -1,8 +1,10 @@
 //! Going on from what was told of a counter, for all algorithms, ordinary and extreme, after random histories.
 
 use proptest::prelude::*;
+use tollgate::limit::calendar::CalendarUnit;
 use tollgate::limit::units::{Cost, EXACT, Micros, Timestamp};
 use tollgate::limit::{Algorithm, Align, Decision, State, Verdict};
+use tollgate::time_zones;
 
 use crate::harness::cases::{
     START, Step, any_algorithm, cost, forward_trace, ordinary_algorithm, passes, rate, trace,
@@ -198,7 +200,11 @@ proptest! {
     ) {
         let now = Timestamp(now);
         let state = algorithm.resume(remaining, Micros(reset_after), now);
-        prop_assert!(now.0 >= EXACT || algorithm.peek(&state, now, Cost::ONE).remaining <= remaining);
+        // By this clock, the window of a calendar that was told of may be over.
+        let is_over = algorithm.calendar().is_some() && algorithm.forget_at(&state) <= now;
+        prop_assert!(
+            now.0 >= EXACT || is_over || algorithm.peek(&state, now, Cost::ONE).remaining <= remaining
+        );
         prop_assert!(state.weight() == 1);
         for moment in [now, START, Timestamp(EXACT), now.plus(Micros(reset_after))] {
             algorithm.peek(&state, moment, cost(units));
@@ -243,6 +249,25 @@ fn a_window_from_the_first_request_ends_when_it_was_told_to() {
     let ours = window.resume(0, Micros(250_000), START);
     assert!(!passes(window.peek(&ours, START.plus(Micros(249_999)), Cost::ONE).verdict));
     assert_eq!(window.peek(&ours, START.plus(Micros(250_000)), Cost::ONE).remaining, 3);
+}
+
+/// The server's clock is another, and its reply takes a while: the window ends at an edge of the calendar all the same, and
+/// not a window later.
+#[test]
+fn a_window_of_a_calendar_ends_at_the_edge_that_is_near() {
+    for unit in [CalendarUnit::Day, CalendarUnit::Month(1)] {
+        let calendar = time_zones::calendar(unit, "Europe/Berlin").expect("a time zone");
+        let window = Algorithm::fixed_window(rate(3, 86_400_000_000), Align::Calendar(calendar));
+        let (state, decision) = window.decide(State::default(), START, cost(3));
+        let edge = START.plus(decision.reset_after);
+        for (now, skew) in [(START, 1), (START, 2_000_000), (START, -1), (START, -2_000_000), (START, 0)] {
+            let reset_after = Micros(decision.reset_after.0.saturating_add_signed(skew));
+            let ours = window.resume(0, reset_after, now);
+            assert_eq!(ours, state, "{unit:?} {skew}");
+            assert!(!passes(window.peek(&ours, Timestamp(edge.0 - 1), Cost::ONE).verdict), "{unit:?} {skew}");
+            assert_eq!(window.peek(&ours, edge, Cost::ONE).remaining, 3, "{unit:?} {skew}");
+        }
+    }
 }
 
 #[test]
