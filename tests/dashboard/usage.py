@@ -48,8 +48,8 @@ class Usage(unittest.TestCase):
             ["anna", "130,000", "5,021", "130% of 100,000", "used up"],
             ["Müller, \"K\" tier pro", "81,250", "412", "81% of 100,000", f"used up on {date(exhausted)[:-5]}, 14:00"],
             ["carl", "9,120", "37", "0.9% of 1,000,000", "lasts"],
-            ["other consumers without rows of their own", "420", "9", "no budget", "–"],
-            ["no consumer requests without a consumer", "120", "3", "no budget", "–"],
+            ["other consumers without rows of their own", "420", "9", "–", "–"],
+            ["no consumer requests without a consumer", "120", "3", "–", "–"],
         ])
         self.assertEqual(browser.text("#usage-total"), f"220,910 units, 5,482 requests from {date(begin)}, 00:00 to {date(end)}, 00:00, under 100000/month.")
         self.assertEqual(browser.text("#usage-gap"), "")

@@ -634,7 +634,8 @@ function offer(select, options, value = select.value) {
   if (asText(options) !== asText([...select.options].map((option) => [option.value, option.text]))) {
     select.replaceChildren(...options.map(([value, text]) => make("option", { value }, text)));
   }
-  select.value = options.some(([offered]) => offered === value) ? value : options[0]?.[0] ?? "";
+  const wanted = options.some(([offered]) => offered === value) ? value : options[0]?.[0] ?? "";
+  if (select.value !== wanted) select.value = wanted;
 }
 
 // ---- usage ----
@@ -716,12 +717,13 @@ function drawConsumer(row, one, report) {
   within.style.width = `${100 * Math.max(0, share ?? 0) / whole}%`;
   beyond.style.width = `${100 * (whole - 1) / whole}%`;
   text.className = share > 1 ? "over" : "";
-  write(text, share === null ? (quota === null ? "no budget" : `of ${count(quota)}`) : `${budgetPercent(share)} of ${count(quota)}`);
+  write(text, share === null ? (quota === null ? "–" : `of ${count(quota)}`) : `${budgetPercent(share)} of ${count(quota)}`);
   cells(row, [null, count(one.units), count(one.requests), null, isOver(report) || share === null ? "–" : share >= 1 ? "used up" : one.exhausted_at ? `used up on ${dateTime(one.exhausted_at)}` : "lasts"]);
 }
 
 /** Fetches the CSV, since a link cannot send the token, and saves it. */
 async function saveUsage() {
+  if (!usage.report) return;
   const { limit, window: { begin } } = usage.report;
   try {
     const answer = await send(usagePath(limit, { window: begin, format: "csv", top: MAX_CONSUMERS }), "GET", null, LONG_TIMEOUT);
