@@ -1,23 +1,64 @@
-"""The section of the dashboard with the usage of consumers, before the mock, in headless Chromium."""
+"""The section of the dashboard with the usage of consumers, in headless Chromium, before the mock and the real gateway.
 
+    python3 tests/dashboard/usage.py [--binary target/debug/tollgate] [Usage | RealUsage]
+"""
+
+import argparse
 import csv
+import http.client
 import io
 import shutil
+import sys
 import tempfile
 import time
 import unittest
 from datetime import datetime
 from pathlib import Path
 
+import page
+import story
+from browser import Browser
 from mock import usage_of_months
-from page import Page
 
+FILE = """
+[server]
+listen = ["127.0.0.1:0"]
+
+[admin]
+listen = "127.0.0.1:0"
+
+[upstreams.shop]
+servers = ["http://127.0.0.1:BACKEND"]
+
+[auth.keys]
+type = "api-key"
+from = "header:x-key"
+file = "consumers.csv"
+
+[limits.monthly]
+algorithm = "fixed-window"
+key = "consumer"
+rate = "10/month"
+usage = true
+
+[limits.hourly]
+algorithm = "fixed-window"
+key = "consumer"
+rate = "1000/h"
+
+[[routes]]
+path = "/*"
+upstream = "shop"
+auth = "keys"
+auth_optional = true
+limits = ["monthly", "hourly"]
+"""
 ROWS = "[...document.querySelectorAll('#usage tbody tr')]"
 TABLE = ROWS + ".map(row => [...row.cells].map(cell => cell.innerText.trim()))"
 
 
 class Usage(unittest.TestCase):
-    setUp, tearDown, opened, asked, comes = Page.setUp, Page.tearDown, Page.opened, Page.asked, Page.comes
+    setUp, tearDown, opened, asked, comes = page.Page.setUp, page.Page.tearDown, page.Page.opened, page.Page.asked, page.Page.comes
 
     def shown(self):
         """The page in the time zone UTC, with the usage of this month."""
@@ -104,9 +145,7 @@ class Usage(unittest.TestCase):
         browser.type("secret")
         browser.press("Enter", 13, "\r")
         browser.until("document.querySelector('#usage').innerText.includes('anna')", "the consumers")
-        folder = Path(tempfile.mkdtemp(prefix="download-"))
-        self.addCleanup(shutil.rmtree, folder, True)
-        browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+        folder = downloads(self, browser)
         for number in [0, 1]:
             begin, end = self.windows()[number]["window"].values()
             if number:
@@ -115,7 +154,7 @@ class Usage(unittest.TestCase):
             browser.click("#usage-form button")
             file = folder / f"usage-per-plan-{begin.replace(':', '_')}.csv"
             self.comes(file.exists, f"{file} of {list(folder.iterdir())}")
-            rows = list(csv.reader(io.StringIO(file.read_bytes().decode())))
+            rows = table(file)
             self.assertEqual(rows[:2], [["consumer", "units", "requests", "window_begin", "window_end"], ["anna", *[["130000", "5021"], ["50000", "800"]][number], begin, end]])
             self.assertEqual(len(rows), 1 + len(self.windows()[number]["consumers"]))
         self.assertTrue(self.asked("GET /api/v1/limits/per-plan/usage?") and all("secret" not in line for line in self.server.asked))
@@ -227,6 +266,48 @@ class Usage(unittest.TestCase):
         self.comes(lambda: reports() == before + 1, "a new report")
 
 
+class RealUsage(unittest.TestCase):
+    comes = page.Page.comes
+
+    def test_the_gateway_tells_what_the_page_shows(self):
+        gateway = story.Gateway(FILE, {"consumers.csv": "key,name,tier\nsecret-key-anna,anna,\n"})
+        self.addCleanup(gateway.stop)
+        for key, requests in [({"x-key": "secret-key-anna"}, 8), ({}, 2)]:
+            for _ in range(requests):
+                connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=10)
+                connection.request("GET", "/shoes", headers=key)
+                self.assertEqual(connection.getresponse().status, 200)
+                connection.close()
+        browser = Browser()
+        self.addCleanup(browser.__exit__)
+        browser.open(f"http://127.0.0.1:{gateway.admin}/")
+        browser.until("document.querySelector('#usage').innerText.includes('anna')", "the consumer")
+        self.assertEqual(browser.run("[...document.querySelectorAll('#usage-form [name=limit] option')].map(option => option.text)"), ["monthly"])
+        anna, anonymous = browser.run(TABLE)
+        self.assertEqual(anna[:4], ["anna", "8", "8", "80% of 10"])
+        self.assertRegex(anna[4], r"^used up on \d+ [A-Z][a-z]+, \d\d:\d\d$|^lasts$")
+        self.assertEqual(anonymous, ["no consumer\nrequests without a consumer", "2", "2", "–", "–"])
+        self.assertRegex(browser.text("#usage-total"), r"^10 units, 10 requests from .* under 10/month\. Recorded since ")
+        folder = downloads(self, browser)
+        browser.click("#usage-form button")
+        self.comes(lambda: list(folder.glob("usage-monthly-*.csv")), "the file")
+        [file] = folder.glob("usage-monthly-*.csv")
+        self.assertEqual([row[:3] for row in table(file)], [["consumer", "units", "requests"], ["anna", "8", "8"], ["", "2", "2"]])
+        self.assertEqual(browser.complaints, [])
+
+
+def downloads(test, browser):
+    """The folder into which the browser downloads."""
+    folder = Path(tempfile.mkdtemp(prefix="download-"))
+    test.addCleanup(shutil.rmtree, folder, True)
+    browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+    return folder
+
+
+def table(file):
+    return list(csv.reader(io.StringIO(file.read_bytes().decode())))
+
+
 def moment(text):
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ")
 
@@ -237,4 +318,8 @@ def date(moment):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--binary", type=Path, default=story.BINARY)
+    given, rest = arguments.parse_known_args()
+    story.BINARY = given.binary.resolve()
+    unittest.main(argv=[sys.argv[0], *rest], verbosity=2)

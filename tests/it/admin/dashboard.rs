@@ -59,6 +59,11 @@ fn usage_of_consumers_in_a_browser() {
     plays("usage.py", &["Usage"]);
 }
 
+#[test]
+fn usage_of_a_real_gateway_in_a_browser() {
+    plays("usage.py", &["--binary", binary(), "RealUsage"]);
+}
+
 /// Random traffic: the page, `top --once`, the API, the metrics and the access log tell the same of one second.
 #[test]
 fn no_view_of_the_same_second_contradicts_another() {
