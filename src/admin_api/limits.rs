@@ -54,6 +54,8 @@ pub struct LimitReport {
     pub lease: Option<f64>,
     /// Costs are settled after responses.
     pub settles: bool,
+    /// It keeps the usage of consumers.
+    pub usage: bool,
     /// The places of a concurrency limit.
     pub in_flight: Option<PlacesInUse>,
 }

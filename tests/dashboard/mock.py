@@ -6,12 +6,15 @@ What is pressed acts: a ban ends the abuser's curve, a reset fills the allowance
 """
 
 import argparse
+import csv
+import io
 import json
 import math
 import random
 import re
 import threading
 import time
+from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, quote, unquote, urlsplit
@@ -81,6 +84,7 @@ class Gateway:
             "exports": [Key(31, [SHOP], 1)],
             "stricter": [Key(21, [ABUSER, "/search/shoes"], 9), Key(22, [SHOP, "/search/hats"], 3)],
         }
+        self.usage, self.usage_fault = {"per-plan": usage_of_months()}, None
         begin = int(time.time()) - KEPT
         for second in range(KEPT):
             self.second(begin + second, abuse=second > 215)
@@ -192,7 +196,7 @@ class Gateway:
             hour = [column["tally"][name] for column in self.columns]
             told.append({field: limit[field] for field in ["name", "mode", "algorithm", "key", "policies", "routes"]} | {
                 span: {"admitted": sum(one[0] for one in tally), "delayed": 0, "refused": sum(one[1] for one in tally), "in_shadow": self.in_shadow(limit, sum(one[1] for one in tally)), "refused_keys": max(one[2] for one in tally)}
-                for span, tally in [("minute", minute), ("hour", hour)]} | {"trial": limit.get("trial"), "keys": None, "max_keys": None, "lease": None, "tiers": limit.get("tiers", []), "failures": limit.get("failures"), "bans": sum(key.banned(time.time()) and not key.ban_in_shadow for key in self.keys[name]), "shadow_bans": sum(key.banned(time.time()) and key.ban_in_shadow for key in self.keys[name]), "ban": None, "settles": limit.get("settles", False), "in_flight": None})
+                for span, tally in [("minute", minute), ("hour", hour)]} | {"trial": limit.get("trial"), "keys": None, "max_keys": None, "lease": None, "tiers": limit.get("tiers", []), "failures": limit.get("failures"), "bans": sum(key.banned(time.time()) and not key.ban_in_shadow for key in self.keys[name]), "shadow_bans": sum(key.banned(time.time()) and key.ban_in_shadow for key in self.keys[name]), "ban": None, "settles": limit.get("settles", False), "usage": name in self.usage, "in_flight": None})
         return {"time": time.time(), "keys_error": 0.065, "limits": told}
 
     def limit(self, name):
@@ -210,6 +214,27 @@ class Gateway:
                  "banned_until": key.banned_until if key.banned(time.time()) else None, "ban_in_shadow": key.ban_in_shadow if key.banned(time.time()) else None, "tier": "pro" if limit.get("tiers") else None} for key in sorted(keys, key=asked, reverse=True)]
         return {"limit": name, "mode": limit["mode"], "span": 300, "requests": sum(one["requests"] for one in told), "admitted": sum(key.admitted for key in keys),
                 "refused": sum(key.refused for key in keys), "error": 0, "followed": 1000, "keys": told[:int(query.get("top", ["20"])[0])]}
+
+    def usage_list(self, name, query):
+        """The report of a window, or its CSV as text."""
+        if name not in self.usage:
+            raise Fault(404, f"limit `{name}` keeps no usage: write `usage = true` in [limits.{name}]")
+        if self.usage_fault:
+            raise Fault(503, self.usage_fault)
+        windows = self.usage[name]
+        asked = query.get("window", ["current"])[0]
+        listed = [one for number, one in enumerate(windows) if asked in [one["window"]["begin"], *["current", "previous"][number:number + 1]]]
+        if not listed:
+            raise Fault(400, "`window` is `current`, `previous`, or the begin of a window of `windows`: `2026-11-01T00:00:00Z`")
+        report, top = listed[0], int(query.get("top", ["1000"])[0])
+        if query.get("format") == ["csv"]:
+            text = io.StringIO()
+            table = csv.writer(text, lineterminator="\r\n")
+            table.writerow(["consumer", "units", "requests", "window_begin", "window_end"])
+            table.writerows([one["consumer"], one["units"], one["requests"], *report["window"].values()] for one in report["consumers"][:top])
+            return text.getvalue()
+        return report | {"limit": name, "policy": "100000/month", "windows": [one["window"]["begin"] for one in windows], "consumers": report["consumers"][:top],
+                         "total": {field: sum(one[field] for one in report["consumers"]) for field in ["units", "requests"]}}
 
     def ban_list(self, query):
         now = time.time()
@@ -310,6 +335,9 @@ class Gateway:
             return 200, self.one_key(method, unquote(key[1]), key[2], key[3] or "", body)
         if method == "GET" and keys:
             return 200, self.key_list(unquote(keys[1]), query)
+        usage = re.fullmatch(r"limits/([^/]+)/usage", path)
+        if method == "GET" and usage:
+            return 200, self.usage_list(unquote(usage[1]), query)
         drain = re.fullmatch(r"upstreams/([^/]+)/servers/([^/]+)/drain", path)
         if drain and method in {"POST", "DELETE"}:
             server = unquote(drain[2])
@@ -368,6 +396,21 @@ def completed(schema, value=None):
     return value
 
 
+def usage_of_months():
+    """The usage of this month and of the two before it."""
+    months = [datetime.now(timezone.utc).replace(day=1, hour=0, minute=0, second=0, microsecond=0)]
+    for _ in range(3):
+        months.append((months[-1] - timedelta(days=1)).replace(day=1))
+    text = lambda moment: moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    end = (months[0] + timedelta(days=31)).replace(day=1)
+    consumer = lambda name, units, requests, quota=None, exhausted_at=None, **more: {"consumer": name, "other": False, "tier": None, "units": units, "requests": requests, "quota": quota,
+                                                                                    "share": units / quota if quota else None, "exhausted_at": exhausted_at and text(exhausted_at)} | more
+    present = [consumer("anna", 130000, 5021, 100000, months[0] + timedelta(hours=1)), consumer("Müller, \"K\"", 81250, 412, 100000, end - timedelta(hours=10), tier="pro"), consumer("carl", 9120, 37, 1000000),
+               consumer(None, 420, 9, other=True), consumer(None, 120, 3)]
+    report = lambda begin, end, consumers: {"window": {"begin": text(begin), "end": text(end)}, "since": text(months[2] + timedelta(days=2)), "incomplete_since": None, "consumers": consumers}
+    return [report(months[0], end, present), report(months[1], months[0], [consumer("anna", 50000, 800, 100000)]), report(months[2], months[1], [consumer("bert", -5, 1, 100000)])]
+
+
 def settled(requests):
     """A second of a limit whose costs are settled after the response: 120 units each."""
     return {"settled": requests, "units": 120 * requests}
@@ -397,6 +440,8 @@ class Handler(BaseHTTPRequestHandler):
             status, said = self.api(url)
         except Fault as fault:
             status, said = fault.status, {"type": "about:blank", "title": "Fault", "status": fault.status, "detail": str(fault)}
+        if isinstance(said, str):
+            return self.send(status, "text/csv; charset=utf-8", said.encode())
         self.send(status, "application/json", json.dumps(said, ensure_ascii=False).encode())
 
     do_POST = do_DELETE = do_GET
@@ -412,7 +457,7 @@ class Handler(BaseHTTPRequestHandler):
         path = url.path.removeprefix("/api/v1/")
         with self.gateway.lock:
             status, said = self.gateway.answer(self.command, path, parse_qs(url.query), body)
-        return status, completed(schema_of(self.command, path, status), said)
+        return status, said if isinstance(said, str) else completed(schema_of(self.command, path, status), said)
 
     def send(self, status, content_type, body):
         self.send_response(status)

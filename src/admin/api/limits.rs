@@ -47,6 +47,7 @@ pub(super) async fn get(shared: &Shared) -> LimitList {
             max_keys: limit.max_keys.map(NonZeroU64::get),
             lease: limit.lease().map(|lease| lease.duration().0 as f64 / 1e6),
             settles: limit.settles(),
+            usage: limit.usage.is_some(),
             in_flight: limit.is_concurrency().then(|| in_flight(limit, usages.get(&limit.identity()))),
         }
     });

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use http::StatusCode;
 use jiff::Timestamp as Moment;
+use percent_encoding::percent_decode_str;
 
 use super::{ApiAnswer, ApiError, ApiRequest, ApiResult, Query, good, limit_named};
 use crate::admin_api::operations::TOP_CONSUMERS;
@@ -73,7 +74,9 @@ impl<'p> UsageQuestion<'p> {
             let begin = text.parse().ok().map(Moment::as_microsecond)?;
             windows.iter().find(|span| u64::try_from(begin) == Ok(span.begin.0)).copied()
         };
-        let span = match query.text("window").unwrap_or("current") {
+        // The query builders of most languages escape the colons of a time.
+        let asked = percent_decode_str(query.text("window").unwrap_or("current")).decode_utf8_lossy();
+        let span = match &*asked {
             "current" => windows.first().copied(),
             "previous" => windows.get(1).copied(),
             text => of_begin(text),

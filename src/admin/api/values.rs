@@ -12,7 +12,7 @@ use crate::limit::wall_clock::{self, WallTime};
 pub(super) struct Query<'a>(pub(super) Option<&'a str>);
 
 impl<'a> Query<'a> {
-    /// The value without decoding: valid values need no escapes.
+    /// The value without decoding: valid values need no escapes, except for the colons of a time.
     pub(super) fn text(self, name: &str) -> Option<&'a str> {
         let pairs = self.0.unwrap_or_default().split('&');
         pairs.filter_map(|pair| pair.split_once('=')).find(|(one, _)| *one == name).map(|(_, value)| value)

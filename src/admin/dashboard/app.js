@@ -3,13 +3,15 @@
 "use strict";
 
 const PERIOD = 1000; // ms between two rounds
-const TIMEOUT = 4000; // ms for one response
+const TIMEOUT = 4000, LONG_TIMEOUT = 16000; // ms for one response; the longer one is for changes, and for reports of usage
+const USAGE_PERIOD = 10000; // ms between two reports of usage: one may read a hundred thousand consumers
 const KEPT = 300; // seconds of history
 const FRESH = 10; // seconds: the span of "now" in sentences
 const OUTAGE = 0.05; // the share of failing requests that is an outage, as in the status for backends
 const REST = 2500; // ms for which rows keep their order after the pointer moved over them, so that a click hits the right row
 const SHOWN_ROWS = 8, MAX_ROWS = 200; // rows of a table before and after "Show all"
 const SHOWN_CURVES = 5, SHOWN_UNITS = 2, SHOWN_PLACES = 2, MAX_REFUSALS = 40, MINUTE = 60;
+const MAX_CONSUMERS = 100000; // of a report of usage: the API's bound of `top`
 // The meanings of colours. The legend of the page lists them; style.css defines them.
 const PASSED = 1, DELAYED = 2, LOST = 3, SHADOW = 4, PLAIN = 5;
 // The dashes that distinguish curves of one colour. style.css draws the same dashes in the legends of charts.
@@ -69,19 +71,25 @@ const milliseconds = (ms) => ms === null ? "never" : ms === 0 ? "now" : ms < 100
 
 const fault = (status, message) => Object.assign(new Error(message), { status });
 
-async function ask(path, method = "GET", body = null) {
+/** The gateway's response, if it is one of success. */
+async function send(path, method, body, timeout) {
   const headers = {};
   const token = sessionStorage.getItem("tollgate-token");
   if (token) headers.authorization = "Bearer " + token;
   if (body) headers["content-type"] = "application/json";
   const answer = await fetch("api/v1/" + path, {
     method, headers, body: body && JSON.stringify(body), cache: "no-store", redirect: "error",
-    signal: AbortSignal.timeout(method === "GET" ? TIMEOUT : 4 * TIMEOUT),
+    signal: AbortSignal.timeout(timeout),
   }).catch(() => null);
   if (!answer) throw fault(0, "The gateway does not answer.");
+  if (answer.ok) return answer;
   const content = await answer.json().catch(() => ({}));
-  if (answer.ok) return content;
   throw fault(answer.status, content.detail ?? content.faults?.join("\n") ?? answer.statusText);
+}
+
+async function ask(path, method = "GET", body = null) {
+  const answer = await send(path, method, body, method === "GET" ? TIMEOUT : LONG_TIMEOUT);
+  return answer.json().catch(() => ({}));
 }
 
 const limitPath = (limit) => "limits/" + encodeURIComponent(limit) + "/keys";
@@ -617,10 +625,115 @@ function drawFleet() {
 }
 
 function drawChoices() {
-  const select = $("route");
-  const names = ["", ...Object.keys(past.routes).sort()];
-  if (names.join() === [...select.options].map((option) => option.value).join()) return;
-  select.replaceChildren(...names.map((name) => make("option", { value: name, selected: name === select.value }, name || "all")));
+  offer($("route"), [["", "all"], ...Object.keys(past.routes).sort().map((name) => [name, name])]);
+}
+
+/** Gives a list its options, as pairs of value and text. What is chosen stays chosen, or else is the first option. */
+function offer(select, options, value = select.value) {
+  const asText = (pairs) => JSON.stringify(pairs);
+  if (asText(options) !== asText([...select.options].map((option) => [option.value, option.text]))) {
+    select.replaceChildren(...options.map(([value, text]) => make("option", { value }, text)));
+  }
+  const wanted = options.some(([offered]) => offered === value) ? value : options[0]?.[0] ?? "";
+  if (select.value !== wanted) select.value = wanted;
+}
+
+// ---- usage ----
+
+/** The report that is shown, its limit and window as text, and when it was asked for. */
+let usage = { of: null, report: null, fault: "", asked: -USAGE_PERIOD, pending: false };
+const usageFields = () => $("usage-form").elements;
+/** The API's path of the usage of this limit. */
+const usagePath = (limit, parameters) => `limits/${encodeURIComponent(limit)}/usage?` + new URLSearchParams(parameters);
+/** `24 Nov 2026, 14:00` */
+const dateTime = (time, year) => new Date(time).toLocaleString("en-GB", { day: "numeric", month: "short", year, hour: "2-digit", minute: "2-digit" });
+const withYear = (time) => dateTime(time, "numeric");
+/** A name with its invisible characters as escapes: they could make it look like another name. */
+const visible = (name) => name.replace(/[\u0000-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g, (sign) => "\\u" + sign.charCodeAt(0).toString(16).padStart(4, "0"));
+
+/** The report of the chosen limit and window: every 10 seconds while it is in view, and at once if `anew`. The rounds do not wait for it. */
+async function askUsage(anew = false) {
+  const { limit: { value: limit }, window: { value: window } } = usageFields();
+  const [of, time] = [JSON.stringify([limit, window]), performance.now()];
+  const isDue = !usage.pending && time - usage.asked >= USAGE_PERIOD && $("usage-section").getBoundingClientRect().top < innerHeight;
+  if (!limit || of === usage.of && !anew && !isDue) return;
+  usage = { ...usage, of, ...of === usage.of ? {} : { report: null, fault: "" }, asked: time, pending: true };
+  const [report, fault] = await send(usagePath(limit, { window: window || "current", top: MAX_ROWS }), "GET", null, LONG_TIMEOUT)
+    .then((answer) => answer.json()).then((report) => [report, null], (fault) => [null, fault]);
+  if (usage.asked !== time) return; // something else is chosen meanwhile
+  if (fault?.status === 400 && window !== "current") return chooseUsage("current"); // the window is no longer kept
+  usage = { ...usage, report: report ?? usage.report, fault: fault?.message ?? "", pending: false };
+  drawUsage();
+}
+
+function chooseUsage(window) {
+  if (window) usageFields().window.value = window;
+  askUsage(true);
+}
+
+/** The limits that keep usage, and the report of one. Without such a limit, the section is hidden. */
+function drawUsage() {
+  const limits = now.limits.filter((limit) => limit.usage);
+  $("usage-section").hidden = $("usage-open").hidden = !limits.length;
+  if (!limits.length) return;
+  const fields = usageFields();
+  offer(fields.limit, limits.map(({ name }) => [name, name]));
+  if (!fields.window.options.length) offer(fields.window, [["current", "current"]]);
+  askUsage();
+  const { report, fault } = usage;
+  $("usage-form").querySelector("button").disabled = !report;
+  list("usage", report?.consumers ?? [], (one) => JSON.stringify([usage.of, one.consumer, one.other]), consumerRow, (row, one) => drawConsumer(row, one, report));
+  if (!report) {
+    for (const id of ["usage-total", "usage-gap"]) write($(id), "");
+    return writeProse($("usage-note"), fault || "Loading …");
+  }
+  const { window, windows, total } = report;
+  offer(fields.window, windows.map((begin, index) => [index ? begin : "current", `${["current, ", "previous, "][index] ?? ""}from ${withYear(begin)}`]));
+  write($("usage-total"), `${plural(total.units, "unit")}, ${plural(total.requests, "request")} from ${withYear(window.begin)} to ${withYear(window.end)}, under ${report.policy}.` + (Date.parse(report.since) > Date.parse(window.begin) ? ` Recorded since ${withYear(report.since)}.` : ""));
+  write($("usage-gap"), report.incomplete_since ? `Incomplete since ${withYear(report.incomplete_since)}: units may be missing.` : "");
+  writeProse($("usage-note"), fault ? `The report is not current: ${fault}` : (total.requests || report.consumers.length ? "" : "No usage in this window. ") + (report.consumers.length < MAX_ROWS ? "" : `These are the ${MAX_ROWS} consumers with the most units; the CSV has all. `) +
+    (isOver(report) ? "Budgets are those of now. " : "") + "Times are in the time zone of this browser.");
+}
+
+/** Rounded, but 100% is the whole budget and not less or more. */
+const budgetPercent = (share) => rate(share < 1 ? Math.min(99, 100 * Math.max(0, share)) : share > 1 ? Math.max(101, 100 * share) : 100) + "%";
+
+/** Whether the report is of a window before the present one. */
+const isOver = ({ window }) => Date.parse(window.end) / 1000 <= now.status.time;
+
+function consumerRow({ consumer, other }) {
+  const name = consumer !== null ? make("bdi", visible(consumer)) : make("em", other ? "other consumers" : "no consumer");
+  return make("tr", make("th", name, make("span.sub")), number(), number(),
+    make("td.wide", make("span.bar", { ariaHidden: "true" }, make("i"), make("i")), make("span")), make("td.wide"));
+}
+
+function drawConsumer(row, one, report) {
+  const { share, quota, tier } = one;
+  write(row.querySelector(".sub"), tier !== null ? `tier ${tier}` : one.consumer !== null ? "" : one.other ? "without rows of their own" : "requests without a consumer");
+  const [bar, text] = row.cells[3].children;
+  const [within, beyond] = bar.children;
+  const whole = Math.max(1, share ?? 0);
+  bar.hidden = share === null;
+  within.style.width = `${100 * Math.max(0, share ?? 0) / whole}%`;
+  beyond.style.width = `${100 * (whole - 1) / whole}%`;
+  text.className = share > 1 ? "over" : "";
+  write(text, share === null ? (quota === null ? "–" : `of ${count(quota)}`) : `${budgetPercent(share)} of ${count(quota)}`);
+  cells(row, [null, count(one.units), count(one.requests), null, isOver(report) || share === null ? "–" : share >= 1 ? "used up" : one.exhausted_at ? `used up on ${dateTime(one.exhausted_at)}` : "lasts"]);
+}
+
+/** Fetches the CSV, since a link cannot send the token, and saves it. */
+async function saveUsage() {
+  if (!usage.report) return;
+  const { limit, window: { begin } } = usage.report;
+  try {
+    const answer = await send(usagePath(limit, { window: begin, format: "csv", top: MAX_CONSUMERS }), "GET", null, LONG_TIMEOUT);
+    const href = URL.createObjectURL(await answer.blob());
+    make("a", { href, download: `usage-${limit}-${begin}.csv`.replace(/[^\w.-]/g, "_") }).click();
+    setTimeout(() => URL.revokeObjectURL(href), LONG_TIMEOUT);
+  } catch (fault) {
+    if (fault.status === 401) askToken();
+    else say(fault.message);
+  }
 }
 
 // ---- rounds ----
@@ -642,7 +755,7 @@ async function round() {
     await Promise.all([askKeys(), askBans(), askRoutes(), askFleet()]);
     answeredAt = Date.now() / 1000;
     showContact(null);
-    for (const draw of [drawFacts, drawVerdict, drawConcerns, drawLimits, drawKeys, drawRefusals, drawBans, drawServers, drawFleet, drawRoutes, drawChoices, drawCharts]) draw();
+    for (const draw of [drawFacts, drawVerdict, drawConcerns, drawLimits, drawKeys, drawRefusals, drawBans, drawServers, drawFleet, drawRoutes, drawUsage, drawChoices, drawCharts]) draw();
   } catch (fault) {
     showContact(fault);
   }
@@ -808,6 +921,7 @@ submit("ban-form", (fields) => {
 });
 submit("grant-form", (fields) => change("/grant", "POST", { units: Number(fields.units.value) }, (one) => `Gave ${count(one.granted)} back to ${keyText(one)}.`));
 submit("key-form", (fields) => shownLimit() && look(shownLimit(), fields.key.value));
+submit("usage-form", saveUsage);
 submit("token-form", (fields) => tryToken({ token: fields.token, submit: $("token-form").querySelector("button") }));
 submit("explain-form", async (fields) => {
   const headers = Object.fromEntries([...fields.headers.value.matchAll(/^([^:\n]+):(.*)$/gm)].map(([, name, value]) => [name.trim(), value.trim()]));
@@ -859,6 +973,11 @@ $("ask").addEventListener("cancel", (event) => event.preventDefault());
 $("ask").addEventListener("close", () => document.body.classList.contains("locked") && $("ask").showModal());
 $("route").addEventListener("change", drawCharts);
 $("keys-by").addEventListener("change", () => soon());
+$("usage-form").addEventListener("change", (event) => chooseUsage(event.target.name === "limit" ? "current" : null));
+press("usage-open", () => {
+  $("usage-section").scrollIntoView();
+  $("usage-section").focus({ preventScroll: true });
+});
 document.addEventListener("visibilitychange", () => soon());
 
 const charts = { requests: new Chart("requests", "Requests/s", 110) };

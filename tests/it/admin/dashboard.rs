@@ -20,6 +20,7 @@ use tollgate::admin_api::routes::RouteList;
 use tollgate::admin_api::samples::SampleList;
 use tollgate::admin_api::servers::DrainReport;
 use tollgate::admin_api::status::StatusReport;
+use tollgate::admin_api::usage::UsageList;
 
 use crate::harness::{binary, send, tools};
 
@@ -51,6 +52,16 @@ fn the_failure_of_a_backend_in_a_browser() {
 #[test]
 fn settled_costs_in_a_browser() {
     plays("costs.py", &["Costs"]);
+}
+
+#[test]
+fn usage_of_consumers_in_a_browser() {
+    plays("usage.py", &["Usage"]);
+}
+
+#[test]
+fn usage_of_a_real_gateway_in_a_browser() {
+    plays("usage.py", &["--binary", binary(), "RealUsage"]);
 }
 
 /// Random traffic: the page, `top --once`, the API, the metrics and the access log tell the same of one second.
@@ -102,6 +113,8 @@ fn the_mock_responds_with_the_types_of_the_api() {
             "POST /api/v1/limits/per-client/keys/203.0.113.7/ban",
             r#"{"for": "1h"}"#,
         );
+        responds::<UsageList>(address, "GET /api/v1/limits/per-plan/usage", "");
+        responds::<UsageList>(address, "GET /api/v1/limits/per-plan/usage?window=previous", "");
         responds::<BanList>(address, "GET /api/v1/bans", "");
         for path in ["/search/hats", "/old/hats", "/closed"] {
             responds::<ExplainReport>(address, "POST /api/v1/explain", &format!(r#"{{"url": "{path}"}}"#));

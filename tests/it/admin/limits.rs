@@ -30,14 +30,14 @@ fn a_minute_and_an_hour_count_what_each_limit_said() {
     let five = json!({
         "name": "five", "mode": "enforce", "trial": null, "algorithm": "token-bucket", "key": ["ip", "header:x-key"],
         "policies": ["1/day, burst 5"], "tiers": [], "routes": ["all"], "failures": null,
-        "minute": spans(60, 60, 0, 12), "hour": spans(60, 60, 0, 12), "bans": 0, "shadow_bans": 0, "ban": null, "keys": null, "max_keys": null, "lease": null, "settles": false, "in_flight": null,
+        "minute": spans(60, 60, 0, 12), "hour": spans(60, 60, 0, 12), "bans": 0, "shadow_bans": 0, "ban": null, "keys": null, "max_keys": null, "lease": null, "settles": false, "usage": false, "in_flight": null,
     });
     assert_eq!(limit(&gateway, 0), five);
     // Of 5 that `five` admits 2 pass here, too; it would have refused the others, and those that `five` refuses.
     let two = json!({
         "name": "two", "mode": "shadow", "trial": null, "algorithm": "fixed-window", "key": ["header:x-key"],
         "policies": ["2/366day", "3/366day"], "tiers": [], "routes": ["all"], "failures": null,
-        "minute": spans(24, 96, 96, 12), "hour": spans(24, 96, 96, 12), "bans": 0, "shadow_bans": 0, "ban": null, "keys": null, "max_keys": null, "lease": null, "settles": false, "in_flight": null,
+        "minute": spans(24, 96, 96, 12), "hour": spans(24, 96, 96, 12), "bans": 0, "shadow_bans": 0, "ban": null, "keys": null, "max_keys": null, "lease": null, "settles": false, "usage": false, "in_flight": null,
     });
     assert_eq!(limit(&gateway, 1), two);
 }
