@@ -43,10 +43,10 @@ pub struct RequestCharges<'a> {
 /// One limit of the route, for this request.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitCheck<'a> {
-    /// The limit's index among those of the route or the call.
-    pub place: usize,
+    /// The limit's index among those of the route or the call: there are far fewer than 256.
+    pub place: u8,
     /// The call of a batch that has its key; else 0.
-    pub call: usize,
+    pub call: u8,
     /// The limit.
     pub limit: &'a Limit,
     /// The tier of the request's consumer, if the limit has one of this name.
@@ -112,7 +112,7 @@ impl<'a> RequestCharges<'a> {
             let tier = limit.tier_of(matched);
             let mode = limit.mode_of(matched);
             let check = LimitCheck {
-                place: index,
+                place: small(index),
                 call: 0,
                 limit,
                 tier,
@@ -212,8 +212,6 @@ impl<'a> RequestCharges<'a> {
         for check in self.checks.iter().filter(|check| self.may_ban && !check.shares_address) {
             let (Some(ban), Some(key_hash)) = (&check.limit.ban, self.key_hash(check)) else { continue };
             let indices = check.indices();
-            // `config` allows a request far fewer than 256 charges.
-            let small = |number| u8::try_from(number).unwrap_or(u8::MAX);
             let (group, banned) = match check.mode {
                 Mode::Enforce => (Group::Enforced, check.limit.banned(key_hash)),
                 Mode::Shadow => (Group::Shadow(0), check.limit.banned_in_shadow(key_hash)),
@@ -305,7 +303,7 @@ impl<'a> RequestCharges<'a> {
         Some(BanRefusal {
             index,
             refusal,
-            tightest: BindingLimit { policy, limit, decision, cost, asked: true },
+            tightest: BindingLimit { policy, limit, decision, cost, asked: true, call: check.call },
         })
     }
 
@@ -392,13 +390,17 @@ impl<'a> RequestCharges<'a> {
     }
 }
 
-/// The charges that those of a limit are decided with. `index`: the limit's, among those of the request.
-fn group_of(mode: Mode, index: usize) -> Group {
+/// The charges that those of a limit are decided with. `place`: the limit's, among those of the request.
+fn group_of(mode: Mode, place: u8) -> Group {
     match mode {
         Mode::Enforce => Group::Enforced,
-        // `config` allows a route far fewer than 256 limits.
-        Mode::Shadow => Group::Shadow(u8::try_from(index).unwrap_or(u8::MAX)),
+        Mode::Shadow => Group::Shadow(place),
     }
+}
+
+/// An index among the limits or charges of a request: `config` allows far fewer than 256 of each.
+pub(in crate::plan) fn small(index: usize) -> u8 {
+    u8::try_from(index).unwrap_or(u8::MAX)
 }
 
 /// The charges of a request with this owner: one per policy.
@@ -465,7 +467,8 @@ impl<'a> LimitCheck<'a> {
         let asked = !outcome.decided_locally.contains(index);
         // The store was not asked and the limit lets the request pass, so nothing was decided.
         let is_decided = asked || self.limit.on_error != OnError::Allow;
-        is_decided.then_some(BindingLimit { policy, limit: self.limit, decision, cost, asked })
+        let (limit, call) = (self.limit, self.call);
+        is_decided.then_some(BindingLimit { policy, limit, decision, cost, asked, call })
     }
 
     /// Whether one of its policies refuses the request.

@@ -26,7 +26,7 @@ use crate::route::key::KeySecret;
 use crate::route::path::{EncodedDots, Path};
 use crate::route::pattern::bare_host;
 use crate::route::{Conditions, RouteIndex, RouteRequest};
-use search::{find, has_known_expectation, preflight_route};
+use search::{find, has_known_expectation, https_location, preflight_route};
 
 /// How often a request may pass this process: a gateway both before and behind a cache is passed twice.
 const MAX_PASSES: usize = 3;
@@ -363,6 +363,12 @@ impl<'p, 'r> RoutedRequest<'p, 'r> {
         RouteRequest { consumer, content: self.content, upstream, ..self.seen.request() }
     }
 
+    /// The same as one call of a batch sees it.
+    pub fn request_of_call(&self, call: u8) -> RouteRequest<'_> {
+        let content = self.content.calls().get(usize::from(call)).unwrap_or(self.content);
+        RouteRequest { content, ..self.request() }
+    }
+
     /// Computes its charges to the limits that are `charged`. `calls`: each call of a batch is charged.
     #[inline]
     pub(super) fn charge(
@@ -461,22 +467,6 @@ impl<'p, 'r> RoutedRequest<'p, 'r> {
             Cow::Owned(authority) => Some(authority.into()),
         }
     }
-}
-
-/// The same URL with TLS, on the default port. Host and path have been checked: they cannot end a line.
-fn https_location(
-    head: &RequestHead<'_>,
-    request: &RouteRequest<'_>,
-    route: &Route,
-) -> Result<String, RejectReason> {
-    if request.host.is_empty() {
-        return Err(RejectReason::new(400, "there is no Host to redirect to", "malformed_host"));
-    }
-    let (host, path) = (request.host, request.path.form(route.conditions.merge_slashes));
-    Ok(match head.target.query {
-        Some(query) => format!("https://{host}{path}?{query}"),
-        None => format!("https://{host}{path}"),
-    })
 }
 
 /// The authority that the request names. Empty if there is none.

@@ -314,7 +314,7 @@ async fn act<'p, 'r>(
     let routed = decision.request_mut();
     ctx.note(tightest.as_ref());
     if let Some(tightest) = &tightest {
-        ctx.note_key(routed, tightest.limit);
+        ctx.note_key(routed, (tightest.limit, tightest.call));
     }
     let since = match delay {
         Micros(0) if ctx.limits.delay == Micros(0) => ctx.started,

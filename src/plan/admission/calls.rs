@@ -4,7 +4,7 @@
 //! example, three calls of the tools `a`, `b` and `a` are charged 2 to `a` and 1 to `b` of a limit by tool, and 3 to a
 //! limit by client.
 
-use super::{Applicability, LimitCheck, RequestCharges};
+use super::{Applicability, LimitCheck, RequestCharges, small};
 use crate::limit::units::Cost;
 use crate::plan::{Limit, LimitUse, Plan, Route};
 use crate::route::RouteRequest;
@@ -27,7 +27,7 @@ impl<'a> RequestCharges<'a> {
             let mut of_call = Self::default();
             let request = RouteRequest { content, ..*request };
             of_call.add_limits(plan, route, &request, secret, &charged);
-            self.join(of_call, call);
+            self.join(of_call, small(call));
             if self.are_too_many() {
                 return;
             }
@@ -35,7 +35,7 @@ impl<'a> RequestCharges<'a> {
     }
 
     /// Adds the charges of one more call.
-    fn join(&mut self, of_call: Self, call: usize) {
+    fn join(&mut self, of_call: Self, call: u8) {
         self.may_ban |= of_call.may_ban;
         self.takes_places |= of_call.takes_places;
         self.leaves_by_shares |= of_call.leaves_by_shares;
@@ -72,7 +72,7 @@ impl<'a> RequestCharges<'a> {
     }
 
     /// Appends a check of another call, with its charges.
-    fn append(&mut self, check: &LimitCheck<'a>, of_call: &Self, call: usize) {
+    fn append(&mut self, check: &LimitCheck<'a>, of_call: &Self, call: u8) {
         let mut check = LimitCheck { call, ..*check };
         let charges = of_call.charges.get(check.indices()).unwrap_or_default();
         if let Applicability::Charged(_, first) = &mut check.applicability {

@@ -100,6 +100,8 @@ pub struct BindingLimit<'a> {
     pub cost: Cost,
     /// The store decided; otherwise it was unavailable, and this process decided.
     pub asked: bool,
+    /// The call of a batch that has its key; else 0.
+    pub call: u8,
 }
 
 impl BanRefusal<'_> {

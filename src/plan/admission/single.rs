@@ -1,6 +1,6 @@
 //! The charges of limits that are looked at apart from those of a route.
 
-use super::{Applicability, LimitCheck, RequestCharges};
+use super::{Applicability, LimitCheck, RequestCharges, small};
 use crate::limit::units::Cost;
 use crate::plan::resolve::RoutedRequest;
 use crate::plan::{Limit, LimitIndex, Plan, Route};
@@ -49,7 +49,7 @@ impl<'a> RequestCharges<'a> {
         for (place, limit) in limits.iter().enumerate() {
             let limit = plan.limit(*limit);
             let check = LimitCheck {
-                place,
+                place: small(place),
                 call: 0,
                 limit,
                 tier: limit.tier_of(matched),

@@ -6,7 +6,7 @@
 use smallvec::SmallVec;
 
 use crate::limit::units::{Cost, Fingerprint};
-use crate::plan::admission::{Applicability, LimitCheck, RequestCharges};
+use crate::plan::admission::{Applicability, LimitCheck, RequestCharges, small};
 use crate::plan::{LimitIndex, Mode, Plan, Policy, TierIndex};
 use crate::route::key::KeySecret;
 use crate::route::{MatchedRequest, RouteIndex};
@@ -69,7 +69,7 @@ impl<'p> CallCharges<'p> {
             let overriding = item.overriding;
             let (tier, shares_address, of_call) = (None, false, self.owners.len());
             let check = LimitCheck {
-                place: of_call,
+                place: small(of_call),
                 call: 0,
                 limit,
                 tier,
@@ -93,7 +93,7 @@ impl<'p> CallCharges<'p> {
         let overriding = item.overriding;
         let (shares_address, of_call) = (false, self.owners.len());
         let check = LimitCheck {
-            place: of_call,
+            place: small(of_call),
             call: 0,
             limit,
             tier,

@@ -1,11 +1,11 @@
-//! Finds the route of a request: of one whose routes depend on its body, and of a preflight.
+//! Finds the route of a request: of one whose routes depend on its body, and of a preflight; and where it is with TLS.
 
 use http::{Method, header};
 
 use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
-use crate::plan::Plan;
 use crate::plan::reject_reason::RejectReason;
+use crate::plan::{Plan, Route};
 use crate::route::condition::Condition;
 use crate::route::content::RequestContent;
 use crate::route::{RouteIndex, RouteRequest};
@@ -68,4 +68,20 @@ fn asked_method(head: &RequestHead<'_>) -> Option<Method> {
 pub(super) fn has_known_expectation(head: &RequestHead<'_>) -> bool {
     let expectation = head.fields.known(Name::Expect);
     expectation.is_none_or(|value| value.eq_ignore_ascii_case(b"100-continue"))
+}
+
+/// The same URL with TLS, on the default port. Host and path have been checked: they cannot end a line.
+pub(super) fn https_location(
+    head: &RequestHead<'_>,
+    request: &RouteRequest<'_>,
+    route: &Route,
+) -> Result<String, RejectReason> {
+    if request.host.is_empty() {
+        return Err(RejectReason::new(400, "there is no Host to redirect to", "malformed_host"));
+    }
+    let (host, path) = (request.host, request.path.form(route.conditions.merge_slashes));
+    Ok(match head.target.query {
+        Some(query) => format!("https://{host}{path}?{query}"),
+        None => format!("https://{host}{path}"),
+    })
 }

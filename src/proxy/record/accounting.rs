@@ -223,9 +223,10 @@ impl RequestContext {
     /// The limits of a phase have ruled: counts each one's decision, and the key it concerns.
     fn decided(&mut self, ruled: &Ruled<'_, '_, '_>) {
         let &Ruled { request, outcome, ruling, known, .. } = ruled;
-        for (index, check, label) in DecisionLabel::of_limits(&request.charges, outcome, ruling, known) {
-            let Some(limit_use) = request.route.limits.get(index) else { continue };
-            let of = CountedLimit { route: request.index, place: index, limit: limit_use.limit };
+        for (_, check, label) in DecisionLabel::of_limits(&request.charges, outcome, ruling, known) {
+            let place = usize::from(check.place);
+            let Some(limit_use) = request.route.limits.get(place) else { continue };
+            let of = CountedLimit { route: request.index, place, limit: limit_use.limit };
             let admitted = ruling.admits();
             if let Some(usage) = check.limit.usage.as_ref().filter(|_| admitted) {
                 let consumer = request.caller.consumer.map(|named| named.consumer);
@@ -235,7 +236,7 @@ impl RequestContext {
             }
             let Some(refused) = self.count_check(of, check, label, (outcome, admitted)) else { continue };
             let key_hash = request.charges.key_hash(check);
-            let write_label = |label: &mut String| self.write_label(request, check.limit, label);
+            let write_label = |label: &mut String| self.write_label(request, check, label);
             self.note_asker(limit_use.limit, key_hash, refused, write_label);
             if let Some(share_by) = &check.limit.share_by {
                 self.note_share(request, (limit_use.limit, check), share_by, refused);
@@ -245,7 +246,7 @@ impl RequestContext {
         {
             (*limit.name).clone_into(&mut record.decision.limit);
             record.decision.label = Some(DecisionLabel::StoreError);
-            self.note_key(request, limit);
+            self.note_key(request, (limit, 0));
         }
     }
 
@@ -295,7 +296,7 @@ impl RequestContext {
         let Some(check) = routed.charges.checks.get(banned) else { return };
         if let Some(key_hash) = routed.charges.key_hash(check) {
             let mut label = String::new();
-            self.write_label(routed, check.limit, &mut label);
+            self.write_label(routed, check, &mut label);
             self.worker.shared.store.bans().set_label(check.limit.banned(key_hash), label);
         }
     }
@@ -335,10 +336,15 @@ impl RequestContext {
     }
 
     /// Writes the values of the request's key under `limit`, masked unless the limit reveals them.
-    pub(crate) fn write_label(&self, routed: &RoutedRequest<'_, '_>, limit: &Limit, label: &mut String) {
-        let route = routed.route;
-        let masking = Masking::of(limit.reveal, &self.plan.short_ids);
-        limit.key.write_label(route.matched(&routed.request()), masking, label);
+    pub(crate) fn write_label(
+        &self,
+        routed: &RoutedRequest<'_, '_>,
+        check: &LimitCheck<'_>,
+        label: &mut String,
+    ) {
+        let masking = Masking::of(check.limit.reveal, &self.plan.short_ids);
+        let request = routed.request_of_call(check.call);
+        check.limit.key.write_label(routed.route.matched(&request), masking, label);
     }
 
     /// Notes that a limit refuses the request. Without a decision, a part of the limit's key is missing or has several
@@ -355,7 +361,8 @@ impl RequestContext {
             refusal.why,
             RefusalCause::Missing | RefusalCause::Repeated | RefusalCause::Unreadable(_)
         ) {
-            self.note_key(routed, tightest.map_or(refusal.limit, |tightest| tightest.limit));
+            let of = tightest.map_or((refusal.limit, 0), |tightest| (tightest.limit, tightest.call));
+            self.note_key(routed, of);
         }
         self.sample_refusal(routed, refusal, tightest);
     }

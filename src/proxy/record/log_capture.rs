@@ -49,9 +49,9 @@ impl RequestContext {
 
     /// Notes the key under the limit that the record names.
     #[inline]
-    pub(crate) fn note_key(&mut self, routed: &RoutedRequest<'_, '_>, limit: &Limit) {
+    pub(crate) fn note_key(&mut self, routed: &RoutedRequest<'_, '_>, (limit, call): (&Limit, u8)) {
         if self.log.record.is_some() && self.plan.log.access.needs_key() {
-            self.note_key_of(routed.route.matched(&routed.request()), limit);
+            self.note_key_of(routed.route.matched(&routed.request_of_call(call)), limit);
         }
     }
 

@@ -28,9 +28,12 @@ impl RequestContext {
         refusal: &Refusal<'_>,
         tightest: Option<&BindingLimit<'_>>,
     ) {
-        let uses = routed.route.limits.iter().zip(&routed.charges.checks);
-        let refuses = |(_, check): &(_, &LimitCheck<'_>)| std::ptr::eq(check.limit, refusal.limit);
-        let Some((limit, check)) = uses.into_iter().find(refuses) else { return };
+        let call = tightest.map(|tightest| tightest.call);
+        let refuses = |check: &&LimitCheck<'_>| {
+            std::ptr::eq(check.limit, refusal.limit) && call.is_none_or(|call| call == check.call)
+        };
+        let Some(check) = routed.charges.checks.iter().find(refuses) else { return };
+        let Some(limit) = routed.route.limits.get(usize::from(check.place)) else { return };
         self.sample_of(routed, (limit.limit, check), refusal, tightest);
     }
 
@@ -59,7 +62,7 @@ impl RequestContext {
             let mut kept = self.sample_head(routed.head(), routed.request().host);
             let label = |key_hash: Fingerprint| {
                 let mut label = String::new();
-                self.write_label(routed, check.limit, &mut label);
+                self.write_label(routed, check, &mut label);
                 (key_hash, label)
             };
             kept.by = Some(RefusingLimit {

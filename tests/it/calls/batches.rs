@@ -1,12 +1,12 @@
 //! JSON lists: several calls in one request.
 
 use super::{call, post, tool};
-use crate::harness::api::api;
+use crate::harness::api::{api, ask};
 use crate::harness::{Backend, Gateway};
 
-const LIMITS: &str = "[limits.tool]\nalgorithm = \"fixed-window\"\nkey = \"json:/params/name\"\nrate = \"10/day\"\n\
+const LIMITS: &str = "[limits.tool]\nalgorithm = \"fixed-window\"\nkey = \"json:/params/name\"\nrate = \"10/day\"\nreveal = true\n\
     [limits.client]\nalgorithm = \"fixed-window\"\nkey = \"ip\"\nrate = \"100/day\"\n\
-    [admin]\nlisten = \"127.0.0.1:0\"\n";
+    [admin]\nlisten = \"127.0.0.1:0\"\n[log]\nfields = [\"key\", \"decision\"]\n";
 
 fn gateway(backend: &Backend, rest: &str) -> Gateway {
     Gateway::start(&format!(
@@ -38,6 +38,13 @@ fn each_call_of_a_batch_is_charged() {
     assert!(refused.header("retry-after").is_some());
     assert_eq!((used_by(&gateway, "tool", "a"), used_by(&gateway, "tool", "b")), (3, 1));
     assert_eq!(used_by(&gateway, "client", "127.0.0.1"), 4);
+    let (_, top) = ask(&gateway, "GET limits/tool/keys?by=requests", "");
+    let keys: Vec<_> =
+        top["keys"].as_array().expect("a list").iter().map(|key| key["key"][0].clone()).collect();
+    assert_eq!(keys.len(), 2, "{top}");
+    assert!(keys.contains(&"a".into()) && keys.contains(&"b".into()), "{top}");
+    let refused = gateway.access_log(3).into_iter().find(|line| line["decision"] == "limited");
+    assert_eq!(refused.map(|line| line["key"].clone()), Some("a".into()));
     call(&gateway, &list(&["a"; 7])).expect(200);
     call(&gateway, &tool("a")).expect(429);
     // More than the limit can ever admit at once: no wait helps.

@@ -3,44 +3,9 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{comes_to, consumers, plan, settled, stream, usage};
+use super::{SharedSite, comes_to, settled, stream, usage};
 use crate::harness::api::ask;
-use crate::harness::metered::parrot;
-use crate::harness::upgraded::Upgraded;
-use crate::harness::{Backend, Cluster, Gateway, Redis, Sentinel, eventually, free_address};
-
-pub(super) struct Site {
-    folder: tempfile::TempDir,
-    backend: Backend,
-    store: String,
-}
-
-impl Site {
-    /// `store` has the lines of `[store]`.
-    pub(super) fn new(store: &str) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        Self { folder, backend: parrot(), store: store.to_owned() }
-    }
-
-    fn toml(&self, rest: &str) -> String {
-        let names = ["anna", "bob", "carl"];
-        let rest = format!("{}{rest}", self.store);
-        plan(&self.backend, &consumers(self.folder.path(), &names), 1_000_000, "", &rest)
-    }
-
-    pub(super) fn start(&self) -> Gateway {
-        Gateway::start(&self.toml("[admin]\nlisten = \"127.0.0.1:0\"\n"))
-    }
-
-    /// A gateway whose addresses a successor takes over.
-    pub(super) fn start_upgradable(&self) -> Upgraded {
-        let (listen, admin) = (free_address(), free_address());
-        let rest = format!("[admin]\nlisten = \"{admin}\"\n[server]\nlisten = [\"{listen}\"]\nworkers = 2\n");
-        let mut command = std::process::Command::new(crate::harness::binary());
-        command.arg("run").stdin(std::process::Stdio::null());
-        Upgraded::new(Gateway::start_by(&self.toml(&rest), command))
-    }
-}
+use crate::harness::{Cluster, Gateway, Redis, Sentinel, eventually};
 
 fn end(mut gateway: Gateway, signal: Signal) {
     gateway.signal(signal);
@@ -59,7 +24,7 @@ fn is_complete(gateway: &Gateway) -> bool {
 #[test]
 fn two_gateways_tell_the_usage_of_both_whatever_becomes_of_one() {
     let redis = Redis::start();
-    let site = Site::new(&redis.store_table());
+    let site = SharedSite::new(&redis.store_table());
     let one = site.start();
     let mut other = site.start_upgradable();
     spend(&one, "anna", 30);
@@ -107,7 +72,7 @@ fn two_gateways_tell_the_usage_of_both_whatever_becomes_of_one() {
 #[test]
 fn a_store_that_loses_its_data_gets_that_of_the_gateways_that_run() {
     let mut redis = Redis::start();
-    let site = Site::new(&redis.store_table());
+    let site = SharedSite::new(&redis.store_table());
     let (one, other) = (site.start(), site.start());
     spend(&one, "anna", 30);
     spend(&other, "anna", 250);
@@ -139,8 +104,10 @@ fn index(redis: &Redis) -> String {
 #[test]
 fn a_cluster_has_all_rows_of_a_limit_on_one_node() {
     let cluster = Cluster::start();
-    let site =
-        Site::new(&format!("[store]\nbackend = \"redis\"\nurl = {}\ntimeout = \"5s\"\n", cluster.urls()));
+    let site = SharedSite::new(&format!(
+        "[store]\nbackend = \"redis\"\nurl = {}\ntimeout = \"5s\"\n",
+        cluster.urls()
+    ));
     let (one, other) = (site.start(), site.start());
     spend(&one, "anna", 30);
     spend(&other, "bob", 250);
@@ -157,7 +124,7 @@ fn a_cluster_has_all_rows_of_a_limit_on_one_node() {
 fn a_failover_loses_no_usage_of_gateways_that_run() {
     let mut sentinel = Sentinel::start();
     let store = format!("[store]\nbackend = \"redis\"\nurl = \"{}\"\ntimeout = \"100ms\"\n", sentinel.url());
-    let site = Site::new(&store);
+    let site = SharedSite::new(&store);
     let (one, other) = (site.start(), site.start());
     spend(&one, "anna", 30);
     spend(&other, "bob", 250);
@@ -178,7 +145,7 @@ fn a_user_without_the_rights_of_usage_decides() {
     redis.set(&user.split(' ').filter(|word| !word.starts_with("+h")).collect::<Vec<_>>());
     redis.set(&["ACL", "SETUSER", "default", "off"]);
     let url = format!("redis://tollgate:horse@{}", redis.addr());
-    let site = Site::new(&format!("[store]\nbackend = \"redis\"\nurl = \"{url}\"\ntimeout = \"5s\"\n"));
+    let site = SharedSite::new(&format!("[store]\nbackend = \"redis\"\nurl = \"{url}\"\ntimeout = \"5s\"\n"));
     let gateway = site.start();
     spend(&gateway, "anna", 30);
     gateway.wait_for_log("the store refuses what the usage of consumers need: they are off");
@@ -190,7 +157,7 @@ fn a_user_without_the_rights_of_usage_decides() {
 #[test]
 fn usage_is_written_once_the_store_is_back() {
     let redis = Redis::start();
-    let site = Site::new(&redis.store_table().replace("5s", "50ms"));
+    let site = SharedSite::new(&redis.store_table().replace("5s", "50ms"));
     let (one, other) = (site.start(), site.start());
     spend(&one, "anna", 30);
     comes_to(&other, &[("anna", 30, 1)]);

@@ -8,12 +8,14 @@ mod streams;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
 use crate::harness::api::{api, ask};
-use crate::harness::metered::{begin, json};
-use crate::harness::{Backend, Client, Gateway, eventually};
+use crate::harness::metered::{begin, json, parrot};
+use crate::harness::upgraded::Upgraded;
+use crate::harness::{Backend, Client, Gateway, binary, eventually, free_address};
 
 /// Units and requests of the consumers that a response lists.
 type Sums = BTreeMap<String, (i64, u64)>;
@@ -94,4 +96,38 @@ fn comes_to(gateway: &Gateway, rows: &[(&str, i64, u64)]) {
         (last["total"]["units"].as_i64(), last["total"]["requests"].as_u64()),
         (Some(total.0), Some(total.1))
     );
+}
+
+/// A backend and a store that several gateways share.
+struct SharedSite {
+    folder: tempfile::TempDir,
+    backend: Backend,
+    store: String,
+}
+
+impl SharedSite {
+    /// `store` has the lines of `[store]`.
+    fn new(store: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        Self { folder, backend: parrot(), store: store.to_owned() }
+    }
+
+    fn toml(&self, rest: &str) -> String {
+        let names = ["anna", "bob", "carl"];
+        let rest = format!("{}{rest}", self.store);
+        plan(&self.backend, &consumers(self.folder.path(), &names), 1_000_000, "", &rest)
+    }
+
+    fn start(&self) -> Gateway {
+        Gateway::start(&self.toml("[admin]\nlisten = \"127.0.0.1:0\"\n"))
+    }
+
+    /// A gateway whose addresses a successor takes over.
+    fn start_upgradable(&self) -> Upgraded {
+        let (listen, admin) = (free_address(), free_address());
+        let rest = format!("[admin]\nlisten = \"{admin}\"\n[server]\nlisten = [\"{listen}\"]\nworkers = 2\n");
+        let mut command = Command::new(binary());
+        command.arg("run").stdin(Stdio::null());
+        Upgraded::new(Gateway::start_by(&self.toml(&rest), command))
+    }
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use fastrand::Rng;
 use rustix::process::Signal;
 
-use super::comes_to;
-use super::fleet::Site;
+use super::{SharedSite, comes_to};
+use crate::harness::upgraded::Upgraded;
 use crate::harness::{Client, Redis, Sentinel, eventually};
 
 const CLIENTS: usize = 50;
@@ -28,7 +28,7 @@ fn stream(units: u32, random: &mut Rng) -> String {
 }
 
 /// Lets clients stream until `meanwhile` has ended. The bill is what the backend has told, to the unit.
-fn stream_while(site: &Site, meanwhile: impl FnOnce(&mut crate::harness::upgraded::Upgraded)) {
+fn stream_while(site: &SharedSite, meanwhile: impl FnOnce(&mut Upgraded)) {
     let one = site.start();
     let mut other = site.start_upgradable();
     let addresses = [one.addr(), other.gateway.addr()];
@@ -82,7 +82,7 @@ fn stream_while(site: &Site, meanwhile: impl FnOnce(&mut crate::harness::upgrade
 #[test]
 fn a_reload_and_an_upgrade_leave_the_sums_exact() {
     let redis = Redis::start();
-    let site = Site::new(&redis.store_table());
+    let site = SharedSite::new(&redis.store_table());
     stream_while(&site, |gateway| {
         gateway.signal(Signal::HUP);
         gateway.hand_over();
@@ -94,5 +94,5 @@ fn a_reload_and_an_upgrade_leave_the_sums_exact() {
 fn a_failover_leaves_the_sums_exact() {
     let mut sentinel = Sentinel::start();
     let store = format!("[store]\nbackend = \"redis\"\nurl = \"{}\"\ntimeout = \"100ms\"\n", sentinel.url());
-    stream_while(&Site::new(&store), |_| sentinel.fail_over());
+    stream_while(&SharedSite::new(&store), |_| sentinel.fail_over());
 }

@@ -26,7 +26,7 @@ const INSTALL: &[(&str, &str)] = &[
     ("libfaketime", "apt-get install libfaketime"),
     ("lintian", "apt-get install lintian"),
     ("logrotate", "apt-get install logrotate"),
-    ("mcp", "apt-get install python3-venv npm, then .ci/tools peers, which installs the SDKs of MCP"),
+    ("mcp", "apt-get install npm, then .ci/tools peers, which installs the SDKs of MCP by pip and npm"),
     (
         "kubernetes-validate",
         "apt-get install python3-venv, then .ci/tools, which installs the schemas by pip",
