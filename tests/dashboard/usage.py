@@ -153,7 +153,8 @@ class Usage(unittest.TestCase):
                 browser.until("document.querySelector('#usage').innerText.includes('50,000')", "the window before")
             browser.click("#usage-form button")
             file = folder / f"usage-per-plan-{begin.replace(':', '_')}.csv"
-            self.comes(file.exists, f"{file} of {list(folder.iterdir())}")
+            # A file is there before its bytes are.
+            self.comes(lambda: file.exists() and file.stat().st_size, f"{file} of {list(folder.iterdir())}")
             rows = table(file)
             self.assertEqual(rows[:2], [["consumer", "units", "requests", "window_begin", "window_end"], ["anna", *[["130000", "5021"], ["50000", "800"]][number], begin, end]])
             self.assertEqual(len(rows), 1 + len(self.windows()[number]["consumers"]))
@@ -290,7 +291,8 @@ class RealUsage(unittest.TestCase):
         self.assertRegex(browser.text("#usage-total"), r"^10 units, 10 requests from .* under 10/month\. Recorded since ")
         folder = downloads(self, browser)
         browser.click("#usage-form button")
-        self.comes(lambda: list(folder.glob("usage-monthly-*.csv")), "the file")
+        # A file is there before its bytes are.
+        self.comes(lambda: any(file.stat().st_size for file in folder.glob("usage-monthly-*.csv")), "the file")
         [file] = folder.glob("usage-monthly-*.csv")
         self.assertEqual([row[:3] for row in table(file)], [["consumer", "units", "requests"], ["anna", "8", "8"], ["", "2", "2"]])
         self.assertEqual(browser.complaints, [])

@@ -56,8 +56,8 @@ fn the_capacity_of_a_backend_is_found() {
         }
     });
     let (max, passed) = (found(&gateway), passed.into_inner());
-    // Six by the model; a busy machine is a slower backend at times. Some clients wait at the gateway in any case.
-    assert!((4..60).contains(&max), "{max}");
+    // Six by the model; a busy machine is a slower backend at times. The ceiling is a thousand.
+    assert!((4..200).contains(&max), "{max}");
     // A thousand at most; a busy machine does less.
     assert!(passed > 200, "{passed}");
     assert!(gateway.metric("tollgate_concurrency_max", &["limit=\"api\""]) > 3.5);
