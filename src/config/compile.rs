@@ -54,6 +54,7 @@ pub(super) fn compile(mut draft: FileDraft, diagnostics: &Diagnostics<'_>) -> Op
             own_listener(upstream, server, diagnostics);
         }
     }
+    upstreams::check_sticky_secrets(&draft.upstreams, &draft.store, diagnostics);
     for route in known_routes() {
         too_many_charges(route, &draft.limits, diagnostics);
         reads_no_body(route, &draft.limits, diagnostics);

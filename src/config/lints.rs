@@ -12,6 +12,7 @@ use super::{limits, server, store};
 use crate::limit::units::Micros;
 use crate::plan::action::RouteAction;
 use crate::plan::cost::CostRule;
+use crate::plan::sticky::StickyBy;
 use crate::plan::{Limit, LimitIndex, Mode};
 use crate::route::Conditions;
 use crate::route::key::{Key, Missing, Part};
@@ -155,7 +156,10 @@ fn split_with_one_sticky_cookie(
     let used = split.shares.iter().filter(|(_, weight)| *weight > 0);
     let named = used.filter_map(|(index, _)| {
         let upstream = draft.upstreams.get(index.0).filter(|upstream| upstream.upstream.is_some())?;
-        Some((upstream, upstream.sticky.as_ref()?.cookie.as_str()))
+        match &upstream.sticky.as_ref()?.by {
+            StickyBy::Cookie { name, .. } => Some((upstream, &**name)),
+            StickyBy::Header(_) => None,
+        }
     });
     let named: Vec<_> = named.collect();
     let same = named.iter().enumerate().find_map(|(at, (upstream, cookie))| {

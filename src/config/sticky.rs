@@ -3,24 +3,30 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use http::header::{self, COOKIE, HeaderName};
 use rustix::rand::{GetRandomFlags, getrandom};
 
+use super::headers::framing_or_own;
 use super::keys::{Schema, choice, duration, flag, keys};
-use super::report::quoted;
+use super::report::{SourceSpan, quoted};
 use super::table::ConfigTable;
 use super::text::SyntaxError;
 use super::value::ConfigValue;
+use crate::http1::name::{Name, claims_certificate, claims_consumer};
 use crate::http1::syntax::is_token;
 use crate::plan::StoreSettings;
 use crate::plan::split_cookie::SPLIT_COOKIE;
-use crate::plan::sticky::{CookieAttributes, SameSite, StickyKey};
+use crate::plan::sticky::{CookieAttributes, SameSite, StickyBy, StickyKey};
 
 keys! {
-    /// A cookie keeps a client at the server of its first response, as long as that is available. Not with
-    /// balance = "hash". Default: none.
+    /// A cookie, or a header that carries a session, keeps a client at the server of its first response, as long as that
+    /// is available: one of `cookie` and `header`. Not with balance = "hash". Default: none.
     pub(super) STICKY: StickyKeys = "sticky" {
         /// The name of the cookie, 1 to 64 bytes.
-        cookie = Schema::Name, required "\"route\"";
+        cookie = Schema::Name;
+        /// The header in which servers name sessions, and clients repeat them: "mcp-session-id". Clients see it with
+        /// the server's signed name at its end. Needs secret_env, or the secret of the store.
+        header = Schema::Name;
         /// Which requests that another site begins carry the cookie. none, which is all of them, needs secure = true.
         same_site: SameSite = choice(&SameSite::WORDS) => SameSite::Lax;
         /// The begin of the paths whose requests carry the cookie, up to 1024 bytes. Default "/".
@@ -47,8 +53,8 @@ const MAX_PATH: usize = 1_024;
 /// `sticky` as written in the file.
 #[derive(Clone, Debug)]
 pub(super) struct StickyDraft {
-    pub(super) cookie: String,
-    pub(super) attributes: CookieAttributes,
+    pub(super) by: StickyBy,
+    pub(super) span: SourceSpan,
     /// Its own key; `None`: the fleet's, or one of this process.
     pub(super) key: Option<StickyKey>,
 }
@@ -56,7 +62,10 @@ pub(super) struct StickyDraft {
 /// Reads `{ cookie = "route", secret_env = "NAME" }`.
 pub(super) fn read(value: &ConfigValue<'_>) -> Option<StickyDraft> {
     let mut table = value.table("`sticky`")?;
-    let cookie = table.require(&STICKY.cookie, |value| {
+    let span = table.span();
+    let header = table.optional(&STICKY.header, |value| value.text()?.parse("a header name", header));
+    let is_by_header = table.given(STICKY.header.name).is_some();
+    let cookie = table.optional(&STICKY.cookie, |value| {
         let name = value.text()?.into_string();
         if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(is_token) {
             let help = format!("write 1 to {MAX_NAME} letters, digits, `-` or `_`: `route`");
@@ -70,7 +79,18 @@ pub(super) fn read(value: &ConfigValue<'_>) -> Option<StickyDraft> {
         }
         Some(name)
     });
-    let attributes = attributes(&mut table, cookie.as_deref());
+    let is_by_cookie = table.given(STICKY.cookie.name).is_some();
+    if is_by_header == is_by_cookie {
+        let (what, help) = match is_by_header {
+            true => ("both `cookie` and `header`", "leave one of the two out"),
+            false => ("neither `cookie` nor `header`", "add, for example, `cookie = \"route\"`"),
+        };
+        table.diagnostics().fault(span, format!("`sticky` has {what}"), help);
+    }
+    let attributes = match is_by_header && !is_by_cookie {
+        true => without_attributes(&mut table),
+        false => attributes(&mut table, cookie.as_deref()),
+    };
     let key = table.optional(&STICKY.secret_env, |value| {
         let secret = value.variable()?;
         if secret.len() < MIN_SECRET {
@@ -83,8 +103,44 @@ pub(super) fn read(value: &ConfigValue<'_>) -> Option<StickyDraft> {
     if process_key().is_none() {
         table.diagnostics().fault(table.span(), "the system has no random numbers", "look at `/dev/urandom`");
     }
-    table.finish();
-    Some(StickyDraft { cookie: cookie?, attributes, key })
+    table.finish().then_some(())?;
+    let by = match (cookie, header) {
+        (Some(name), None) => StickyBy::Cookie { name: name.into(), attributes },
+        (None, Some(header)) => StickyBy::Header(header),
+        _ => return None,
+    };
+    Some(StickyDraft { by, span, key })
+}
+
+/// A header of the application, which the gateway itself neither reads nor writes.
+fn header(text: &str) -> Result<HeaderName, SyntaxError> {
+    const EXAMPLE: &str = "name the header of a session, such as `mcp-session-id`";
+    let name = HeaderName::try_from(text)
+        .map_err(|_| SyntaxError::new(format!("{} is not a header name", quoted(text)), EXAMPLE))?;
+    let bytes = name.as_str().as_bytes();
+    let is_own = claims_consumer(bytes)
+        || claims_certificate(bytes)
+        || Name::of(bytes) != Name::Other
+        || framing_or_own(&name).is_some()
+        || [COOKIE, header::CONTENT_ENCODING].contains(&name);
+    if is_own {
+        return Err(SyntaxError::new(format!("the header {} carries no session", quoted(text)), EXAMPLE));
+    }
+    Ok(name)
+}
+
+/// The attributes belong to a cookie alone.
+fn without_attributes(table: &mut ConfigTable<'_>) -> CookieAttributes {
+    let given = [
+        table.take(&STICKY.same_site),
+        table.take(&STICKY.path),
+        table.take(&STICKY.max_age),
+        table.take(&STICKY.secure),
+    ];
+    for value in given.into_iter().flatten() {
+        value.fault("this is an attribute of a cookie: it has no effect with `header`", "leave it out");
+    }
+    CookieAttributes::default()
 }
 
 /// The attributes of the cookie with this name.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
+use super::diagnostics::Diagnostics;
 use super::endpoint;
 use super::keys::{NamedSchema, Schema, choice, count, duration, keys};
 use super::limits::KEY;
@@ -20,7 +21,8 @@ use super::tls::TRUST;
 use super::value::{ConfigValue, Entry};
 use super::{limits, name, remedies};
 use crate::labels::labels;
-use crate::plan::sticky::{Sticky, StickyKey};
+use crate::plan::StoreSettings;
+use crate::plan::sticky::{Sticky, StickyBy, StickyKey};
 use crate::plan::{Balance, MaxConnections, Protocol, ProxyProtocolVersion, Upstream};
 use crate::route::key::{Key, Repeated};
 use failures::{BREAKER, EJECT, RETRY};
@@ -78,8 +80,8 @@ keys! {
         eject = Schema::Table(&EJECT);
         /// When requests are answered 503 at once, since too many attempts at the servers fail. Default: never.
         breaker = Schema::Table(&BREAKER);
-        /// A cookie keeps a client at the server of its first response, as long as that is available. Not with
-        /// balance = "hash". Default: none.
+        /// A cookie, or a header that carries a session, keeps a client at the server of its first response, as long
+        /// as that is available. Not with balance = "hash". Default: none.
         sticky = Schema::Table(&STICKY);
         /// Each connection to a server begins with a PROXY protocol header of this version, which names the client.
         /// Not with protocol = "http2". Default: no header.
@@ -199,15 +201,33 @@ fn upstream(
 }
 
 impl UpstreamDraft {
-    /// The upstream. `key`: that of sticky cookies without a secret of their own.
+    /// The upstream. `key`: that of `sticky` without a secret of its own.
     pub(super) fn finish(self, key: Option<StickyKey>) -> Option<Upstream> {
         let mut upstream = self.upstream?;
-        if let Some(StickyDraft { cookie, attributes, key: own }) = self.sticky {
+        if let Some(StickyDraft { by, key: own, .. }) = self.sticky {
             let (key, servers) = (own.or(key)?, upstream.endpoints());
-            let sticky = Sticky::new(&cookie, attributes, &key, &self.name, servers);
+            let sticky = Sticky::new(by, &key, &self.name, servers);
             upstream.sticky = Some(Box::new(sticky));
         }
         Some(upstream)
+    }
+}
+
+/// The session of a client lasts as long as its server, so the name of the server in it has to outlive the gateway.
+pub(super) fn check_sticky_secrets(
+    upstreams: &[UpstreamDraft],
+    store: &StoreSettings,
+    diagnostics: &Diagnostics<'_>,
+) {
+    let is_shared = store.shared.as_ref().is_some_and(|shared| shared.has_secret);
+    let drafts = upstreams.iter().filter_map(|upstream| upstream.sticky.as_ref());
+    for draft in drafts.filter(|draft| matches!(draft.by, StickyBy::Header(_)) && draft.key.is_none()) {
+        if diagnostics.is_known(is_shared) && !is_shared {
+            let message =
+                "`header` needs a secret: with one of the process, each restart would end all sessions";
+            let help = "add `secret_env = \"STICKY_SECRET\"`, or the `secret_env` of `[store]`";
+            diagnostics.fault(draft.span, message, help);
+        }
     }
 }
 

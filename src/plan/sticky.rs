@@ -1,5 +1,6 @@
-//! `sticky` of an upstream: a cookie keeps a client at the server of its first response. Also what all cookies have that
-//! the gateway sets: values that only a gateway with the key can make, and attributes.
+//! `sticky` of an upstream: a cookie, or a header that carries a session, keeps a client at the server of its first
+//! response. Also what all cookies have that the gateway sets: values that only a gateway with the key can make, and
+//! attributes.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,9 +8,11 @@ use std::fmt;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::BytesMut;
+use http::HeaderName;
 
 use super::Endpoint;
 use crate::http1::fields::Fields;
+use crate::http1::syntax::is_named;
 use crate::labels::labels;
 use crate::route::cookie;
 
@@ -17,6 +20,8 @@ use crate::route::cookie;
 const VALUE: usize = 16;
 /// Characters of a value.
 pub(super) const TEXT: usize = 22;
+/// Between a session of a server and the name of the server, in a header.
+const SEPARATOR: u8 = b'.';
 const CONTEXT: &str = "tollgate 2026-11-24 values of sticky cookies";
 
 /// A server or an upstream as a cookie names it: a keyed hash of its name, so that only a gateway with the key can make
@@ -106,49 +111,98 @@ impl StickyKey {
     }
 }
 
+/// By what a request names its server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StickyBy {
+    /// A cookie that the gateway sets.
+    Cookie {
+        /// A token (RFC 6265 §4.1.1).
+        name: Box<str>,
+        /// Its attributes.
+        attributes: CookieAttributes,
+    },
+    /// A header in which servers name sessions, and clients repeat them, such as `mcp-session-id`: the gateway appends
+    /// the server's name for the client, and removes it for the server.
+    Header(HeaderName),
+}
+
 /// `sticky` of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sticky {
-    /// The cookie's name.
-    cookie: Box<str>,
+    by: StickyBy,
     /// Of each server, in the order of the upstream.
     values: Vec<SignedName>,
     /// The servers by their values.
     servers: HashMap<SignedName, usize>,
-    attributes: CookieAttributes,
 }
 
 impl Sticky {
-    /// For the servers of an upstream with this name. `cookie` is a token (RFC 6265 §4.1.1).
-    pub fn new(
-        cookie: &str,
-        attributes: CookieAttributes,
-        key: &StickyKey,
-        upstream: &str,
-        servers: &[Endpoint],
-    ) -> Self {
+    /// For the servers of an upstream with this name.
+    pub fn new(by: StickyBy, key: &StickyKey, upstream: &str, servers: &[Endpoint]) -> Self {
         let values: Vec<_> = servers.iter().map(|server| key.value_of(upstream, &server.authority)).collect();
         let servers = values.iter().copied().zip(0..).collect();
-        Self { cookie: cookie.into(), values, servers, attributes }
+        Self { by, values, servers }
     }
 
-    /// The index of the server that a request's cookie names. `None`: it names none of them.
-    // The values are looked up, not compared in constant time: a client that finds the time of a lookup out learns nothing
-    // about values that it does not have.
+    /// The index of the server that a request names. `None`: it names none of them.
     pub fn server(&self, fields: Fields<'_>) -> Option<usize> {
-        let mut values = cookie::all(fields, &self.cookie);
-        values.find_map(|value| {
-            self.servers.get(value.as_ref().first_chunk::<TEXT>().filter(|_| value.len() == TEXT)?).copied()
-        })
+        match &self.by {
+            StickyBy::Cookie { name, .. } => {
+                cookie::all(fields, name).find_map(|value| self.server_of(value.as_ref()))
+            }
+            StickyBy::Header(name) => fields.all(name).iter().find_map(|value| Some(self.session(value)?.1)),
+        }
+    }
+
+    /// The index of the server with this name.
+    // The names are looked up, not compared in constant time: a client that finds the time of a lookup out learns nothing
+    // about names that it does not have.
+    fn server_of(&self, name: &[u8]) -> Option<usize> {
+        self.servers.get(name.first_chunk::<TEXT>().filter(|_| name.len() == TEXT)?).copied()
+    }
+
+    /// The session as its server wrote it, and the index of that server. `None`: the value names no server.
+    fn session<'v>(&self, value: &'v [u8]) -> Option<(&'v [u8], usize)> {
+        let (session, named) = value.split_at_checked(value.len().checked_sub(TEXT + 1)?)?;
+        let server = self.server_of(named.strip_prefix(&[SEPARATOR])?)?;
+        Some((session, server))
     }
 
     /// Writes the header that makes the client name this server. `secure`: the client uses TLS.
     pub fn put_cookie(&self, server: usize, secure: bool, out: &mut BytesMut) {
+        let StickyBy::Cookie { name, attributes } = &self.by else { return };
         let Some(value) = self.values.get(server) else { return };
-        for part in [b"set-cookie: ", self.cookie.as_bytes(), b"=", value] {
+        for part in [b"set-cookie: ", name.as_bytes(), b"=", value] {
             out.extend_from_slice(part);
         }
-        self.attributes.put(secure, out);
+        attributes.put(secure, out);
+    }
+
+    /// The header that carries sessions.
+    pub fn session_header(&self) -> Option<&HeaderName> {
+        match &self.by {
+            StickyBy::Header(name) => Some(name),
+            StickyBy::Cookie { .. } => None,
+        }
+    }
+
+    /// Whether a field with this name carries a session.
+    #[inline]
+    pub fn is_session(&self, name: &[u8]) -> bool {
+        self.session_header().is_some_and(|header| is_named(name, header.as_str().as_bytes()))
+    }
+
+    /// The session of a request, as its server wrote it. A value that names no server is returned unchanged.
+    pub fn session_for_server<'v>(&self, value: &'v [u8]) -> &'v [u8] {
+        self.session(value).map_or(value, |(session, _)| session)
+    }
+
+    /// Writes the header with a session of this server, as the client is to repeat it.
+    pub fn put_session(&self, server: usize, session: &[u8], out: &mut BytesMut) {
+        let (Some(header), Some(value)) = (self.session_header(), self.values.get(server)) else { return };
+        for part in [header.as_str().as_bytes(), b": ", session, &[SEPARATOR], value, b"\r\n"] {
+            out.extend_from_slice(part);
+        }
     }
 }
 
@@ -170,7 +224,11 @@ mod tests {
     }
 
     fn sticky(secret: &[u8]) -> Sticky {
-        Sticky::new("route", CookieAttributes::default(), &StickyKey::new(secret), "shop", &servers())
+        Sticky::new(by_cookie(), &StickyKey::new(secret), "shop", &servers())
+    }
+
+    fn by_cookie() -> StickyBy {
+        StickyBy::Cookie { name: "route".into(), attributes: CookieAttributes::default() }
     }
 
     /// The value of the cookie for a server.
@@ -257,10 +315,47 @@ mod tests {
         let (one, same, other) = (sticky(b"secret"), sticky(b"secret"), sticky(b"another"));
         assert_eq!(one, same);
         assert_eq!(named(&other, &format!("cookie: route={}\r\n", value(&one, 0))), None);
-        let (attributes, key) = (CookieAttributes::default(), StickyKey::new(b"secret"));
-        let admin = Sticky::new("route", attributes, &key, "admin", &servers());
+        let admin = Sticky::new(by_cookie(), &StickyKey::new(b"secret"), "admin", &servers());
         assert_eq!(named(&admin, &format!("cookie: route={}\r\n", value(&one, 0))), None);
         let bytes = URL_SAFE_NO_PAD.decode(value(&one, 0)).expect("base64");
         assert!(!bytes.windows(4).any(|window| window == b"10.0" || window == [10, 0, 0, 1]));
+    }
+    /// `mcp-session-id` with `text`.
+    fn in_header(text: &str) -> String {
+        format!("MCP-Session-Id: {text}\r\n")
+    }
+
+    #[test]
+    fn a_session_names_its_server_and_gets_there_as_it_came() {
+        let by = StickyBy::Header(HeaderName::from_static("mcp-session-id"));
+        let sticky = Sticky::new(by, &StickyKey::new(b"secret"), "shop", &servers());
+        for session in ["", "7", "a.b", "1f0c.AAAAAAAAAAAAAAAAAAAAAA"] {
+            for server in 0..3 {
+                let mut out = BytesMut::new();
+                sticky.put_session(server, session.as_bytes(), &mut out);
+                let written = String::from_utf8(out.to_vec()).expect("text");
+                let value =
+                    written.strip_prefix("mcp-session-id: ").and_then(|rest| rest.strip_suffix("\r\n"));
+                let value = value.expect("a header");
+                assert_eq!(named(&sticky, &in_header(value)), Some(server), "{value}");
+                assert_eq!(sticky.session_for_server(value.as_bytes()), session.as_bytes());
+                // A server that is asked for its own session does not get a longer one each time.
+                let doubled = format!("{value}.{}", self::value(&sticky, server));
+                assert_eq!(sticky.session_for_server(doubled.as_bytes()), value.as_bytes());
+                for end in 0..value.len() {
+                    let cut = &value[..end];
+                    assert_eq!(named(&sticky, &in_header(cut)), None, "{cut}");
+                    assert_eq!(sticky.session_for_server(cut.as_bytes()), cut.as_bytes());
+                }
+                assert_eq!(named(&sticky, &in_header(&value.replace('.', "-"))), None);
+            }
+        }
+        assert_eq!(named(&sticky, &format!("cookie: route={}\r\n", value(&sticky, 1))), None);
+        let mut none = BytesMut::new();
+        sticky.put_cookie(1, true, &mut none);
+        sticky.put_session(3, b"7", &mut none);
+        assert!(
+            none.is_empty() && sticky.is_session(b"Mcp-Session-ID") && !sticky.is_session(b"mcp_session_id")
+        );
     }
 }

@@ -47,7 +47,7 @@ pub struct Upstream {
     pub max_connections: Option<MaxConnections>,
     /// The circuit breaker; `None`: none.
     pub breaker: Option<BreakerRule>,
-    /// The cookie that keeps a client at its server; `None`: none.
+    /// The cookie or header that keeps a client at its server; `None`: none.
     pub sticky: Option<Box<Sticky>>,
     /// The PROXY protocol header that each connection to its servers begins with; `None`: none.
     pub send_proxy_protocol: Option<ProxyProtocolVersion>,
@@ -110,7 +110,7 @@ pub enum Balance {
 pub struct Affinity {
     /// The hash that selects the server: equal for requests with equal `hash_key`. 0 if the load balancing uses none.
     pub hash: u64,
-    /// The index of the server that the sticky cookie names.
+    /// The index of the server that the sticky cookie or header names.
     pub server: Option<usize>,
 }
 

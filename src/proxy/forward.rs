@@ -348,7 +348,8 @@ impl ResponseRelay<'_, '_> {
         let mut sink = TextHead(out);
         sink.status(head.status, None);
         let ForwardRequest { route, tightest, .. } = self.forward_request;
-        put_fields(self.ctx, route, tightest.as_ref(), fields, &mut sink);
+        let session = self.forward_request.session_of(self.ctx, server);
+        put_fields(self.ctx, route, tightest.as_ref(), fields, session, &mut sink);
         self.forward_request.put_own_cookies(self.ctx, server, &mut sink);
         sink.field(b"connection", b"upgrade");
         sink.field(b"upgrade", protocol);

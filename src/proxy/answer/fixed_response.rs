@@ -49,7 +49,7 @@ pub(crate) async fn answer(
             put_field(&mut fields, b"content-type", b"application/json");
             put_field(&mut fields, b"cache-control", b"no-store");
             put_edited(ctx, response, (edits, limit), &mut fields);
-            put_fields(ctx, route, tightest.as_ref(), Fields::NONE, &mut TextHead(&mut fields));
+            put_fields(ctx, route, tightest.as_ref(), Fields::NONE, None, &mut TextHead(&mut fields));
             put_own_request_id(ctx, route, &mut fields);
             ctx.answered(response.status, None);
             return send(session, ctx, |page| page.with_body(response.status, &fields, json)).await;
@@ -70,7 +70,7 @@ pub(crate) async fn answer(
             (response.status, response.content.as_ref().map(|content| &content.body))
         }
     };
-    put_fields(ctx, route, tightest.as_ref(), Fields::NONE, &mut TextHead(&mut fields));
+    put_fields(ctx, route, tightest.as_ref(), Fields::NONE, None, &mut TextHead(&mut fields));
     put_own_request_id(ctx, route, &mut fields);
     ctx.answered(status, None);
     send(session, ctx, |page| page.fixed(status, &fields, body, limit)).await

@@ -8,11 +8,20 @@ use crate::http1::name::Name;
 use crate::http1::syntax::is_named;
 use crate::http2::head_sink::{HeadSink, TextHead};
 use crate::plan::admission::BindingLimit;
+use crate::plan::sticky::Sticky;
 use crate::plan::template::TemplateValues;
 use crate::plan::{RatelimitHeaders, RequestIds, Route};
 use crate::proxy::record::ratelimit_fields::{is_ratelimit, put_ratelimit};
 use crate::proxy::record::request_context::RequestContext;
-use crate::proxy::session::passing_fields::put_answer_fields;
+use crate::proxy::session::passing_fields::{ConnectionOptions, put_answer_fields};
+
+/// The server of a response, of an upstream that is `sticky` by a header.
+#[derive(Clone, Copy)]
+pub(crate) struct ServerSession<'p> {
+    pub(crate) sticky: &'p Sticky,
+    /// Its index.
+    pub(crate) server: usize,
+}
 
 /// Writes the headers of an admitted response: the route's edits, and the rate-limit headers.
 pub(crate) fn put_fields(
@@ -20,6 +29,7 @@ pub(crate) fn put_fields(
     route: &Route,
     tightest: Option<&BindingLimit<'_>>,
     fields: Fields<'_>,
+    session: Option<ServerSession<'_>>,
     sink: &mut impl HeadSink,
 ) {
     let which = ctx.plan.server.ratelimit_headers;
@@ -33,9 +43,13 @@ pub(crate) fn put_fields(
         (limited && is_ratelimit(which, name))
             || (cors && is_cors(name))
             || (all_ids && is_named(name, b"x-request-id"))
+            || session.is_some_and(|session| session.sticky.is_session(name))
     };
     let values = || TemplateValues { limit, ..ctx.template_values() };
     put_answer_fields(fields, &route.response_headers, replaced, values, sink);
+    if let Some(session) = session {
+        put_session(session, route, fields, sink);
+    }
     if all_ids {
         put_request_id(ctx, route, sink);
     }
@@ -48,6 +62,24 @@ pub(crate) fn put_fields(
     }
     if fields.known(Name::Date).is_none() {
         sink.field(b"date", &ctx.worker.date(ctx.started));
+    }
+}
+
+/// Writes the session of a response with the name of its server; the route's edits override it.
+#[cold]
+fn put_session(
+    ServerSession { sticky, server }: ServerSession<'_>,
+    route: &Route,
+    fields: Fields<'_>,
+    sink: &mut impl HeadSink,
+) {
+    let Some(name) = sticky.session_header() else { return };
+    let bytes = name.as_str().as_bytes();
+    if route.response_headers.touches(bytes) || ConnectionOptions::of(fields).name(bytes) {
+        return;
+    }
+    for value in fields.all(name).iter() {
+        sink.written(|out| sticky.put_session(server, value, out));
     }
 }
 

@@ -36,6 +36,7 @@ pub(crate) async fn echo(
         forward_request.route,
         forward_request.tightest.as_ref(),
         Fields::NONE,
+        None,
         &mut TextHead(&mut fields),
     );
     put_own_request_id(ctx, forward_request.route, &mut fields);

@@ -22,7 +22,9 @@ use crate::plan::action::RouteAction;
 use crate::plan::admission::BindingLimit;
 use crate::plan::resolve::RoutedRequest;
 use crate::plan::split_cookie::NewSplitCookie;
-use crate::plan::{Affinity, Protocol, Route, Upstream, UpstreamIndex};
+use crate::plan::sticky::Sticky;
+use crate::plan::{Affinity, Plan, Protocol, Route, Upstream, UpstreamIndex};
+use crate::proxy::answer::response_fields::ServerSession;
 use crate::proxy::record::request_context::RequestContext;
 use crate::proxy::session::peer::ConnectionPeer;
 use crate::proxy::session::request_reader::Source;
@@ -142,6 +144,7 @@ impl<'p> ForwardRequest<'p> {
             trace: ctx.log.trace.as_ref(),
             forwards_certificate: self.route.forward_client_cert,
             certificate: peer.certificate.as_deref(),
+            session: self.sessions(&plan).filter(|_| self.affinity.server.is_some()),
             consumer,
             edits: &self.route.request_headers,
             noted: ctx.noted.as_deref(),
@@ -170,6 +173,17 @@ impl<'p> ForwardRequest<'p> {
         if let Some(cookie) = &self.split_cookie {
             sink.written(|out| cookie.put(self.secure, out));
         }
+    }
+
+    /// `sticky` of the upstream, if it is by a header.
+    fn sessions<'t>(&self, plan: &'t Plan) -> Option<&'t Sticky> {
+        let sticky = plan.upstream(self.upstream).sticky.as_deref();
+        sticky.filter(|sticky| sticky.session_header().is_some())
+    }
+
+    /// What the response's session header is rewritten by, if the upstream has one.
+    pub(crate) fn session_of<'t>(&self, ctx: &'t RequestContext, server: usize) -> Option<ServerSession<'t>> {
+        Some(ServerSession { sticky: self.sessions(&ctx.plan)?, server })
     }
 
     /// A switch to a protocol that the client did not ask for is not a valid response.

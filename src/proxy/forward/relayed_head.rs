@@ -34,7 +34,8 @@ impl RelayedHead<'_, '_> {
     pub(super) fn write(&self, mut sink: impl HeadSink) -> HeadFormat {
         let &Self { ctx, forward_request, server, head, reason, fields, framing } = self;
         sink.status(head.status, reason);
-        put_fields(ctx, forward_request.route, forward_request.tightest.as_ref(), fields, &mut sink);
+        let session = forward_request.session_of(ctx, server);
+        put_fields(ctx, forward_request.route, forward_request.tightest.as_ref(), fields, session, &mut sink);
         forward_request.put_own_cookies(ctx, server, &mut sink);
         match (framing, head.content_length) {
             (BodyFraming::Chunked, _) => sink.field(b"transfer-encoding", b"chunked"),

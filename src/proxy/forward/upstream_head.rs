@@ -18,6 +18,7 @@ use crate::http1::syntax::is_token;
 use crate::http2::head_sink::HeadSink;
 use crate::net::client_certificate::ClientCertificate;
 use crate::plan::loop_mark::LoopMark;
+use crate::plan::sticky::Sticky;
 use crate::plan::{HeaderEdits, Upstream};
 use crate::proxy::record::noted_values::NotedValues;
 use crate::proxy::session::passing_fields::{ConnectionOptions, put_edits};
@@ -59,6 +60,8 @@ pub(crate) struct UpstreamRequestHead<'a> {
     pub(crate) forwards_certificate: bool,
     /// The client's certificate.
     pub(crate) certificate: Option<&'a ClientCertificate>,
+    /// `sticky` of the upstream, if a header of the request carries a session of one of its servers.
+    pub(crate) session: Option<&'a Sticky>,
     /// The consumer of the request.
     pub(crate) consumer: ConsumerHeaders<'a>,
     /// The route's edits.
@@ -87,6 +90,9 @@ impl UpstreamRequestHead<'_> {
         );
         if let Some(certificate) = self.certificate.filter(|_| self.forwards_certificate) {
             self.put_own(sink, b"client-cert", certificate.field_value.as_bytes());
+        }
+        if let Some(sticky) = self.session {
+            self.put_session(sticky, head.fields, &nominations, sink);
         }
         match head.body {
             Body::Chunked => sink.of_connection(|out| put_field(out, b"transfer-encoding", b"chunked")),
@@ -129,6 +135,7 @@ impl UpstreamRequestHead<'_> {
     /// Whether a header is forwarded unchanged. Headers that are written anew are not.
     fn passes(&self, field: &Field<'_>) -> bool {
         match field.known {
+            Name::Other if self.session.is_some_and(|sticky| sticky.is_session(field.name)) => return false,
             Name::Other if self.is_twin(field.name) || self.is_false_source(field.name) => return false,
             Name::Other | Name::Authorization if !self.consumer.passes(field) => return false,
             Name::Other if claims_certificate(field.name) && !self.continues_certificate() => return false,
@@ -153,7 +160,11 @@ impl UpstreamRequestHead<'_> {
     /// Whether many backends read the name as that of a header that has a meaning here, or that the route edits: CGI
     /// and its successors read `x_forwarded_for` as `x-forwarded-for`, `content_length` as the length.
     fn is_twin(&self, name: &[u8]) -> bool {
-        with_hyphens(name).is_some_and(|twin| Name::of(&twin) != Name::Other || self.edits.touches(&twin))
+        let is_session =
+            |twin: &[u8]| self.upstream.sticky.as_ref().is_some_and(|sticky| sticky.is_session(twin));
+        with_hyphens(name).is_some_and(|twin| {
+            Name::of(&twin) != Name::Other || self.edits.touches(&twin) || is_session(&twin)
+        })
     }
 
     /// Whether a proxy is believed what host and scheme the client named. What a service was asked about is not open to
@@ -176,6 +187,24 @@ impl UpstreamRequestHead<'_> {
                     && !(self.trusted && source.as_str().as_bytes().eq_ignore_ascii_case(name))
             }
             _ => false,
+        }
+    }
+
+    /// The session as its server named it.
+    #[cold]
+    fn put_session(
+        &self,
+        sticky: &Sticky,
+        fields: Fields<'_>,
+        nominations: &ConnectionOptions<'_>,
+        sink: &mut impl HeadSink,
+    ) {
+        let Some(name) = sticky.session_header() else { return };
+        let bytes = name.as_str().as_bytes();
+        if !nominations.name(bytes) {
+            for value in fields.all(name).iter() {
+                self.put_own(sink, bytes, sticky.session_for_server(value));
+            }
         }
     }
 
@@ -325,6 +354,7 @@ mod tests {
             trace: None,
             forwards_certificate: false,
             certificate: None,
+            session: None,
             consumer: ConsumerHeaders::default(),
             edits: &HeaderEdits::default(),
             noted: None,

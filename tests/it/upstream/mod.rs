@@ -18,6 +18,7 @@ mod outage;
 mod precedence;
 mod private;
 mod send_proxy_protocol;
+mod sessions;
 mod slow_start;
 mod split;
 mod split_cookie;
