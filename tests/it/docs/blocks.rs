@@ -226,8 +226,9 @@ fn check(block: &Block, authority: &Authority) -> Result<(), String> {
 /// The environment variables that a file names.
 fn variables(text: &str) -> Vec<&str> {
     let written = text.split("${").skip(1).filter_map(|rest| rest.split('}').next());
-    let named = text.lines().filter_map(|line| line.split_once("token_env = \"")?.1.split('"').next());
-    written.chain(named).collect()
+    let named =
+        |key: &'static str| text.lines().filter_map(move |line| line.split_once(key)?.1.split('"').next());
+    written.chain(named("token_env = \"")).chain(named("secret_env = \"")).collect()
 }
 
 /// The fragment with all that it lacks to be loaded.

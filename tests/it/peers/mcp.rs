@@ -13,9 +13,13 @@ use crate::harness::{Gateway, tools};
 struct Server(Child, u16);
 
 impl Server {
-    fn start(mut python: Command) -> Self {
+    fn start(python: Command) -> Self {
+        Self::named("one", python)
+    }
+
+    fn named(name: &str, mut python: Command) -> Self {
         let script = root().join("tests/mcp/server.py");
-        let command = python.arg(script).arg("one").stdin(Stdio::null()).stdout(Stdio::piped());
+        let command = python.arg(script).arg(name).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.env("PYTHONDONTWRITEBYTECODE", "1").spawn().expect("there is a Python");
         let mut port = String::new();
         let stdout = child.stdout.take().expect("piped");
@@ -54,16 +58,20 @@ fn told(mut client: Command) -> Vec<Value> {
     lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
+fn url(gateway: &Gateway) -> String {
+    format!("http://{}/mcp", gateway.addr())
+}
+
 fn python(place: &str, case: &str, gateway: &Gateway) -> Vec<Value> {
     let mut client = tools::mcp(place);
-    client.arg(root().join("tests/mcp/client.py")).arg(case).arg(format!("http://{}/mcp", gateway.addr()));
+    client.arg(root().join("tests/mcp/client.py")).arg(case).arg(url(gateway));
     told(client)
 }
 
 fn node(place: &str, gateway: &Gateway) -> Vec<Value> {
     let (mut client, modules) = tools::mcp_for_node(place);
     client.arg(root().join("tests/mcp/client.mjs")).arg(modules);
-    client.arg(format!("http://{}/mcp", gateway.addr()));
+    client.arg(url(gateway));
     told(client)
 }
 
@@ -74,7 +82,7 @@ fn assert_third_is_an_error(told: &[Value], protocol: Option<&str>) {
     if let Some(protocol) = protocol {
         assert_eq!(told[0]["protocol"], protocol);
     }
-    assert_eq!(told[1]["tools"], serde_json::json!(["search", "slow", "where"]));
+    assert_eq!(told[1]["tools"], serde_json::json!(["release", "search", "slow", "wait", "where"]));
     for good in &told[2..4] {
         assert_eq!(good["text"], "one found a fox", "{told:?}");
     }
@@ -114,6 +122,59 @@ fn calls_of_all_protocols_are_limited_by_their_body() {
         }
         for client in ["mcp-node", "mcp-node-newest"] {
             assert_third_is_an_error(&node(client, &gateway(&server, BODY, 200)), None);
+        }
+    }
+}
+
+/// Two servers; the header keeps a session at one of them.
+fn gateway_of_two(servers: &[Server; 2]) -> Gateway {
+    let [one, two] = servers.each_ref().map(|server| server.1);
+    let config = format!(
+        "[upstreams.tools]\nservers = [\"http://127.0.0.1:{one}\", \"http://127.0.0.1:{two}\"]\n\
+         sticky = {{ header = \"mcp-session-id\", secret_env = \"STICKY\" }}\n\
+         [[routes]]\npath = \"/mcp\"\nupstream = \"tools\"\n"
+    );
+    Gateway::start_in(&config, &[], &[("STICKY", "0123456789abcdef")])
+}
+
+/// Each of the sessions has one server, and both servers have sessions.
+#[track_caller]
+fn assert_each_at_one_server(told: &[Value]) {
+    assert_eq!(told.len(), 4, "{told:?}");
+    for session in told {
+        let names = session["names"].as_array().expect("names");
+        assert_eq!((names.len(), &names[1..]), (6, &names[..5]), "{told:?}");
+    }
+    assert!(told.iter().any(|session| session["names"] != told[0]["names"]), "{told:?}");
+}
+
+#[test]
+fn sessions_stay_at_their_server() {
+    for (place, case) in [("mcp", "legacy"), ("mcp-1", "old"), ("mcp-newest", "legacy")] {
+        let servers = ["one", "two"].map(|name| Server::named(name, tools::mcp(place)));
+        let gateway = gateway_of_two(&servers);
+        let mut client = tools::mcp(place);
+        client.arg(root().join("tests/mcp/sessions.py")).arg(case).arg(url(&gateway));
+        assert_each_at_one_server(&told(client));
+    }
+}
+
+#[test]
+fn a_stream_is_resumed_at_the_server_of_its_session() {
+    for place in ["mcp", "mcp-1", "mcp-newest"] {
+        for client in ["mcp-node", "mcp-node-newest"] {
+            let servers = ["one", "two"].map(|name| Server::named(name, tools::mcp(place)));
+            let gateway = gateway_of_two(&servers);
+            let (mut client, modules) = tools::mcp_for_node(client);
+            client.arg(root().join("tests/mcp/sessions.mjs")).arg(modules).arg(url(&gateway));
+            let told = told(client);
+            assert_eq!(told.len(), 8, "{told:?}");
+            assert_each_at_one_server(&told[..4]);
+            for (session, resumed) in told[..4].iter().zip(&told[4..]) {
+                let name = session["names"][0].as_str().expect("a name");
+                assert_eq!(resumed["text"], format!("{name} has waited"), "{told:?}");
+                assert_eq!(resumed["progress"], serde_json::json!([1]), "{told:?}");
+            }
         }
     }
 }
