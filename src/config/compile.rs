@@ -29,7 +29,6 @@ pub(super) fn compile(mut draft: FileDraft, diagnostics: &Diagnostics<'_>) -> Op
     descriptor_rules::check(&mut draft, diagnostics);
     let draft = draft;
     // What depends on an unknown value is not checked: see `Diagnostics::skip`.
-    let is_unknown = |key| diagnostics.is_uncertain(server::TITLE, key);
     let known_routes = || draft.routes.iter().filter(|route| diagnostics.is_known(route.route.is_some()));
     duplicate_names(known_routes(), diagnostics);
     let table = reachable(&draft, diagnostics);
@@ -46,15 +45,7 @@ pub(super) fn compile(mut draft: FileDraft, diagnostics: &Diagnostics<'_>) -> Op
     connection_limits::check(&draft, diagnostics);
     geo_rules::check(&draft, diagnostics);
     lease_rules::check(&draft, diagnostics);
-    for upstream in &draft.upstreams {
-        if !is_unknown("workers") {
-            too_few_connections(upstream, server.workers, diagnostics);
-        }
-        if !is_unknown("listen") {
-            own_listener(upstream, server, diagnostics);
-        }
-    }
-    upstreams::check_sticky_secrets(&draft.upstreams, &draft.store, diagnostics);
+    check_upstreams(&draft, diagnostics);
     for route in known_routes() {
         too_many_charges(route, &draft.limits, diagnostics);
         reads_no_body(route, &draft.limits, diagnostics);
@@ -99,6 +90,20 @@ pub(super) fn compile(mut draft: FileDraft, diagnostics: &Diagnostics<'_>) -> Op
         errors: draft.errors,
         connection_limits: draft.connection_limits.iter().map(|used| used.limit).collect(),
     }))
+}
+
+/// What upstreams have to agree on with other sections.
+fn check_upstreams(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
+    let is_unknown = |key| diagnostics.is_uncertain(server::TITLE, key);
+    for upstream in &draft.upstreams {
+        if !is_unknown("workers") {
+            too_few_connections(upstream, draft.server.workers, diagnostics);
+        }
+        if !is_unknown("listen") {
+            own_listener(upstream, &draft.server, diagnostics);
+        }
+    }
+    upstreams::check_sticky_secrets(&draft.upstreams, &draft.store, diagnostics);
 }
 
 /// A key by a certificate's subject has no effect if no client is asked for a certificate.
