@@ -62,6 +62,8 @@ pub struct Explanation {
     pub identified: String,
     /// The consumer, if its credential names one.
     pub consumer: Option<ExplainedConsumer>,
+    /// Why auths in shadow would have refused it.
+    pub shadow: Option<ExplainedShadow>,
     /// The response before any limit is checked; `None`: the limits decide.
     pub answer: Option<ExplainedAnswer>,
     /// Why its credential is not verified, if it is not: then nothing is known of what comes after.
@@ -75,6 +77,15 @@ pub struct Explanation {
     pub others: Vec<(String, String)>,
     /// The number of further routes.
     pub untold: usize,
+}
+
+/// Why an auth in shadow would have refused a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExplainedShadow {
+    /// The name of the auth.
+    pub auth: String,
+    /// The status of the refusal, and its reason.
+    pub answer: ExplainedAnswer,
 }
 
 /// The consumer of a request.
@@ -176,6 +187,7 @@ impl Explanation {
             client,
             identified: "the peer itself: the request cannot be read".into(),
             consumer: None,
+            shadow: None,
             answer: Some(answer),
             unverified: None,
             route: None,
@@ -232,6 +244,9 @@ impl Explanation {
             consumer: (outcome.as_ref().ok())
                 .and_then(|resolved| resolved.request.caller.consumer)
                 .map(|named| ExplainedConsumer::of(plan, named)),
+            shadow: (outcome.as_ref().ok())
+                .and_then(|resolved| resolved.request.shadow_failure)
+                .map(|failure| ExplainedShadow::of(plan, failure)),
             answer,
             unverified,
             route: route_taken,
@@ -249,6 +264,13 @@ impl ExplainedConsumer {
             tier: consumer.tier().map(str::to_owned),
             auth: plan.auth(auth).name.to_string(),
         }
+    }
+}
+
+impl ExplainedShadow {
+    fn of(plan: &Plan, failure: AuthFailure) -> Self {
+        let answer = ExplainedAnswer::of(plan, &EarlyResponse::Unauthenticated(failure));
+        Self { auth: plan.auth(failure.auth).name.to_string(), answer }
     }
 }
 

@@ -56,6 +56,8 @@ pub struct ExplainReport {
     pub tier: Option<String>,
     /// The auth that named the consumer.
     pub auth: Option<String>,
+    /// Why auths in shadow would have refused the request.
+    pub shadow: Option<String>,
     /// The outcome as a word; `None`: counters decide, and are not known.
     pub verdict: Option<String>,
     /// The status of the gateway's own response.

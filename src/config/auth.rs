@@ -13,8 +13,8 @@ use super::text::{Cursor, SyntaxError};
 use super::value::{ConfigValue, Entry};
 use super::{basic, forward, jwt, requirements};
 use crate::auth::method::{ApiKeys, AuthMethod};
-use crate::plan::LimitIndex;
 use crate::plan::auth::{Auth, AuthIndex, RouteAuth};
+use crate::plan::{LimitIndex, Mode};
 use crate::route::claim::ClaimPath;
 use crate::route::credential::CredentialSource;
 
@@ -55,6 +55,10 @@ keys! {
         /// A limit with the key `ip` that is charged for each wrong credential. Once it is used up, wrong ones get
         /// 429; good ones still pass. Default: none.
         failures = Schema::Name;
+        /// enforce: requests without a right credential are refused. shadow: they are counted and logged, and admitted
+        /// as anonymous; upstreams get the credential, unless forward_credentials = false. The auths of a route have one
+        /// mode.
+        mode: Mode = choice(&Mode::WORDS) => Mode::Enforce;
         + FORWARD;
         + TOKENS;
     }
@@ -152,6 +156,7 @@ fn auth(
         }
     };
     let realm = table.or(&AUTH.realm, draft.name.to_string(), |value| value.text()?.parse("a realm", realm));
+    let mode = table.value(&AUTH.mode);
     draft.failures = table.optional(&AUTH.failures, |value| {
         let limit = LimitIndex(limits.find(&value.text()?)?);
         Some((limit, value.span()))
@@ -183,6 +188,7 @@ fn auth(
         challenge: challenge.into(),
         challenge_invalid: challenge_invalid.into(),
         failures: draft.failures.map(|(limit, _)| limit),
+        mode,
     })
 }
 
@@ -225,7 +231,7 @@ pub(super) fn of_route(
         key.value.read(&value)
     };
     let optional = flag(&ROUTE_AUTH.auth_optional).unwrap_or(false);
-    let forwards_credentials = flag(&ROUTE_AUTH.forward_credentials).unwrap_or(false);
+    let forwards_credentials = flag(&ROUTE_AUTH.forward_credentials);
     let asks_service = |auth: &AuthIndex| {
         let auth = drafts.get(auth.0).and_then(|draft| draft.auth.as_ref());
         auth.is_some_and(|auth| auth.forward().is_some())
@@ -254,7 +260,11 @@ pub(super) fn of_route(
         requirements::check(&required, &sound, table.diagnostics());
     }
     let requirements = required.into_iter().map(|required| required.requirement).collect();
-    Some(RouteAuth { auths: auths.into_iter().collect(), optional, forwards_credentials, requirements })
+    let first = auths.first().and_then(|auth| drafts.get(auth.0)?.auth.as_ref());
+    let mode = first.map_or(Mode::Enforce, |auth| auth.mode);
+    // A backend that checks credentials itself goes on to do so.
+    let forwards_credentials = forwards_credentials.unwrap_or(mode == Mode::Shadow);
+    Some(RouteAuth { auths: auths.into_iter().collect(), optional, forwards_credentials, mode, requirements })
 }
 
 /// One name or a list of names.
@@ -290,6 +300,17 @@ fn auth_names(
                 source(auth)?,
             );
             item.fault(message, "give one of the two another `from`, or write the keys into one file");
+        }
+        let mode = |auth: AuthIndex| Some(auth_at(auth)?.mode);
+        let differs =
+            |other: &&AuthIndex| mode(auth).zip(mode(**other)).is_some_and(|(one, other)| one != other);
+        if let Some(other) = named.iter().find(differs) {
+            let message = format!(
+                "of {} and {} only one is in shadow: it would be open whether a request is refused",
+                quoted(&drafts[other.0].name),
+                quoted(&drafts[auth.0].name),
+            );
+            item.fault(message, "give all auths of a route one `mode`");
         }
         // A service is asked about each request that comes to it.
         if let Some(before) = named.iter().find(|auth| asks_service(**auth)) {

@@ -25,7 +25,8 @@ keys! {
         methods = Schema::List(SOME, &Schema::Text);
         /// Fields that scripts may send beside those that all may; ["*"]: any. Default: none.
         headers = Schema::Named(&FIELD_NAMES);
-        /// Fields of answers that scripts may read beside retry-after and the rate-limit fields. Default: none.
+        /// Fields of answers that scripts may read beside retry-after, x-request-id and the rate-limit fields.
+        /// Default: none.
         expose_headers = Schema::Named(&FIELD_NAMES);
         /// Whether cookies and the like may go along; not with origins = ["*"].
         credentials: bool = flag() => false;

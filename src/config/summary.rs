@@ -52,7 +52,8 @@ pub fn summary(plan: &Plan, file: &str) -> String {
             .failures
             .map(|limit| format!("; wrong keys are charged to limit `{}`", plan.limit(limit).name));
         let (words, failures) = (credentials_words(auth), failures.unwrap_or_default());
-        let _ = writeln!(text, "Auth `{name}`: {words}{failures}.");
+        let shadow = if auth.mode == Mode::Shadow { "; in shadow: it refuses no request" } else { "" };
+        let _ = writeln!(text, "Auth `{name}`: {words}{failures}{shadow}.");
     }
     for route in plan.taking_routes() {
         let _ = write!(text, "\n{}", route_words(plan, route));
@@ -222,7 +223,11 @@ fn address_words(begin: &str, rules: &AddressRules) -> String {
 /// ``requires a credential of `keys` or `sso`, which the backend does not get``.
 fn auth_words(plan: &Plan, auth: &RouteAuth) -> String {
     let names: Vec<_> = auth.auths.iter().map(|auth| format!("`{}`", plan.auth(*auth).name)).collect();
-    let verb = if auth.optional { "takes" } else { "requires" };
+    let verb = match (auth.optional, auth.mode) {
+        (true, _) => "takes",
+        (false, Mode::Enforce) => "requires",
+        (false, Mode::Shadow) => "would require, and looks for",
+    };
     let gets = if auth.forwards_credentials { "gets too" } else { "does not get" };
     let anonymous = if auth.optional { "; without one the client is anonymous" } else { "" };
     let required: Vec<_> = auth.requirements.iter().map(ToString::to_string).collect();

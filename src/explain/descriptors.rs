@@ -99,6 +99,7 @@ pub(super) fn explain_call(
     });
     let (answer, descriptors) = explained.unwrap_or_default();
     Explanation {
+        shadow: None,
         request: format!("{CALL_OF_DESCRIPTORS} {}{text}", call.domain),
         client: plan.server.client.client(asked.peer),
         identified: "the peer itself: it asks for its clients".to_owned(),

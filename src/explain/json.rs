@@ -37,6 +37,7 @@ pub(crate) fn report(explanation: &Explanation) -> ExplainReport {
         consumer: consumer.map(|consumer| consumer.name.clone()),
         tier: consumer.and_then(|consumer| consumer.tier.clone()),
         auth: consumer.map(|consumer| consumer.auth.clone()),
+        shadow: explanation.shadow.as_ref().map(ToString::to_string),
         reason: reason.map(str::to_owned),
         route: explanation.route.as_ref().map(route),
         descriptors: explanation.descriptors.as_ref().map(|all| all.iter().map(descriptor).collect()),

@@ -5,10 +5,17 @@ use std::fmt::{self, Display, Formatter};
 use http::StatusCode;
 
 use super::{
-    DescriptorExplanation, ExplainedAction, ExplainedAnswer, ExplainedConsumer, Explanation,
+    DescriptorExplanation, ExplainedAction, ExplainedAnswer, ExplainedConsumer, ExplainedShadow, Explanation,
     LimitExplanation, LimitStatus, MatchedRoute,
 };
 use crate::plan::Mode;
+
+impl Display for ExplainedShadow {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { auth, answer } = self;
+        write!(f, "`{auth}` would answer {}: {}", answer.status.as_u16(), answer.reason)
+    }
+}
 
 impl Display for Explanation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -24,6 +31,9 @@ impl Display for Explanation {
         if let Some(ExplainedConsumer { name, tier, auth }) = &self.consumer {
             let tier = tier.as_ref().map_or_else(|| "no tier".to_owned(), |tier| format!("tier `{tier}`"));
             line(f, "consumer", format_args!("`{name}`, {tier}: named by `{auth}`"))?;
+        }
+        if let Some(shadow) = &self.shadow {
+            line(f, "shadow", format_args!("{shadow}"))?;
         }
         match &self.route {
             Some(route) => {

@@ -99,7 +99,10 @@ impl Plan {
             keep_in_process(limits.get_mut(limit));
         }
         let is_in_shadow = |limit: &Limit| limit.mode == Mode::Shadow || limit.trial.is_some();
-        log.access.add(settled, limits.iter().any(is_in_shadow));
+        log.access.add(
+            settled,
+            limits.iter().any(is_in_shadow) || auths.iter().any(|auth| auth.mode == Mode::Shadow),
+        );
         let forwards = auths.iter().filter_map(Auth::forward);
         let derived = Derived {
             guarded: GuardedHeaders::new(forwards.flat_map(|settings| &settings.headers)),

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::admission::RequestCharges;
 use super::requirement::ConsumerRequirement;
-use super::{LimitIndex, Plan, Route};
+use super::{LimitIndex, Mode, Plan, Route};
 use crate::auth::forward::{ForwardSettings, ServiceAnswer};
 use crate::auth::htpasswd::Users;
 use crate::auth::jwt::{self, TokenFault};
@@ -38,6 +38,8 @@ pub struct Auth {
     pub challenge_invalid: Box<str>,
     /// The limit that is charged for each wrong credential. It counts by `ip` alone.
     pub failures: Option<LimitIndex>,
+    /// Whether it refuses requests, or only tells which it would refuse.
+    pub mode: Mode,
 }
 
 impl Auth {
@@ -107,6 +109,8 @@ pub struct RouteAuth {
     pub optional: bool,
     /// Whether the backend gets the credential.
     pub forwards_credentials: bool,
+    /// That of all its auths. In shadow no request is refused: one that would be is admitted as anonymous.
+    pub mode: Mode,
     /// What a consumer must be or have: all of these.
     pub requirements: Box<[ConsumerRequirement]>,
 }
@@ -188,6 +192,7 @@ impl AuthFailure {
             CredentialFault::Missing | CredentialFault::Invalid | CredentialFault::Answered => {
                 StatusCode::UNAUTHORIZED
             }
+            CredentialFault::Unverified => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }
@@ -205,6 +210,8 @@ pub enum CredentialFault {
     Answered,
     /// Its consumer is not what the route requires.
     Insufficient,
+    /// It cannot be verified at the moment.
+    Unverified,
 }
 
 /// A consumer, and the auth that named it.
@@ -234,6 +241,7 @@ impl CredentialFault {
             Self::Repeated => "there are several different credentials",
             Self::Answered => "the service has refused the request",
             Self::Insufficient => "the credential does not suffice for this route",
+            Self::Unverified => "the credential cannot be verified at the moment",
         }
     }
 
@@ -245,6 +253,7 @@ impl CredentialFault {
             Self::Repeated => "credential_repeated",
             Self::Answered => "forward_auth",
             Self::Insufficient => "insufficient_scope",
+            Self::Unverified => "credential_unverified",
         }
     }
 }

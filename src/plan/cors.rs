@@ -3,8 +3,8 @@
 use http::HeaderValue;
 
 /// The gateway's headers that scripts may read; the route names others.
-pub const EXPOSED: &str =
-    "retry-after, ratelimit-policy, ratelimit, x-ratelimit-limit, x-ratelimit-remaining, x-ratelimit-reset";
+pub const EXPOSED: &str = "retry-after, ratelimit-policy, ratelimit, x-ratelimit-limit, x-ratelimit-remaining, \
+                           x-ratelimit-reset, x-request-id";
 
 /// `cors` of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]

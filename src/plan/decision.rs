@@ -6,6 +6,7 @@
 //! [`RequestDecision`] is a machine without I/O, clock or randomness: it says what it needs, and is told what the world answered.
 //! The proxy drives it with async, `replay` in virtual time, and `explain` with counters that it only looks at.
 
+mod auth_in_shadow;
 mod before_check;
 mod call;
 mod descriptors;
@@ -260,9 +261,16 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         let auth = self.request.route.auth.as_ref();
         if let Some(failure) = auth.and_then(|auth| auth.insufficient(caller.consumer, self.logged.is_some()))
         {
+            if self.is_in_shadow() {
+                return self.refused_in_shadow(failure, known, observer);
+            }
             observer.insufficient(&self.request, failure);
             return self.end(EarlyAnswer::Response(EarlyResponse::Unauthenticated(failure)));
         }
+        self.body_or_limits(known, observer)
+    }
+
+    fn body_or_limits(&mut self, known: Known<'_>, observer: &mut impl DecisionObserver<'p>) -> Need {
         if self.request.route.reads_body && *self.request.content == RequestContent::Unknown {
             return Need::Body;
         }
@@ -276,6 +284,9 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         known: Known<'_>,
         observer: &mut impl DecisionObserver<'p>,
     ) -> Need {
+        if self.is_in_shadow() {
+            return self.refused_in_shadow(failure, known, observer);
+        }
         observer.unauthenticated(&self.request, failure);
         self.charge_failure(failure, FailureKind::Refused, known, observer)
     }
@@ -289,6 +300,9 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         observer: &mut impl DecisionObserver<'p>,
     ) -> Need {
         let failure = AuthFailure { auth, fault: CredentialFault::Answered };
+        if self.is_in_shadow() {
+            return self.refused_in_shadow(failure, known, observer);
+        }
         observer.unauthenticated(&self.request, failure);
         if !refuses_credential {
             return self.end(EarlyAnswer::Service);

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use super::action::RouteAction;
 use super::admission::RequestCharges;
-use super::auth::CallerIdentity;
+use super::auth::{AuthFailure, CallerIdentity};
 use super::early_response::EarlyResponse;
 use super::loop_mark::LoopMark;
 pub use super::peer::{LoggedSender, Peer};
@@ -73,6 +73,8 @@ pub struct RoutedRequest<'p, 'r> {
     pub route: &'p Route,
     /// What its credential tells.
     pub caller: CallerIdentity<'p>,
+    /// Why auths in shadow would have refused it.
+    pub shadow_failure: Option<AuthFailure>,
     /// The charges that are decided now, or were decided last.
     pub charges: RequestCharges<'p>,
     /// The upstream that it is forwarded to; `None`: the gateway answers.
@@ -346,6 +348,7 @@ impl<'p, 'r> RoutedRequest<'p, 'r> {
             index,
             route,
             caller: CallerIdentity::default(),
+            shadow_failure: None,
             charges: RequestCharges::default(),
             upstream: None,
             upstream_name: None,

@@ -13,5 +13,6 @@ pub(super) mod ratelimit_fields;
 pub(super) mod refusal_sample;
 pub(super) mod request_context;
 pub(super) mod settlement;
+mod shadow;
 pub(super) mod trace;
 pub(super) mod usage;

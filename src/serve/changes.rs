@@ -253,6 +253,7 @@ fn auth(subject: &mut Subject<'_>, (last_plan, last): (&Plan, &Auth), (next_plan
     subject.hidden("settings", &last.forward(), &next.forward());
     subject.hidden("settings", &last.tokens(), &next.tokens());
     subject.shown("consumers", before, after);
+    subject.written("mode", last.mode, next.mode);
     subject.hidden("realm", &last.challenge, &next.challenge);
     let failures = |plan: &Plan, auth: &Auth| {
         auth.failures.map_or_else(String::new, |limit| plan.limit(limit).name.to_string())

@@ -24,6 +24,9 @@ impl<'p> RequestDecision<'p, '_> {
         known: Known<'_>,
         observer: &mut impl DecisionObserver<'p>,
     ) -> BeforeCheck {
+        if self.is_in_shadow() {
+            return BeforeCheck::Check;
+        }
         let failure = AuthFailure { auth, fault: CredentialFault::Invalid };
         let Some(charges) = self.failure_charges(failure) else { return BeforeCheck::Check };
         self.phase = LimitPhase::Failures(failure, FailureKind::Unchecked);

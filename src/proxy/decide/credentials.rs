@@ -53,14 +53,24 @@ pub(crate) async fn verify<'p>(
         Some(CredentialVerification::Token(token)) => {
             match verify_token(ctx, plan, index, token, decision.request()).await {
                 Ok(result) => Ok(result.map_or(Verified::Wrong(None), Verified::Accepted)),
-                Err(reason) => Err(decision.reject(reason)),
+                Err(reason) => Err(decision.unverified(index, reason, plan.counters.known(ctx.started), ctx)),
             }
         }
         Some(CredentialVerification::Password(password)) => {
             check_password(ctx, plan, index, password, decision).await
         }
-        None => Err(decision.reject(RejectReason::unverified())),
+        None => Err(unverified(ctx, plan, index, decision)),
     }
+}
+
+/// What is next for a request whose credential cannot be verified at the moment.
+fn unverified<'p>(
+    ctx: &mut RequestContext,
+    plan: &'p WorkerPlan,
+    index: AuthIndex,
+    decision: &mut RequestDecision<'p, '_>,
+) -> Need {
+    decision.unverified(index, RejectReason::unverified(), plan.counters.known(ctx.started), ctx)
 }
 
 /// Asks a service about a request. Once `failures` is used up, one with a credential is refused without that.
@@ -91,7 +101,7 @@ async fn ask_service<'p>(
             Ok(Verified::Accepted(identity))
         }
         ForwardOutcome::Answered(answer) => Ok(Verified::Answered(answer)),
-        ForwardOutcome::Failed => Err(decision.reject(RejectReason::unverified())),
+        ForwardOutcome::Failed => Err(unverified(ctx, plan, index, decision)),
     }
 }
 
@@ -204,13 +214,13 @@ async fn check_password<'p>(
     };
     let network = decision.request().request().client.network;
     let turn = shared.passwords.turn(number(network)).await;
-    let turn = turn.map_err(|QueueFull| decision.reject(RejectReason::unverified()))?;
+    let turn = turn.map_err(|QueueFull| unverified(ctx, plan, index, decision))?;
     if let Some(identity) = password.remembered() {
         return Ok(Verified::Accepted(identity));
     }
     refuse_unchecked(ctx, plan, index, decision).await?;
     let result = shared.passwords.check(&guard, password).await;
-    let result = result.map_err(|QueueFull| decision.reject(RejectReason::unverified()))?;
+    let result = result.map_err(|QueueFull| unverified(ctx, plan, index, decision))?;
     Ok(result.map_or(Verified::Wrong(Some(turn)), Verified::Accepted))
 }
 

@@ -192,6 +192,7 @@ mod tests {
     use super::*;
     use crate::auth::method::{ApiKeys, AuthMethod};
     use crate::http1::request::RequestHead;
+    use crate::plan::Mode;
     use crate::plan::auth::AuthIndex;
     use crate::route::consumers::{Consumers, KeyForm};
 
@@ -209,6 +210,7 @@ mod tests {
             challenge: "".into(),
             challenge_invalid: "".into(),
             failures: None,
+            mode: Mode::Enforce,
         }
     }
 
@@ -223,6 +225,7 @@ mod tests {
             auths: (0..auths.len()).map(AuthIndex).collect(),
             optional: true,
             forwards_credentials,
+            mode: Mode::Enforce,
             requirements: Box::default(),
         };
         let written = ConsumerHeaders::of(

@@ -14,7 +14,7 @@ use crate::plan::auth::{AuthFailure, CredentialFault};
 use crate::plan::decision::{DecisionObserver, LimitPhase, Ruled, Ruling};
 use crate::plan::log::AccessLog;
 use crate::plan::resolve::RoutedRequest;
-use crate::plan::{Limit, LimitIndex, Mode, Route, UpstreamIndex};
+use crate::plan::{LimitIndex, Mode, Route, UpstreamIndex};
 use crate::route::consumers::Consumer;
 use crate::route::key::Key;
 use crate::route::mask::Masking;
@@ -80,7 +80,10 @@ impl RequestContext {
         let result = match fault {
             CredentialFault::Missing => AuthResult::Missing,
             CredentialFault::Repeated => AuthResult::Repeated,
-            CredentialFault::Invalid | CredentialFault::Answered | CredentialFault::Insufficient => return,
+            CredentialFault::Invalid
+            | CredentialFault::Answered
+            | CredentialFault::Insufficient
+            | CredentialFault::Unverified => return,
         };
         self.plan.metrics.auth(auth, result);
     }
@@ -282,15 +285,6 @@ impl RequestContext {
         }
     }
 
-    /// Notes a limit in shadow that would have refused the request.
-    #[cold]
-    fn note_shadow(&mut self, limit: &Limit) {
-        if let Some(record) = &mut self.log.record {
-            let comma = if record.decision.shadow.is_empty() { "" } else { "," };
-            record.decision.shadow.extend([comma, &*limit.name]);
-        }
-    }
-
     /// Keeps the text of a key that this request has banned.
     fn name_ban(&self, routed: &RoutedRequest<'_, '_>, banned: usize) {
         let Some(check) = routed.charges.checks.get(banned) else { return };
@@ -392,7 +386,7 @@ impl RequestContext {
     }
 
     /// Notes the consumer for log and trace.
-    fn note_consumer(&mut self, consumer: Consumer<'_>) {
+    pub(super) fn note_consumer(&mut self, consumer: Consumer<'_>) {
         if let Some(record) = &mut self.log.record {
             consumer.name().clone_into(&mut record.consumer.name);
             consumer.tier().unwrap_or_default().clone_into(&mut record.consumer.tier);
@@ -416,6 +410,9 @@ impl RequestContext {
 impl<'p> DecisionObserver<'p> for RequestContext {
     fn authenticated(&mut self, request: &RoutedRequest<'p, '_>) {
         let Some(auth) = request.route.auth.as_ref().filter(|_| self.is_counted) else { return };
+        if let Some(failure) = request.shadow_failure {
+            return self.refused_in_shadow(request.caller.consumer, failure);
+        }
         match (request.caller.consumer, auth.auths.first()) {
             (Some(named), _) => {
                 self.note_consumer(named.consumer);

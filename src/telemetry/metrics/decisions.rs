@@ -154,6 +154,8 @@ labels! {
         Limited = "limited",
         /// It named a consumer that is not what the route requires.
         Insufficient = "insufficient",
+        /// An auth in shadow would have refused the request.
+        ShadowRefused = "shadow_refused",
     }
 }
 

@@ -7,6 +7,7 @@ mod keys;
 mod networks;
 mod require;
 mod secrets;
+mod shadow;
 mod story;
 mod tiers;
 mod views;

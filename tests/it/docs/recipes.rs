@@ -77,6 +77,11 @@ fn api_keys_with_plans() {
 }
 
 #[test]
+fn move_api_keys() {
+    follow_recipe("move-api-keys.md", |_| ());
+}
+
+#[test]
 fn monthly_quotas() {
     follow_page("docs/recipes/monthly-quotas.md", |page| {
         // A busy machine may need more than the default, and then this process would decide by what it knows.
@@ -269,7 +274,7 @@ fn each_recipe_is_followed_and_listed() {
     let files = std::fs::read_dir(directory).expect("the recipes").flatten();
     let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
     let names: Vec<_> = names.filter(|name| name != "README.md").collect();
-    assert_eq!(names.len(), 22, "{names:?}");
+    assert_eq!(names.len(), 23, "{names:?}");
     for name in names {
         assert!(list.contains(&format!("]({name})")), "README.md does not list {name}");
         assert!(tests.iter().any(|tests| tests.contains(&name)), "no test follows {name}");
