@@ -201,6 +201,9 @@ enum CliCommand {
 
 /// Runs the command line. Never panics, whatever standard output and standard error are.
 pub fn main() -> ExitCode {
+    if let Some(status) = serve::stand_between() {
+        return status;
+    }
     choose_colour(typed_colour());
     let parsed = command().try_get_matches().and_then(|matches| Arguments::from_arg_matches(&matches));
     match parsed.map_err(|error| error.format(&mut command())).and_then(Arguments::checked) {

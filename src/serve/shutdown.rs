@@ -89,6 +89,7 @@ impl Shutdown {
                 );
                 // From now on the service manager hears the successor, and only logs what others send.
                 self.watchdog.abort();
+                self.upgrade.let_go();
                 self.supervisor.handed_over_to(process);
                 self.snapshots.leave().await;
                 // From now on the successor serves the admin listener.

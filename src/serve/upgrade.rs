@@ -2,16 +2,15 @@
 
 use std::convert::Infallible;
 use std::ffi::OsString;
-use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::new_process::NewProcess;
 use super::systemd::Systemd;
 use super::takeover;
 use crate::config;
@@ -30,11 +29,11 @@ const OF_THIS_PROCESS: [&str; 5] =
 #[derive(Debug)]
 pub(super) struct BinaryUpgrade {
     signal: Signal,
-    /// SIGCHLD.
-    children: Signal,
     /// The path of the binary, or the reason why no other can be started.
     program: Result<PathBuf, String>,
     arguments: Vec<OsString>,
+    /// The process that was started, until it has taken over or ended.
+    started: Option<NewProcess>,
 }
 
 impl BinaryUpgrade {
@@ -50,17 +49,16 @@ impl BinaryUpgrade {
             // Before a command, where `--` does not precede it.
             arguments.insert(0, TAKEOVER.into());
         }
-        let children = signal(SignalKind::child())?;
-        Ok(Self { signal: signal(SignalKind::user_defined2())?, children, program, arguments })
+        Ok(Self { signal: signal(SignalKind::user_defined2())?, program, arguments, started: None })
     }
 
     /// Starts the new process after each signal, and reports one that does not take over from `addresses`. A new process
-    /// that takes over ends the wait from outside: this future is dropped then, and the new process goes on.
+    /// that takes over ends the wait from outside: this future is dropped then, and [`Self::let_go`] ends the matter.
     pub(super) async fn serve(&mut self, addresses: &[SocketAddr], supervisor: &Systemd) -> Infallible {
         loop {
             received(&mut self.signal).await;
             let failure = match self.start(addresses) {
-                Ok(child) => self.failure_of(child, supervisor).await,
+                Ok(new) => self.failure_of(new, supervisor).await,
                 Err(error) => error,
             };
             tracing::error!("not upgraded: {failure}; this process continues");
@@ -76,50 +74,48 @@ impl BinaryUpgrade {
         }
     }
 
-    fn start(&self, addresses: &[SocketAddr]) -> Result<Child, String> {
+    /// The new process has taken over: from now on it is a child of the service manager, as this process is.
+    pub(super) fn let_go(&mut self) {
+        if let Some(new) = self.started.take() {
+            new.let_go();
+        }
+    }
+
+    fn start(&self, addresses: &[SocketAddr]) -> Result<NewProcess, String> {
         let program = self.program.as_ref().map_err(Clone::clone)?;
-        let mut command = Command::new(program);
+        let mut command = NewProcess::command();
         command.args(&self.arguments).env(takeover::PREDECESSOR, takeover::listed(addresses));
         for name in OF_THIS_PROCESS {
             command.env_remove(name);
         }
-        command.spawn().map_err(|error| format!("cannot start `{}`: {error}", program.display()))
+        NewProcess::start(program.as_os_str(), command)
     }
 
     /// Waits until the new process ends, or ends it when it takes too long. Returns the reason.
-    async fn failure_of(&mut self, mut child: Child, supervisor: &Systemd) -> String {
-        let Self { signal, children, .. } = self;
-        let process = child.id();
+    async fn failure_of(&mut self, new: NewProcess, supervisor: &Systemd) -> String {
+        let Self { signal, started, .. } = self;
+        let process = new.process;
         tracing::info!("SIGUSR2: process {process} starts, to take over");
         supervisor.status(&format!("process {process} starts, to take over"));
+        let new = started.insert(new);
         let mut late = pin!(tokio::time::sleep(STARTING));
-        loop {
+        let end = loop {
             tokio::select! {
                 biased;
-                ended = ended(&mut child, children) => return match ended {
-                    Ok(status) => format!("process {process} ended with {status}"),
-                    Err(error) => format!("process {process} is lost: {error}"),
-                },
+                end = new.ended() => break Some(end),
                 () = received(signal) => {
                     tracing::warn!("SIGUSR2: ignored, process {process} already starts");
                 }
-                () = &mut late => {
-                    // A killed process ends at once.
-                    let killed = child.kill().and_then(|()| child.wait()).map(drop);
-                    return late_words(process, killed);
-                }
+                () = &mut late => break None,
+            }
+        };
+        match (started.take(), end) {
+            (Some(new), None) => late_words(process, new.kill().await),
+            (new, end) => {
+                new.into_iter().for_each(NewProcess::let_go);
+                format!("process {process} {}", end.unwrap_or_default())
             }
         }
-    }
-}
-
-/// Waits until the child has ended. `children` is the signal for that.
-async fn ended(child: &mut Child, children: &mut Signal) -> io::Result<ExitStatus> {
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status);
-        }
-        received(children).await;
     }
 }
 
@@ -130,7 +126,7 @@ async fn received(signal: &mut Signal) {
     }
 }
 
-fn late_words(process: impl Display, killed: io::Result<()>) -> String {
+fn late_words(process: u32, killed: io::Result<()>) -> String {
     let end = killed.map_or_else(|error| format!("cannot be killed: {error}"), |()| "was killed".to_owned());
     format!("process {process} did not take over within {STARTING:?} and {end}")
 }

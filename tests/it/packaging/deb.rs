@@ -130,6 +130,8 @@ fn a_package_is_installed_upgraded_removed_and_purged() {
     keeps_a_changed_file_and_rotates_logs(&machine);
     keeps_serving_where_the_new_version_finds_faults(&machine);
     follows_the_service_manager(&machine);
+    obeys_a_policy_against_starts(&machine);
+    serves_by_the_socket_of_the_package(&machine);
     is_removed_and_purged(&machine);
     assert_eq!(machine.files(), before, "nothing is left");
 }
@@ -209,12 +211,145 @@ fn follows_the_service_manager(machine: &Machine) {
     machine.system.good(&["systemctl", "enable", "--now", "tollgate"]);
 }
 
+/// As in images of containers, and on machines whose administrator starts services by hand.
+fn obeys_a_policy_against_starts(machine: &Machine) {
+    let policy = machine.system.path("/usr/sbin/policy-rc.d");
+    std::fs::write(&policy, "#!/bin/sh\nexit 101\n").expect("it can be written");
+    machine.system.good(&["chmod", "755", "/usr/sbin/policy-rc.d"]);
+    let process = machine.property("MainPID");
+    machine.under_load(|| machine.install("2.0"));
+    assert_eq!(machine.property("MainPID"), process, "the process of the version before continues");
+    // As the page says.
+    machine.under_load(|| {
+        machine.system.good(&["systemctl", "kill", "--kill-whom=main", "-s", "USR2", "tollgate"]);
+        eventually("another process", || (machine.property("MainPID") != process).then_some(()));
+    });
+    // systemd waits for the process that has taken over, which ends by itself.
+    machine.system.good(&["systemctl", "stop", "tollgate"]);
+    assert_eq!(machine.property("Result"), "success", "{}", machine.log());
+    machine.install("2.0");
+    assert_eq!(
+        machine.property("ActiveState"),
+        "inactive",
+        "an installation starts nothing: {}",
+        machine.log()
+    );
+    std::fs::remove_file(policy).expect("it is there");
+    machine.system.good(&["systemctl", "start", "tollgate"]);
+}
+
+/// systemd holds the socket, also through an upgrade.
+fn serves_by_the_socket_of_the_package(machine: &Machine) {
+    machine.system.good(&["systemctl", "stop", "tollgate.service"]);
+    machine.system.good(&["systemctl", "enable", "--now", "tollgate.socket"]);
+    machine.system.good(&["systemctl", "start", "tollgate.service"]);
+    machine.upgrade_under_load("2.0");
+    machine.system.good(&["systemctl", "restart", "tollgate.service"]);
+    assert_eq!(machine.property("ActiveState"), "active");
+    machine.system.good(&["systemctl", "disable", "--now", "tollgate.socket"]);
+    machine.system.good(&["systemctl", "restart", "tollgate.service"]);
+}
+
 fn is_removed_and_purged(machine: &Machine) {
     let process = machine.property("MainPID");
     machine.system.good(&["dpkg", "--remove", "tollgate"]);
     assert!(!machine.system.run(&["kill", "-0", &process]).0, "it is stopped");
     machine.system.good(&["test", "-f", "/etc/tollgate/gateway.toml"]);
     machine.system.good(&["dpkg", "--purge", "tollgate"]);
+}
+
+/// A key without a passphrase, and the public half in the copy. Its home is a directory of its own.
+fn signing_key(home: &Path, machine: &Machine) -> &'static str {
+    let name = "tollgate test <test@example.com>";
+    let gpg = |arguments: &[&str]| {
+        let mut command = tools::needed("gpg");
+        command.arg("--homedir").arg(home).args(["--batch", "--quiet", "--passphrase", ""]).args(arguments);
+        let output = command.output().expect("it starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    };
+    gpg(&["--quick-generate-key", name, "ed25519", "sign", "never"]);
+    let place = machine.system.path("/usr/share/keyrings/tollgate.gpg");
+    std::fs::write(place, gpg(&["--export", name])).expect("it can be written");
+    name
+}
+
+/// As docs/releasing.md says. apt asks no other repository.
+#[test]
+fn apt_installs_and_upgrades_from_a_signed_repository() {
+    let Some(machine) = Machine::start() else { return };
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let key = signing_key(home.path(), &machine);
+    let repository = machine.system.path("/srv/tollgate");
+    std::fs::create_dir(&repository).expect("it can be made");
+    let publish = |version: &str, key: &str| {
+        let package = machine.system.path(&format!("/tmp/{version}.deb"));
+        let name = format!("tollgate_{version}-1_amd64.deb");
+        std::fs::copy(package, repository.join(name)).expect("it can be copied");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/apt-repository");
+        let mut command = Command::new(script);
+        command.arg(&repository).env("GNUPGHOME", home.path()).env("TOLLGATE_SIGNING_KEY", key);
+        let output = command.output().expect("it starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    let list = "deb [signed-by=/usr/share/keyrings/tollgate.gpg] file:/srv/tollgate ./\n";
+    std::fs::write(machine.system.path("/etc/apt/tollgate.list"), list).expect("it can be written");
+    let apt = |arguments: &[&str]| {
+        let only = [
+            "apt-get",
+            "-y",
+            "-o",
+            "Dir::Etc::SourceList=/etc/apt/tollgate.list",
+            "-o",
+            "Dir::Etc::SourceParts=-",
+        ];
+        machine.system.run(&[&only[..], arguments].concat())
+    };
+    publish("1.0", "");
+    let (_, told) = apt(&["update"]);
+    assert!(told.contains("is not signed"), "{told}");
+    publish("1.0", key);
+    let installed = |arguments: &[&str]| {
+        for steps in [&["update"][..], arguments] {
+            let (good, told) = apt(steps);
+            assert!(good, "{steps:?}: {told}");
+        }
+    };
+    installed(&["install", "--no-install-recommends", "tollgate"]);
+    assert_eq!(machine.property("ActiveState"), "active", "{}", machine.log());
+    let process = machine.property("MainPID");
+    publish("2.0", key);
+    let (statuses, ()) = machine.under_load(|| installed(&["install", "--only-upgrade", "tollgate"]));
+    assert!(statuses.keys().all(|status| [200, 429].contains(status)), "{statuses:?}");
+    let version = machine.system.good(&["dpkg-query", "-W", "-f", "${Version}", "tollgate"]);
+    assert_eq!((version.as_str(), machine.property("MainPID") != process), ("2.0-1", true));
+}
+
+/// A binary that does not run here: the file says for which machine it is. Another one prints the manual page.
+#[test]
+fn a_package_for_arm64_is_made_on_another_machine() {
+    let workshop = Workshop::new();
+    let mut arm = std::fs::read(workshop.directory.path().join("tollgate")).expect("it is there");
+    // `e_machine` of the ELF header: EM_AARCH64.
+    arm[18..20].copy_from_slice(&183_u16.to_le_bytes());
+    let foreign = workshop.directory.path().join("tollgate-arm64");
+    std::fs::write(&foreign, arm).expect("it can be written");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/deb");
+    let mut command = Command::new(script);
+    command.arg(&foreign).arg(workshop.directory.path()).arg(workshop.directory.path().join("tollgate"));
+    command.env("TOLLGATE_VERSION", "1.0").env("TOLLGATE_COMPRESSOR", "none");
+    let output = command.output().expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let package = workshop.directory.path().join("tollgate_1.0-1_arm64.deb");
+    let asked = |arguments: &[&str]| {
+        let output = tools::needed("dpkg-deb").args(arguments).arg(&package).output().expect("it starts");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(asked(&["--info"]).contains(" Architecture: arm64\n"));
+    let files = asked(&["--contents"]);
+    for file in ["/usr/bin/tollgate\n", "/usr/share/man/man1/tollgate.1.gz\n"] {
+        assert!(files.contains(file), "{files}");
+    }
 }
 
 #[test]

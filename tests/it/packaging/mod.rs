@@ -6,3 +6,4 @@ mod image;
 mod kubernetes;
 mod owner;
 mod release;
+mod systemd;

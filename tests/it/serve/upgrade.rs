@@ -118,6 +118,20 @@ fn a_stop_after_an_upgrade_waits_for_requests_of_the_process_before() {
     assert_eq!(upgraded.gateway.wait_for_exit().code(), Some(0));
 }
 
+/// At a stop, systemd waits for a main process that is its own child, and kills another one at once.
+#[test]
+fn the_new_process_is_no_child_of_the_process_before() {
+    let backend = gated();
+    let mut upgraded = Upgraded::new(Gateway::start(&toml(&backend, "")));
+    let mut client = busy(&upgraded, &backend);
+    upgraded.hand_over();
+    assert!(upgraded.gateway.alive(), "it drains");
+    assert_eq!(upgraded.children(), "", "the process in between has ended");
+    backend.open_gate();
+    client.read().expect(200);
+    assert_eq!(upgraded.gateway.wait_for_exit().code(), Some(0));
+}
+
 #[test]
 fn signals_during_an_upgrade_or_a_drain_are_ignored() {
     let backend = gated();

