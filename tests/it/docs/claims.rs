@@ -38,8 +38,9 @@ const TRIGGERS: [&str; 20] = [
     "is not a fault",
 ];
 
-/// Pages without rows here: README.md and the comparison have tests of their own, and releases are not about the gateway.
-const ELSEWHERE: [&str; 3] = ["README.md", "docs/compare.md", "docs/releasing.md"];
+/// Pages without rows here: README.md, the overview and the comparison have tests of their own, and releases are not about the gateway.
+const ELSEWHERE: [&str; 5] =
+    ["README.md", "docs/README.md", "docs/overview.md", "docs/compare.md", "docs/releasing.md"];
 
 /// The heading of the lists of the pages about other proxies.
 const NO_EQUIVALENT: &str = "What has no equivalent";
