@@ -268,13 +268,14 @@ fn each_recipe_is_followed_and_listed() {
         include_str!("../peers/asking/envoy.rs"),
         include_str!("../peers/asking/nginx.rs"),
         include_str!("../peers/asking/traefik.rs"),
+        include_str!("../peers/editor.rs"),
     ];
     let directory = root().join("docs/recipes");
     let list = std::fs::read_to_string(directory.join("README.md")).expect("the list of recipes");
     let files = std::fs::read_dir(directory).expect("the recipes").flatten();
     let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
     let names: Vec<_> = names.filter(|name| name != "README.md").collect();
-    assert_eq!(names.len(), 23, "{names:?}");
+    assert_eq!(names.len(), 24, "{names:?}");
     for name in names {
         assert!(list.contains(&format!("]({name})")), "README.md does not list {name}");
         assert!(tests.iter().any(|tests| tests.contains(&name)), "no test follows {name}");
