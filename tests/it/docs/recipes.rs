@@ -157,6 +157,44 @@ fn models() {
 }
 
 #[test]
+fn event_streams() {
+    follow_page("docs/event-streams.md", |page| {
+        page.serve("events.py", 9001, &["blue"]);
+        page.serve("events.py", 9002, &["green"]);
+        page.set("STICKY_SECRET", "c0ffee00c0ffee00c0ffee00c0ffee00");
+        page.gateway();
+        page.sessions()
+    });
+}
+
+#[test]
+fn billing() {
+    follow_page("docs/billing.md", |page| {
+        page.serve("server.py", 9001, &[]);
+        page.gateway();
+        page.sessions()
+    });
+}
+
+#[test]
+fn which_limit() {
+    follow_page("docs/which-limit.md", |page| {
+        page.serve("server.py", 9001, &[]);
+        page.gateway();
+        page.sessions()
+    });
+}
+
+#[test]
+fn capacity() {
+    follow_page("docs/capacity.md", |page| {
+        page.serve("server.py", 9001, &[]);
+        page.gateway();
+        page.sessions()
+    });
+}
+
+#[test]
 fn mcp() {
     follow_recipe("mcp.md", |_| ());
 }

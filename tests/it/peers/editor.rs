@@ -39,7 +39,8 @@ fn check(folder: &Path, files: &[&Path]) -> (bool, String) {
 fn taplo_finds_no_fault_in_files_that_load() {
     let folder = folder_with_schema();
     let valid = fs::read_dir(root().join("tests/config/valid")).expect("valid files").flatten();
-    let valid = valid.map(|file| file.path()).filter(|path| path.extension().is_some_and(|end| end == "toml"));
+    let valid =
+        valid.map(|file| file.path()).filter(|path| path.extension().is_some_and(|end| end == "toml"));
     let shipped = ["gateway.toml", "packaging/gateway.toml", "docs/examples/routes.toml"];
     let files: Vec<_> = valid
         .filter(|path| !path.ends_with("byte_order_mark_and_crlf.toml"))
@@ -110,14 +111,16 @@ fn ask(text: &str, questions: &Value) -> (Vec<Value>, Vec<Value>) {
 #[test]
 fn the_language_server_completes_keys_and_values_and_describes_them() {
     let text = "#:schema gateway.schema.json\n\n[limits.x]\nburst = 50\n\n[limits.y]\nalgorithm = \"\"\n";
-    let (faults, answers) =
-        ask(text, &json!([["hover", 3, 2], ["completion", 4, 0], ["completion", 6, 13]]));
+    let (faults, answers) = ask(text, &json!([["hover", 3, 2], ["completion", 4, 0], ["completion", 6, 13]]));
     assert!(faults.iter().any(|fault| fault == "\"key\" is a required property"), "{faults:?}");
     let described = answers[0]["contents"]["value"].as_str().expect("a description");
     assert!(described.contains("units at once"), "{described}");
     let labels = |answer: &Value| -> BTreeSet<String> {
         let items = answer.as_array().expect("a list").iter();
-        items.filter_map(|item| item["label"].as_str()).map(|label| label.trim_matches('"').to_owned()).collect()
+        items
+            .filter_map(|item| item["label"].as_str())
+            .map(|label| label.trim_matches('"').to_owned())
+            .collect()
     };
     let keys = labels(&answers[1]);
     for key in ["algorithm", "key", "rate", "mode", "ban", "exempt", "max"] {
@@ -128,7 +131,8 @@ fn the_language_server_completes_keys_and_values_and_describes_them() {
     let described = ban["documentation"]["value"].as_str().expect("a description");
     assert!(described.contains("too many refusals"), "{described}");
     let values = labels(&answers[2]);
-    let algorithms = ["token-bucket", "gcra", "leaky-bucket", "fixed-window", "sliding-window", "sliding-log"];
+    let algorithms =
+        ["token-bucket", "gcra", "leaky-bucket", "fixed-window", "sliding-window", "sliding-log"];
     for value in algorithms.into_iter().chain(["concurrency"]) {
         assert!(values.contains(value), "{value} is not offered: {values:?}");
     }
