@@ -157,6 +157,44 @@ fn models() {
 }
 
 #[test]
+fn event_streams() {
+    follow_page("docs/event-streams.md", |page| {
+        page.serve("events.py", 9001, &["blue"]);
+        page.serve("events.py", 9002, &["green"]);
+        page.set("STICKY_SECRET", "c0ffee00c0ffee00c0ffee00c0ffee00");
+        page.gateway();
+        page.sessions()
+    });
+}
+
+#[test]
+fn billing() {
+    follow_page("docs/billing.md", |page| {
+        page.serve("server.py", 9001, &[]);
+        page.gateway();
+        page.sessions()
+    });
+}
+
+#[test]
+fn which_limit() {
+    follow_page("docs/which-limit.md", |page| {
+        page.serve("server.py", 9001, &[]);
+        page.gateway();
+        page.sessions()
+    });
+}
+
+#[test]
+fn capacity() {
+    follow_page("docs/capacity.md", |page| {
+        page.serve("server.py", 9001, &[]);
+        page.gateway();
+        page.sessions()
+    });
+}
+
+#[test]
 fn mcp() {
     follow_recipe("mcp.md", |_| ());
 }
@@ -268,13 +306,14 @@ fn each_recipe_is_followed_and_listed() {
         include_str!("../peers/asking/envoy.rs"),
         include_str!("../peers/asking/nginx.rs"),
         include_str!("../peers/asking/traefik.rs"),
+        include_str!("../peers/editor.rs"),
     ];
     let directory = root().join("docs/recipes");
     let list = std::fs::read_to_string(directory.join("README.md")).expect("the list of recipes");
     let files = std::fs::read_dir(directory).expect("the recipes").flatten();
     let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
     let names: Vec<_> = names.filter(|name| name != "README.md").collect();
-    assert_eq!(names.len(), 23, "{names:?}");
+    assert_eq!(names.len(), 24, "{names:?}");
     for name in names {
         assert!(list.contains(&format!("]({name})")), "README.md does not list {name}");
         assert!(tests.iter().any(|tests| tests.contains(&name)), "no test follows {name}");

@@ -2,6 +2,7 @@
 
 mod asking;
 mod client_libraries;
+mod editor;
 mod envoy_calls;
 mod envoy_limits;
 mod mcp;

@@ -49,6 +49,7 @@ const INSTALL: &[(&str, &str)] = &[
     ("shellcheck", "apt-get install shellcheck"),
     ("strip", "apt-get install binutils"),
     ("systemd-analyze", "apt-get install systemd"),
+    ("taplo", "apt-get install python3-venv, then .ci/tools peers, which installs taplo and olpat by pip"),
     ("unshare", "apt-get install util-linux"),
     ("valkey-server", "apt-get install valkey-server, which Debian has from version 13 on"),
 ];
@@ -149,6 +150,16 @@ pub(crate) fn peer(program: &str) -> Command {
     let python = cached_python("TOLLGATE_TEST_PYTHON_PEERS", "peers", "envoy");
     let path = Path::new(python.get_program()).with_file_name(program);
     assert!(path.is_file(), "{} ({})", missing("envoy"), path.display());
+    Command::new(path)
+}
+
+/// A program of the Python environment with what editors ask about TOML: `taplo`, or `olpat`, its fork with a language
+/// server. The environment is what `TOLLGATE_TEST_PYTHON_EDITOR` names, or the one in the cache.
+#[track_caller]
+pub(crate) fn editor(program: &str) -> Command {
+    let python = cached_python("TOLLGATE_TEST_PYTHON_EDITOR", "editor", "taplo");
+    let path = Path::new(python.get_program()).with_file_name(program);
+    assert!(path.is_file(), "{} ({})", missing("taplo"), path.display());
     Command::new(path)
 }
 
