@@ -37,10 +37,10 @@ use crate::telemetry::terminal::colour_on;
 use display::{clock, maybe, plain, rate, span};
 use draw::{Palette, totals};
 use findings::findings;
-use reader::{GatewayReader, KeyChange, ReadError, RoundOptions};
+use reader::{GatewayReader, KeyChange, RoundOptions};
 use samples::SampleNumbers as _;
 use screen::Screen;
-use snapshot::GatewaySnapshot;
+use snapshot::{GatewaySnapshot, GatewayState, ReadError};
 use state::{TopEffect, TopState, reason, remedy};
 use target::AdminTarget;
 use views::TopView;
@@ -57,15 +57,16 @@ const OTHER_ROWS: usize = 6;
 pub(super) struct TopArguments {
     /// The admin listener, in place of the one that the configuration names: http://HOST:PORT or https://HOST:PORT
     ///
-    /// The token is in TOLLGATE_ADMIN_TOKEN, else in the variable that the configuration names.
+    /// The token is in TOLLGATE_ADMIN_TOKEN, else in the variable that the configuration names. May be repeated: the view
+    /// of the fleet has a row for each of these gateways, and `g` chooses the one that the other views show.
     #[arg(long, value_name = "URL")]
-    url: Option<String>,
+    url: Vec<String>,
     #[command(flatten)]
     tls: AdminTlsArguments,
     /// Print one snapshot as text and exit
     #[arg(long)]
     once: bool,
-    /// Show the gateways that share the store: with `--once`, only them
+    /// Show the gateways that share the store, or those of several `--url`: with `--once`, only them
     #[arg(long)]
     fleet: bool,
 }
@@ -84,24 +85,25 @@ enum TopEvent {
 enum ReaderCommand {
     Read(RoundOptions),
     Change(KeyChange),
+    /// The next of several gateways is shown.
+    NextGateway,
 }
 
 /// Shows the gateway that `file` or the arguments name.
 pub(super) fn run(file: &Path, arguments: &TopArguments) -> ExitCode {
-    let target = match AdminTarget::find(file, arguments.url.as_deref(), &arguments.tls) {
-        Ok(target) => target,
+    let targets = match AdminTarget::find_all(file, &arguments.url, &arguments.tls) {
+        Ok(targets) => targets,
         Err(message) => return fault(MISTAKE, message),
     };
-    let address = target.client.address.to_string();
-    let mut reader = match GatewayReader::new(target) {
+    let address = targets.first().map(AdminTarget::address).unwrap_or_default();
+    let mut reader = match GatewayReader::new(targets) {
         Ok(reader) => reader,
         Err(error) => return fault(FAILED, error),
     };
     if arguments.once {
-        return match reader.round(&RoundOptions::default()) {
-            Ok(snapshot) if arguments.fleet => show(&TopView::Fleet.table(&snapshot).to_text()),
-            Ok(snapshot) => show(&snapshot_text(&address, &snapshot)),
-            Err(error) => unreachable(&address, &error),
+        return match arguments.url.len() {
+            0 | 1 => once(&mut reader, &address, arguments.fleet),
+            count => once_of_several(&mut reader, count, arguments.fleet),
         };
     }
     if !stdout().is_terminal() {
@@ -115,6 +117,38 @@ pub(super) fn run(file: &Path, arguments: &TopArguments) -> ExitCode {
         Ok(Some(error)) => unreachable(&address, &error),
         Err(error) => fault(FAILED, format_args!("the terminal failed: {error}")),
     }
+}
+
+/// One snapshot of a gateway.
+fn once(reader: &mut GatewayReader, address: &str, fleet: bool) -> ExitCode {
+    match reader.round(&RoundOptions::default()) {
+        Ok(snapshot) if fleet => show(&TopView::Fleet.table(&snapshot).to_text()),
+        Ok(snapshot) => show(&snapshot_text(address, &snapshot)),
+        Err(error) => unreachable(address, &error),
+    }
+}
+
+/// One snapshot of each gateway, after a row for each. Fails if one of them does not answer.
+fn once_of_several(reader: &mut GatewayReader, count: usize, fleet: bool) -> ExitCode {
+    let (mut text, mut ended) = (String::new(), ExitCode::SUCCESS);
+    for index in 0..count {
+        let round = reader.round(&RoundOptions::default());
+        let snapshot = match round {
+            Ok(snapshot) => snapshot,
+            Err(error) => return unreachable("each URL", &error),
+        };
+        if index == 0 {
+            text += &TopView::Fleet.table(&snapshot).to_text();
+        }
+        match snapshot.gateways.get(index) {
+            Some(GatewayState { address, status: Err(error), .. }) => ended = unreachable(address, error),
+            Some(state) if !fleet => text += &format!("\n{}", snapshot_text(&state.address, &snapshot)),
+            Some(_) | None => {}
+        }
+        reader.next_gateway();
+    }
+    let shown = show(&text);
+    if ended == ExitCode::SUCCESS { shown } else { ended }
 }
 
 fn unreachable(address: &str, error: &ReadError) -> ExitCode {
@@ -162,6 +196,7 @@ fn interact(reader: GatewayReader, address: &str, view: TopView) -> io::Result<O
                 TopEvent::Key(pressed) => match state.press(pressed) {
                     TopEffect::Quit => return Ok(None),
                     TopEffect::Send(change) => send(&commands, change, &mut state),
+                    TopEffect::NextGateway => _ = commands.try_send(ReaderCommand::NextGateway),
                     TopEffect::Draw => {}
                 },
                 TopEvent::Resize => {}
@@ -261,6 +296,7 @@ fn read_gateway(
         for command in first.into_iter().chain(commands.try_iter().take(QUEUE)) {
             match command {
                 ReaderCommand::Read(wanted) => options = wanted,
+                ReaderCommand::NextGateway => reader.next_gateway(),
                 ReaderCommand::Change(change) => {
                     let result = reader.change(&change).map(Box::new);
                     if events.send(TopEvent::Changed(change, result)).is_err() {
@@ -296,7 +332,8 @@ fn snapshot_text(address: &str, snapshot: &GatewaySnapshot) -> String {
         maybe(all.p99_ms.fresh())
     ));
     lines.push(totals(snapshot));
-    let views = TopView::ALL.into_iter().filter(|view| *view != TopView::Overview);
+    let is_told = |view: &TopView| *view == TopView::Fleet && !snapshot.gateways.is_empty();
+    let views = TopView::ALL.into_iter().filter(|view| *view != TopView::Overview && !is_told(view));
     let tables = views.map(|view| format!("\n{}", view.table(snapshot).to_text()));
     format!("{}\n{}", lines.join("\n"), tables.collect::<String>())
 }

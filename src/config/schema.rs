@@ -88,6 +88,12 @@ impl Definitions {
             description.push_str(&format!(" Default {default}."));
             property["default"] = serde_json::from_str(&default).unwrap_or_default();
         }
+        // An editor describes a key by the alternative that it offers.
+        for alternative in property.get_mut("anyOf").and_then(Value::as_array_mut).into_iter().flatten() {
+            if alternative.get("$ref").is_none() {
+                alternative["description"] = description.clone().into();
+            }
+        }
         property["description"] = description.into();
         property
     }

@@ -1,13 +1,15 @@
 //! Reads the admin API, and sends the changes that the operator confirmed.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
+use tokio::task::JoinSet;
 
-use super::snapshot::GatewaySnapshot;
+use super::snapshot::{GatewaySnapshot, GatewayState, ReadError};
 use super::table::KeyTarget;
 use super::target::AdminTarget;
 use crate::admin_api::bans::{BanList, BanRequest};
@@ -56,35 +58,68 @@ pub(super) enum ChangeKind {
     Unban,
 }
 
-/// The reason why a request has no useful response.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ReadError {
-    /// No response.
-    Away(String),
-    /// A response with another status than 200, and its reason.
-    Refused(u16, String),
-}
-
-/// Reads one gateway.
+/// Reads one gateway in whole, and of several the state and the rates of each.
 pub(super) struct GatewayReader {
-    target: AdminTarget,
+    targets: Vec<Arc<AdminTarget>>,
+    /// The index of the one that is read in whole.
+    shown: usize,
     runtime: tokio::runtime::Runtime,
     snapshot: GatewaySnapshot,
     /// The configuration that the routes are of.
     routes_of: Option<(String, u64)>,
+    /// Of each gateway, if there are several.
+    gateways: Vec<GatewayState>,
 }
 
 impl GatewayReader {
     /// Nothing is read yet.
-    pub(super) fn new(target: AdminTarget) -> io::Result<Self> {
+    pub(super) fn new(targets: Vec<AdminTarget>) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { target, runtime, snapshot: GatewaySnapshot::default(), routes_of: None })
+        let gateways = match targets.as_slice() {
+            [_] => Vec::new(),
+            several => several.iter().map(|target| GatewayState::new(target.address())).collect(),
+        };
+        let targets = targets.into_iter().map(Arc::new).collect();
+        Ok(Self {
+            targets,
+            shown: 0,
+            runtime,
+            snapshot: GatewaySnapshot::default(),
+            routes_of: None,
+            gateways,
+        })
+    }
+
+    /// The next of several gateways is read in whole from now on.
+    pub(super) fn next_gateway(&mut self) {
+        if self.targets.len() > 1 {
+            self.shown = (self.shown + 1) % self.targets.len();
+            (self.snapshot, self.routes_of) = (GatewaySnapshot::default(), None);
+        }
     }
 
     /// Asks for all that the views show. The requests of a step are sent together.
     pub(super) fn round(&mut self, options: &RoundOptions) -> Result<GatewaySnapshot, ReadError> {
-        let Self { target, runtime, snapshot, routes_of } = self;
-        runtime.block_on(read(target, snapshot, routes_of, options))?;
+        let Self { targets, shown, runtime, snapshot, routes_of, gateways } = self;
+        let Some(target) = targets.get(*shown) else { return Ok(self.snapshot.clone()) };
+        let read = runtime.block_on(async {
+            let mut states = JoinSet::new();
+            for (index, (target, state)) in targets.iter().zip(gateways.drain(..)).enumerate() {
+                let shown = index == *shown;
+                states.spawn(read_state(index, Arc::clone(target), GatewayState { shown, ..state }));
+            }
+            let read = read(target, snapshot, routes_of, options).await;
+            let mut states = states.join_all().await;
+            states.sort_by_key(|(index, _)| *index);
+            gateways.extend(states.into_iter().map(|(_, state)| state));
+            read
+        });
+        snapshot.gateways.clone_from(gateways);
+        // Of several gateways, one that is away is told in its row.
+        match read {
+            Err(ReadError::Away(_)) if gateways.iter().any(|state| state.status.is_ok()) => {}
+            read => read?,
+        }
         Ok(self.snapshot.clone())
     }
 
@@ -99,7 +134,8 @@ impl GatewayReader {
             }
             ChangeKind::Unban => (Method::DELETE, format!("{path}/ban"), String::new()),
         };
-        self.runtime.block_on(ask(&self.target, method, &path, body, CHANGE_TIMEOUT))
+        let Some(target) = self.targets.get(self.shown) else { return Err(ReadError::Away(String::new())) };
+        self.runtime.block_on(ask(target, method, &path, body, CHANGE_TIMEOUT))
     }
 }
 
@@ -157,6 +193,23 @@ async fn read(
         *routes_of = Some(config);
     }
     Ok(())
+}
+
+/// Asks for the state and the rates of a gateway.
+async fn read_state(
+    index: usize,
+    target: Arc<AdminTarget>,
+    mut state: GatewayState,
+) -> (usize, GatewayState) {
+    let target = &*target;
+    let samples =
+        state.samples.since().map_or_else(|| "samples".to_owned(), |seq| format!("samples?since={seq}"));
+    let read = async { tokio::try_join!(get(target, "status"), get::<SampleList>(target, &samples)) };
+    state.status = read.await.map(|(status, samples)| {
+        state.samples.add(samples);
+        status
+    });
+    (index, state)
 }
 
 fn keys_path(limit: &str, order: KeyOrder) -> String {

@@ -51,8 +51,37 @@ pub(super) struct GatewaySnapshot {
     pub(super) routes: Vec<RouteReport>,
     pub(super) fleet: FleetReport,
     pub(super) refusals: RefusalLog,
+    /// Several gateways, each at a URL; empty: there is one.
+    pub(super) gateways: Vec<GatewayState>,
     /// The key that the operator looks at.
     pub(super) look: Option<KeyState>,
+}
+
+/// The reason why a request has no useful response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ReadError {
+    /// No response.
+    Away(String),
+    /// A response with another status than 200, and its reason.
+    Refused(u16, String),
+}
+
+/// One of several gateways.
+#[derive(Clone, Debug)]
+pub(super) struct GatewayState {
+    pub(super) address: String,
+    /// The other views show it.
+    pub(super) shown: bool,
+    pub(super) status: Result<StatusReport, ReadError>,
+    pub(super) samples: SampleHistory,
+}
+
+impl GatewayState {
+    /// Nothing is read yet.
+    pub(super) fn new(address: String) -> Self {
+        let status = Err(ReadError::Away(String::new()));
+        Self { address, shown: false, status, samples: SampleHistory::default() }
+    }
 }
 
 /// The last refused and failed requests, the oldest first.

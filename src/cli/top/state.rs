@@ -3,8 +3,8 @@
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::display::{key, moment, plain};
-use super::reader::{ChangeKind, KeyChange, ReadError, RoundOptions};
-use super::snapshot::GatewaySnapshot;
+use super::reader::{ChangeKind, KeyChange, RoundOptions};
+use super::snapshot::{GatewaySnapshot, ReadError};
 use super::table::{DataTable, KeyTarget, TableRow, TableSort, Tone};
 use super::views::TopView;
 use crate::admin_api::bans::BanReport;
@@ -48,6 +48,8 @@ pub(super) enum TopEffect {
     Quit,
     /// A change that the operator confirmed.
     Send(KeyChange),
+    /// The next of several gateways is to be shown.
+    NextGateway,
 }
 
 /// The gateway does not answer. Times are Unix times in seconds.
@@ -169,6 +171,9 @@ impl TopState {
     pub(super) fn take_round(&mut self, round: Result<GatewaySnapshot, ReadError>) {
         match round {
             Ok(snapshot) => {
+                if let Some(shown) = snapshot.gateways.iter().find(|gateway| gateway.shown) {
+                    self.address.clone_from(&shown.address);
+                }
                 (self.snapshot, self.lost) = (Some(snapshot), None);
             }
             Err(error) => {
@@ -216,6 +221,10 @@ impl TopState {
         match code {
             KeyCode::Char('q') => return TopEffect::Quit,
             KeyCode::Char('?') => self.dialog = Some(TopDialog::Help),
+            KeyCode::Char('g') => {
+                self.look = None;
+                return TopEffect::NextGateway;
+            }
             KeyCode::Char('b') => self.ask_about(|target| TopDialog::BanSpan(target, BAN_SPAN.to_owned())),
             KeyCode::Char('u') => self.ask_to_lift(),
             KeyCode::Char('r') => self.ask_about(|target| confirm(target, ChangeKind::Reset)),

@@ -17,9 +17,26 @@ pub(super) struct AdminTarget {
 }
 
 impl AdminTarget {
+    /// Those at `urls`, else the one that `file` names. At least one. The error is for users.
+    pub(super) fn find_all(
+        file: &Path,
+        urls: &[String],
+        tls: &AdminTlsArguments,
+    ) -> Result<Vec<Self>, String> {
+        match urls {
+            [] => Ok(vec![Self::find(file, None, tls)?]),
+            urls => urls.iter().map(|url| Self::find(file, Some(url), tls)).collect(),
+        }
+    }
+
+    /// Its address, as it is shown.
+    pub(super) fn address(&self) -> String {
+        self.client.address.to_string()
+    }
+
     /// The one at `url`, else the one that `file` names. With a URL the file need not be there or be good. The error is
     /// for users.
-    pub(super) fn find(file: &Path, url: Option<&str>, tls: &AdminTlsArguments) -> Result<Self, String> {
+    fn find(file: &Path, url: Option<&str>, tls: &AdminTlsArguments) -> Result<Self, String> {
         let Some(url) = url else {
             let client = AdminClient::named_in(file, tls)?;
             let authorization = client.authorization()?;

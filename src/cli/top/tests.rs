@@ -7,7 +7,8 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::{Color, Modifier};
 
 use super::draw::{Palette, chart_title, draw};
-use super::reader::{ChangeKind, KeyChange, ReadError};
+use super::reader::{ChangeKind, KeyChange};
+use super::snapshot::ReadError;
 use super::snapshot_text;
 use super::state::{TopEffect, TopState};
 use super::table::KeyTarget;

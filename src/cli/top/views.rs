@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::display::{clock, count, key, maybe, moment, plain, rate, share, span};
 use super::samples::{SampleNumbers as _, class_lately, outcomes};
-use super::snapshot::{GatewaySnapshot, REJECTIONS};
+use super::snapshot::{GatewaySnapshot, GatewayState, REJECTIONS, ReadError};
 use super::table::{DataTable, KeyTarget, TableCell, TableRow, Tone};
 use crate::admin_api::bans::BanReport;
 use crate::admin_api::fleet::{FleetReport, GatewayReport};
@@ -14,6 +14,7 @@ use crate::admin_api::refusals::RefusalReport;
 use crate::admin_api::routes::RouteReport;
 use crate::admin_api::samples::{RequestSamples, UpstreamSamples};
 use crate::admin_api::servers::ServerReport;
+use crate::admin_api::status::StatusReport;
 use crate::labels::labels;
 
 labels! {
@@ -53,6 +54,7 @@ impl TopView {
             Self::Backends => backends(snapshot),
             Self::Bans => bans(snapshot),
             Self::Routes => routes(snapshot),
+            Self::Fleet if !snapshot.gateways.is_empty() => gateways(&snapshot.gateways),
             Self::Fleet => fleet(&snapshot.fleet),
         }
     }
@@ -408,6 +410,63 @@ fn fleet(fleet: &FleetReport) -> DataTable {
         rows: fleet.gateways.iter().map(row).collect(),
         note: if fleet.shared { "" } else { "Counters are in memory: no other gateway shares them." }
             .to_owned(),
+    }
+}
+
+/// A row for each of several gateways, and their sums.
+fn gateways(gateways: &[GatewayState]) -> DataTable {
+    let rates = |state: &GatewayState| {
+        let all = &state.samples.all;
+        [&all.admitted, &all.delayed, &all.refused, &all.failed].map(|list| list.lately())
+    };
+    let numbers = |rates: [f64; 4]| {
+        let tones = [Tone::Passed, Tone::Plain, Tone::Refused, Tone::Refused];
+        rates.into_iter().zip(tones).map(|(number, tone)| TableCell::number(number, rate(number)).toned(tone))
+    };
+    let row = |state: &GatewayState| {
+        let (word, tone) = match &state.status {
+            Err(ReadError::Refused(status, _)) => (format!("answers {status}"), Tone::Refused),
+            Err(ReadError::Away(_)) => ("no answer".to_owned(), Tone::Refused),
+            Ok(status) if state.shown => (format!("{}, shown", plain(&status.life)), Tone::Passed),
+            Ok(status) => (plain(&status.life), Tone::Passed),
+        };
+        let status = state.status.as_ref().ok();
+        let text = |of: fn(&StatusReport) -> &str| {
+            TableCell::text(status.map_or_else(String::new, |status| plain(of(status))))
+        };
+        let up = status.map_or(0.0, |status| (status.time - status.started).max(0.0));
+        let mut cells = vec![TableCell::text(plain(&state.address)), TableCell::text(word).toned(tone)];
+        cells.extend(numbers(if status.is_some() { rates(state) } else { [0.0; 4] }));
+        cells.push(TableCell { text: span(up), number: Some(up), tone: Tone::Plain });
+        cells.extend([text(|status| &status.config.version), text(|status| &status.version)]);
+        TableRow { id: state.address.clone(), key: None, cells }
+    };
+    let answering: Vec<_> = gateways.iter().filter(|state| state.status.is_ok()).collect();
+    let sum = answering.iter().map(|state| rates(state)).fold([0.0; 4], |sum, next| {
+        let mut next = next.into_iter();
+        sum.map(|number| number + next.next().unwrap_or_default())
+    });
+    let count = format!("{} of {} answer", answering.len(), gateways.len());
+    let mut total = vec![TableCell::text("all".to_owned()), TableCell::text(count)];
+    total.extend(numbers(sum));
+    total.extend((0..3).map(|_| TableCell::text(String::new())));
+    let total = TableRow { id: "all".to_owned(), key: None, cells: total };
+    DataTable {
+        title: "Gateways".to_owned(),
+        columns: &[
+            "Gateway",
+            "State",
+            "Admitted/s",
+            "Delayed/s",
+            "Refused/s",
+            "Failed/s",
+            "Up",
+            "File",
+            "Version",
+        ],
+        numeric: (2, 7),
+        rows: gateways.iter().map(row).chain([total]).collect(),
+        note: "`g`: the other views show the next gateway.".to_owned(),
     }
 }
 

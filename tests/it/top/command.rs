@@ -83,6 +83,43 @@ fn a_url_needs_no_file_and_no_good_one() {
 }
 
 #[test]
+fn several_urls_are_a_row_each_and_their_sums() {
+    let (one, other) = (start(""), start(""));
+    let [first, second] = [&one, &other].map(|gateway| gateway.admin_addr());
+    let urls = [first, second].map(|admin| format!("http://{admin}"));
+    let arguments = ["--once", "--url", &urls[0], "--url", &urls[1]];
+    let (code, text, stderr) = top("", &arguments, &[]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(text.starts_with("Gateways\n"), "{text}");
+    for words in ["2 of 2 answer", &format!("at {first}:"), &format!("at {second}:"), "alice"] {
+        assert!(text.contains(words), "{words} is missing in\n{text}");
+    }
+    let (code, rows, _) = top("", &[&arguments[..], &["--fleet"]].concat(), &[]);
+    assert!(code == Some(0) && rows.lines().count() < 9 && rows.contains(&first.to_string()), "{rows}");
+    drop(other);
+    refuses_connections(second);
+    let (code, text, stderr) = top("", &arguments, &[]);
+    assert_eq!(code, Some(1), "one of them is away");
+    assert!(text.contains("1 of 2 answer") && text.contains(&format!("at {first}:")), "{text}");
+    assert!(stderr.contains(&format!("no gateway answers at {second}")), "{stderr}");
+}
+
+#[test]
+fn a_key_shows_the_next_of_several_gateways() {
+    let (one, other) = (start(""), start(""));
+    let urls = [&one, &other].map(|gateway| format!("http://{}", gateway.admin_addr()));
+    let terminal = TerminalProgram::start(&["top", "--url", &urls[0], "--url", &urls[1]], &[]);
+    let [first, second] = [&one, &other].map(|gateway| format!("tollgate {}", gateway.admin_addr()));
+    terminal.wait_for(&first);
+    terminal.press("g");
+    terminal.wait_for(&second);
+    terminal.press("8");
+    terminal.wait_for("2 of 2 answer");
+    terminal.press("g");
+    terminal.wait_for(&first);
+}
+
+#[test]
 fn the_sentence_says_that_no_requests_come_and_is_about_now() {
     let gateway = Gateway::start(&format!("{LIMIT}[admin]\nlisten = \"127.0.0.1:0\"\n"));
     let file = format!("[admin]\nlisten = \"{}\"\n", gateway.admin_addr());

@@ -13,13 +13,14 @@ use crate::cli::top::state::{TopDialog, TopState};
 use crate::cli::top::table::{DataTable, KeyTarget, TableCell, TableRow, Tone};
 
 const HELP: &str = "\
-1 … 7        the views; Tab, ← and →: the next
+1 … 8        the views; Tab, ← and →: the next
 ↑ ↓ j k      select a row; PageUp, PageDown, Home, End
 Enter        look at the key; in Limits: list the keys
 l            look at a key by its value
 b            ban the key for a time
 u            lift its ban
 r            reset its counter
+g            the next gateway, of several `--url`
 /            filter the rows; Esc clears the filter
 s  S         sort by the next column; reverse the order
 q  Ctrl-C    quit
