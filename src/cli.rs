@@ -8,12 +8,14 @@ mod check;
 mod examples;
 mod health;
 mod import;
+mod init;
 mod live;
 mod logs;
 mod output;
 mod replay;
 mod shell;
 mod suggest;
+mod test;
 mod top;
 mod usage;
 
@@ -33,9 +35,11 @@ use admin_tls::AdminTlsArguments;
 use check::CheckOptions;
 use health::HealthArguments;
 use import::ImportArguments;
+use init::InitArguments;
 use output::{fault, refuse, show};
 use replay::ReplayArguments;
 use suggest::SuggestArguments;
+use test::TestArguments;
 use top::TopArguments;
 
 /// The environment variable that names the configuration.
@@ -120,6 +124,19 @@ enum CliCommand {
         #[command(flatten)]
         options: CheckOptions,
     },
+    /// Write a configuration from three questions
+    ///
+    /// Asks for the address of your service, what tells clients apart, and how many requests a client may send. Writes a
+    /// configuration with comments, and beside it a test of its limit. An option answers its question beforehand, and
+    /// `--yes` takes the defaults. A file that is there is not overwritten without `--force`.
+    #[command(after_help = examples::INIT)]
+    Init(InitArguments),
+    /// Run tests of limits: requests in virtual time, and the answers they are to get
+    ///
+    /// Nothing is sent, and no gateway needs to run: the requests of each test are decided as a gateway with unused counters
+    /// decides them. The exit status is 1 if a test fails; the first difference is shown with its explanation.
+    #[command(after_help = examples::TEST)]
+    Test(TestArguments),
     /// Show which route a request takes, which limits apply, and why
     ///
     /// Nothing is sent or counted, and no gateway needs to run; with `--live` the running gateway is asked.
@@ -172,7 +189,11 @@ enum CliCommand {
     Import(ImportArguments),
     /// Print the JSON Schema of the configuration, for editors
     #[command(after_help = examples::SCHEMA)]
-    Schema,
+    Schema {
+        /// Of files with tests of limits, instead
+        #[arg(long)]
+        tests: bool,
+    },
     /// Ask a running gateway whether it is alive: for the health check of a container
     ///
     /// Asks `/healthz` of the admin listener that the configuration names, for at most 2 seconds. Without `[admin]`, connects
@@ -260,7 +281,10 @@ impl Arguments {
             Some(CliCommand::Replay(arguments)) => replay::run(file, &arguments),
             Some(CliCommand::Suggest(arguments)) => suggest::run(file, is_named, &arguments),
             Some(CliCommand::Import(arguments)) => import::run(&arguments),
-            Some(CliCommand::Schema) => show(&config::schema()),
+            Some(CliCommand::Schema { tests: false }) => show(&config::schema()),
+            Some(CliCommand::Schema { tests: true }) => show(&config::test_schema()),
+            Some(CliCommand::Init(arguments)) => init::run(file, &arguments),
+            Some(CliCommand::Test(arguments)) => test::run(file, &arguments),
             Some(CliCommand::Health(arguments)) => health::ask(file, &arguments),
             Some(CliCommand::Top(arguments)) => top::run(file, &arguments),
             Some(CliCommand::Completions { shell }) => shell::completions(shell),

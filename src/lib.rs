@@ -10,6 +10,7 @@
 //!  serve                   starts the gateway and controls it
 //!  config · proxy · admin  the edges; none imports another
 //!  suggest · witness       limits proposed from the requests of a log · requests that ought to reach a route
+//!  policy_test             tests of limits: requests in virtual time, and the answers that they are to get
 //!  import                  configurations of other programs as TOML
 //!  explain · replay        the route and limits of a request, with reasons · a log in virtual time
 //!  shared                  state shared by workers, admin and control thread
@@ -43,6 +44,7 @@ pub mod log_reader;
 pub mod measure;
 pub mod net;
 pub mod plan;
+pub mod policy_test;
 pub mod proxy;
 pub mod rate_limit_service;
 pub mod replay;

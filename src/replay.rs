@@ -7,6 +7,7 @@
 mod caller;
 mod calls;
 mod decided;
+mod described;
 mod in_flight;
 pub mod keys_of_log;
 mod logged_call;
@@ -18,6 +19,7 @@ pub mod statistics;
 mod virtual_gateway;
 
 pub use caller::LoggedConsumers;
-pub use decided::{LimitResult, LoggedLabel, ReplaySink, ReplayVerdict, ReplayedRequest};
+pub use decided::{LimitResult, LoggedLabel, ReplayRefusal, ReplaySink, ReplayVerdict, ReplayedRequest};
+pub use described::DescribedRequest;
 pub use run::{PlanComparison, Replay, Watch};
 pub use virtual_gateway::VirtualGateway;

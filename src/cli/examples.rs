@@ -2,7 +2,9 @@
 
 pub(super) const ALL: &str = "\
 Examples:
+  tollgate init                          write gateway.toml from three questions
   tollgate check                         check gateway.toml, and sum it up
+  tollgate test                          run the tests in gateway.test.toml
   tollgate --watch                       start, and reload whenever gateway.toml changes
   tollgate -c /etc/tollgate.toml         start with another file
   tollgate --takeover                    upgrade: take over from the running process
@@ -38,6 +40,19 @@ Examples:
   tollgate check -c /etc/tollgate.toml   check another file
   tollgate check && systemctl reload tollgate";
 
+pub(super) const INIT: &str = "\
+Examples:
+  tollgate init                          ask, and write gateway.toml
+  tollgate init --yes --output -         show what the defaults write
+  tollgate init --upstream http://127.0.0.1:3000 --clients api-key --rate '10/s burst 50' --mode enforce";
+
+pub(super) const TEST: &str = "\
+Examples:
+  tollgate test                          gateway.test.toml, on gateway.toml
+  tollgate test -c new.toml tests/       all *.toml in tests, on another configuration
+  tollgate test --filter login
+  tollgate test --json | jq -r '.[] | select(.passed | not) | .explain'";
+
 pub(super) const EXPLAIN: &str = "\
 Examples:
   tollgate explain GET http://api.example.com/search -H 'x-api-key: k1'
@@ -67,6 +82,7 @@ Examples:
 pub(super) const SCHEMA: &str = "\
 Examples:
   tollgate schema > gateway.schema.json
+  tollgate schema --tests > test.schema.json
   tollgate schema | jq '.properties | keys'";
 
 pub(super) const HEALTH: &str = "\

@@ -267,8 +267,8 @@ fn remedy(message: &str, found: &str) -> String {
 }
 
 /// Arrays of tables that every file may add to, with the section that they stand in.
-const APPENDED: [(Option<&str>, &str); 3] =
-    [(None, "routes"), (None, "descriptors"), (Some("server"), "tls")];
+const APPENDED: [(Option<&str>, &str); 4] =
+    [(None, "routes"), (None, "descriptors"), (None, "test"), (Some("server"), "tls")];
 
 /// The table of a file with all spans moved by `base`.
 fn moved(table: DeTable<'_>, base: usize) -> DeTable<'_> {

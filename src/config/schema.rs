@@ -10,6 +10,7 @@ use super::file::FILE;
 use super::keys::{ConfigSection, DeclaredKey, Length, NamedSchema, Schema};
 use super::limits::LIMIT;
 use super::log::LOG;
+use super::policy_tests::TEST_FILE;
 use super::routes::ROUTE;
 use super::server::SERVER;
 use super::store::STORE;
@@ -44,9 +45,19 @@ struct Definitions(Map<String, Value>);
 /// The JSON Schema of `gateway.toml` (draft 2020-12), as text.
 #[must_use]
 pub fn schema() -> String {
+    schema_of(&FILE)
+}
+
+/// The JSON Schema of a file with tests of limits, as text.
+#[must_use]
+pub fn test_schema() -> String {
+    schema_of(&TEST_FILE)
+}
+
+fn schema_of(file: &dyn ConfigSection) -> String {
     let mut definitions = Definitions::default();
     let mut schema = json!({ "$schema": "https://json-schema.org/draft/2020-12/schema" });
-    let fields = definitions.table(&FILE);
+    let fields = definitions.table(file);
     if let (Some(schema), Value::Object(fields)) = (schema.as_object_mut(), fields) {
         schema.extend(fields);
         schema.insert("$defs".to_owned(), Value::Object(definitions.0));

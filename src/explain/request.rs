@@ -2,10 +2,13 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use bytes::Bytes;
+
 use crate::http1::fields::FieldSpan;
 use crate::http1::request::{RequestError, RequestHead};
 use crate::plan::Plan;
 use crate::plan::decision::{CALL_OF_DESCRIPTORS, CalledDescriptor, WrittenDescriptor, read_descriptors};
+use crate::route::content::RequestContent;
 
 /// A request as described by a user, written as the head that a client would send. The gateway's own parser reads it.
 #[derive(Clone, Debug)]
@@ -18,6 +21,8 @@ pub struct ExplainRequest {
     pub(super) peer: IpAddr,
     /// The name of the listener that it comes at; `None`: the first one.
     pub(super) listener: Option<String>,
+    /// The body; unknown, unless it is given.
+    pub(super) content: RequestContent,
     /// The call, if it is one on descriptors: then the head says nothing.
     pub(super) call: Option<DescribedCall>,
 }
@@ -46,6 +51,19 @@ impl ExplainRequest {
     #[must_use]
     pub fn at_listener(self, listener: Option<String>) -> Self {
         Self { listener, ..self }
+    }
+
+    /// The same request with this body, as far as routes and limits of the plan read it.
+    #[must_use]
+    pub fn with_body(self, body: &Bytes, plan: &Plan) -> Self {
+        let of_routes = plan.routes.iter().flat_map(|route| &route.json_pointers);
+        let pointers: Vec<_> = plan.body_pointers().iter().chain(of_routes).cloned().collect();
+        let mut spans = Vec::new();
+        let content = match self.head(&mut spans) {
+            Ok(head) => RequestContent::new(head.fields, body.clone(), &pointers),
+            Err(_) => RequestContent::Unknown,
+        };
+        Self { content, ..self }
     }
 
     /// Reads a method, a URL (`http://host/path?query` or only `/path?query`) and headers (`name: value`). `ip` is the
@@ -85,7 +103,8 @@ impl ExplainRequest {
         if method.contains(is_line_end) || target.contains(is_line_end) {
             return fault(format!("`{title}` has a line end"), "percent-encode it: `%0A`");
         }
-        Ok(Self { text, title, peer, listener: None, call: None })
+        let content = RequestContent::Unknown;
+        Ok(Self { text, title, peer, listener: None, content, call: None })
     }
 
     fn of_call(domain: &str, target: &str, headers: &[String], peer: IpAddr) -> Result<Self, ExplainFault> {
@@ -100,7 +119,23 @@ impl ExplainRequest {
             return fault(format!("`{title}` has no list of descriptors"), help);
         };
         let call = Some(DescribedCall { domain: domain.to_owned(), descriptors });
-        Ok(Self { text: b"POST / HTTP/1.0\r\n\r\n".to_vec(), title, peer, listener: None, call })
+        let (text, content) = (b"POST / HTTP/1.0\r\n\r\n".to_vec(), RequestContent::Unknown);
+        Ok(Self { text, title, peer, listener: None, content, call })
+    }
+
+    /// The head in HTTP/1.1 syntax.
+    pub fn head_text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// The address of the peer.
+    pub fn peer(&self) -> IpAddr {
+        self.peer
+    }
+
+    /// Method and target, on one line.
+    pub fn title(&self) -> &str {
+        &self.title
     }
 
     /// The head, as the gateway reads it.

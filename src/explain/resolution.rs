@@ -15,12 +15,14 @@ use crate::plan::auth::{
 };
 use crate::plan::decision::{DecisionObserver, LimitPhase, Need, RequestDecision, RequestVerdict, Ruled};
 use crate::plan::loop_mark::LoopMark;
-use crate::plan::resolve::{LocatedRequest, Peer, RouteLookup, RoutedRequest, Unroutable, locate};
+use crate::plan::resolve::{
+    LocatedRequest, Peer, RouteLookup, RoutedRequest, Unroutable, body_to_read, locate, locate_by_body,
+};
 use crate::plan::seen_request::SeenRequest;
 use crate::plan::{Plan, Route};
 use crate::route::RouteIndex;
 use crate::route::client::ClientAddress;
-use crate::route::content::RequestContent;
+use crate::route::content::{RequestContent, UnreadableBody};
 use crate::route::identity::Identity;
 use crate::route::key::KeySecret;
 use crate::store::{Decisions, Known, Outcome};
@@ -68,6 +70,8 @@ pub(super) struct ExplainSources<'s> {
     pub(super) decisions: Option<&'s HashMap<Fingerprint, Decision>>,
 }
 
+static TOO_LARGE: RequestContent = RequestContent::Unreadable(UnreadableBody::TooLarge);
+
 /// Counts nothing.
 struct Unobserved;
 
@@ -88,14 +92,20 @@ pub(super) fn resolved<'p: 'r, 'r>(
     let first = || plan.server.client_listeners().next()?.name.as_deref();
     let listener = request.listener.as_deref().or_else(first);
     let peer = Peer { address: request.peer, secure: true, certificate: None, listener };
-    let RouteLookup { client, host, route, outcome } = locate(plan, sources.loop_mark, head, peer, seen);
-    let outcome = outcome.map(|located| drive(plan, located, sources, credential));
+    let content = &request.content;
+    let is_needed = *content != RequestContent::Unknown && !plan.body_pointers().is_empty();
+    let lookup = match is_needed && body_to_read(plan, head, peer).is_some() {
+        true => locate_by_body(plan, sources.loop_mark, (head, content), peer, seen),
+        false => locate(plan, sources.loop_mark, head, peer, seen),
+    };
+    let RouteLookup { client, host, route, outcome } = lookup;
+    let outcome = outcome.map(|located| drive(plan, (located, content), sources, credential));
     Resolution { client, host, route, outcome }
 }
 
 fn drive<'p, 'r>(
     plan: &'p Plan,
-    located: LocatedRequest<'p, 'r>,
+    (located, content): (LocatedRequest<'p, 'r>, &'r RequestContent),
     sources: ExplainSources<'_>,
     credential: Option<KnownCredential<'p>>,
 ) -> Resolved<'p, 'r> {
@@ -136,8 +146,13 @@ fn drive<'p, 'r>(
                 }
                 Some(KnownCredential::Withheld) | None => break End::Unverified(auth),
             },
-            // The body of an explained request is unknown: what reads it finds nothing.
-            Need::Body => decision.read(&RequestContent::Unknown, known, &mut Unobserved),
+            // Where the body is unknown, what reads it finds nothing.
+            Need::Body => {
+                let max = decision.request().route.max_key_body;
+                let is_too_large = content.length().is_some_and(|length| length > max);
+                let content = if is_too_large { &TOO_LARGE } else { content };
+                decision.read(content, known, &mut Unobserved)
+            }
             Need::Done => break End::Decided(Some(decision.verdict())),
         };
     };

@@ -6,8 +6,9 @@ use smallvec::SmallVec;
 use crate::limit::Verdict;
 use crate::limit::units::{Cost, Fingerprint, Micros};
 use crate::log_reader::request::{LinePlace, LoggedRequest};
-use crate::plan::admission::{BindingLimit, LimitCheck, RequestCharges};
+use crate::plan::admission::{BindingLimit, LimitCheck, Refusal, RefusalCause, RequestCharges};
 use crate::plan::decision::{CallCharges, DecisionObserver, LimitPhase, RequestVerdict, Ruled, Ruling};
+use crate::plan::reject_reason::RejectReason;
 use crate::plan::{LimitIndex, Plan, Route};
 use crate::route::RouteIndex;
 use crate::store::{Known, Outcome};
@@ -26,6 +27,19 @@ pub struct ReplayedRequest<'p> {
     pub logged: Option<LoggedLabel<'p>>,
     /// The limits that decided or counted it, those in shadow too.
     pub limits: SmallVec<[LimitResult; 2]>,
+    /// The response of a refusal, if a limit refuses it.
+    pub refusal: Option<ReplayRefusal<'p>>,
+}
+
+/// The response to a request that a limit refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayRefusal<'p> {
+    /// The name of the limit.
+    pub limit: &'p str,
+    /// The status.
+    pub status: StatusCode,
+    /// The seconds in `retry-after`, without jitter; `None`: the response has no such header.
+    pub retry_after: Option<u64>,
 }
 
 /// What happens to a request.
@@ -37,6 +51,8 @@ pub enum ReplayVerdict {
     Refused,
     /// It is answered with this status before any limit is checked.
     Answered(StatusCode),
+    /// Its credential would have to be verified, which only a running gateway does.
+    Unverified,
 }
 
 /// What one limit did.
@@ -80,6 +96,18 @@ pub trait ReplaySink {
         replayed: &ReplayedRequest<'_>,
         key: &dyn Fn(LimitIndex) -> String,
     );
+}
+
+impl<'p> ReplayRefusal<'p> {
+    fn of(refusal: &Refusal<'p>, route: &Route) -> Self {
+        let limit = refusal.limit;
+        let status = match refusal.why {
+            RefusalCause::Unreadable(fault) => RejectReason::unreadable_body(fault).status,
+            RefusalCause::Repeated => StatusCode::BAD_REQUEST,
+            _ => route.reject_of(limit).map_or_else(|| refusal.status(), |reject| reject.status),
+        };
+        Self { limit: &limit.name, status, retry_after: refusal.retry_after() }
+    }
 }
 
 impl<'p> LoggedLabel<'p> {
@@ -198,6 +226,10 @@ impl<'p> DecidedLimits<'p> {
         let has_waited = |result: &&mut LimitResult| {
             result.label == DecisionLabel::Allowed && plan.limit(result.limit).is_concurrency()
         };
+        let refusal = match verdict {
+            RequestVerdict::Refused(refusal, _) => Some(ReplayRefusal::of(refusal, plan.route(route))),
+            _ => None,
+        };
         let (verdict, logged) = match verdict {
             RequestVerdict::Admitted(delay, _) => {
                 if waited > Micros(0) {
@@ -211,7 +243,7 @@ impl<'p> DecidedLimits<'p> {
             RequestVerdict::Early(response) => (ReplayVerdict::Answered(response.status()), None),
             RequestVerdict::Answered => (ReplayVerdict::Answered(StatusCode::FORBIDDEN), None),
         };
-        ReplayedRequest { number, route: Some(route), verdict, logged, limits }
+        ReplayedRequest { number, route: Some(route), verdict, logged, limits, refusal }
     }
 }
 
@@ -225,8 +257,12 @@ impl<'p> DecisionObserver<'p> for DecidedLimits<'p> {
 impl ReplayedRequest<'_> {
     /// Answered before any limit was checked.
     pub(super) fn answered(number: u64, route: Option<RouteIndex>, status: StatusCode) -> Self {
-        let verdict = ReplayVerdict::Answered(status);
-        Self { number, route, verdict, logged: None, limits: SmallVec::new() }
+        Self::undecided(number, route, ReplayVerdict::Answered(status))
+    }
+
+    /// No limit was checked.
+    pub(super) fn undecided(number: u64, route: Option<RouteIndex>, verdict: ReplayVerdict) -> Self {
+        Self { number, route, verdict, logged: None, limits: SmallVec::new(), refusal: None }
     }
 }
 

@@ -36,8 +36,9 @@ impl ServiceTimes {
     pub(super) fn service(&mut self, route: RouteIndex, logged: &LoggedRequest, at: Timestamp) -> Service {
         let decided =
             |label: DecisionLabel| logged.own.as_ref().is_some_and(|own| own.decision == label.as_str());
-        let was_refused =
-            logged.status == Some(429) || decided(DecisionLabel::Limited) || decided(DecisionLabel::Banned);
+        let was_refused = logged.status == Some(429) && !decided(DecisionLabel::Allowed)
+            || decided(DecisionLabel::Limited)
+            || decided(DecisionLabel::Banned);
         let mean = self.0.get_mut(route.0);
         let time = match (logged.duration, mean) {
             (Some(_), Some(mean)) if was_refused => mean.sum.checked_div(mean.count).map(Micros),

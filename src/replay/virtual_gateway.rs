@@ -1,10 +1,13 @@
 //! The gateway in virtual time: one worker, the memory store, and no connection.
 
+use std::cell::OnceCell;
+
 use http::StatusCode;
 use smallvec::SmallVec;
 
 use super::caller::{ConsumerNames, LoggedConsumers, answered_unlogged, draw};
-use super::decided::{DecidedLimits, ReplaySink, ReplayedRequest};
+use super::decided::{DecidedLimits, ReplaySink, ReplayVerdict, ReplayedRequest};
+use super::described::DescribedRequest;
 use super::in_flight::{Agenda, Due, RequestEnd, WaitingRequest, place_keys};
 use super::keys_of_log::label;
 use super::logged_call::LoggedCall;
@@ -103,7 +106,7 @@ impl<'p> VirtualGateway<'p> {
         let mut spans = std::mem::take(&mut self.spans);
         match LoggedCall::of(logged) {
             None => match RequestHead::parse(&logged.head, &mut spans) {
-                Ok(head) => self.serve(number, logged, &head, sink),
+                Ok(head) => self.serve(number, (logged, None), &head, sink),
                 Err(fault) => answered(sink, logged, number, None, fault.status()),
             },
             Some(LoggedCall::OfDescriptors(head)) => {
@@ -122,32 +125,58 @@ impl<'p> VirtualGateway<'p> {
         self.spans = spans;
     }
 
+    /// Decides a request that is described in full, and is not earlier than those before it.
+    pub fn described(&mut self, described: &DescribedRequest, sink: &mut impl ReplaySink) {
+        let logged = &described.logged;
+        self.advance(logged.time, sink);
+        let number = self.requests;
+        self.requests += 1;
+        let mut spans = std::mem::take(&mut self.spans);
+        match RequestHead::parse(&logged.head, &mut spans) {
+            Ok(head) => self.serve(number, (logged, Some(described)), &head, sink),
+            Err(fault) => answered(sink, logged, number, None, fault.status()),
+        }
+        self.spans = spans;
+    }
+
     /// The log has ended: the requests that still wait are decided.
     pub fn finish(&mut self, sink: &mut impl ReplaySink) {
         self.advance(Timestamp(u64::MAX), sink);
     }
 
-    /// Drives the decision on a request as far as the log tells.
+    /// Drives the decision on a request as far as the log tells, or on one that is described in full.
     fn serve(
         &mut self,
         number: u64,
-        logged: &LoggedRequest,
+        (logged, described): (&LoggedRequest, Option<&DescribedRequest>),
         head: &RequestHead<'_>,
         sink: &mut impl ReplaySink,
     ) {
-        let (sender, mut seen) = (ConsumerNames::sender(logged), None);
-        let RouteLookup { route, outcome, .. } = locate_logged(self.plan, head, sender, &mut seen);
+        let plan = self.plan;
+        let for_route = described.map(|described| described.content_for_route(plan, head));
+        let (for_route, read) = (for_route.unwrap_or(RequestContent::Unknown), OnceCell::new());
+        let mut seen = None;
+        let RouteLookup { route, outcome, .. } = match described {
+            Some(described) => described.locate(plan, head, &for_route, &mut seen),
+            None => locate_logged(plan, head, ConsumerNames::sender(logged), &mut seen),
+        };
         let index = route.map(|(index, _)| index);
         let located = match outcome {
             Ok(located) => located,
             Err(fault) => return answered(sink, logged, number, index, fault.response.status()),
         };
-        if let Some(status) = answered_unlogged(logged, located.route, &head.method) {
+        if described.is_none()
+            && let Some(status) = answered_unlogged(logged, located.route, &head.method)
+        {
             return answered(sink, logged, number, index, status);
         }
-        let credential = self.consumers.check(logged, &located);
-        let decision = RequestDecision::new(self.plan, &self.secret, located, draw(number));
-        let mut decision = decision.with_logged_credential(credential);
+        // A described request has its credential, unless its consumer is named in place of it.
+        let is_named = described.is_none() || !logged.consumer.is_empty();
+        let credential = is_named.then(|| self.consumers.check(logged, &located));
+        let mut decision = RequestDecision::new(plan, &self.secret, located, draw(number));
+        if let Some(credential) = credential {
+            decision = decision.with_logged_credential(credential);
+        }
         let (now, mut decided) = (logged.time, DecidedLimits::new(self.plan));
         let mut need = decision.begin(self.known(now), &mut decided);
         let mut outcome = Outcome::default();
@@ -164,26 +193,43 @@ impl<'p> VirtualGateway<'p> {
                     outcome = self.decide(&request.charges, now);
                     decision.decided(&outcome, self.known(now), &mut decided)
                 }
-                // A log has neither bodies nor credentials.
-                Need::Body => decision.read(&RequestContent::Unknown, self.known(now), &mut decided),
+                Need::Body => {
+                    let body = described.map(|described| {
+                        let route = decision.request().route;
+                        read.get_or_init(|| described.content(head, &route.json_pointers, route.max_key_body))
+                    });
+                    // A log has neither bodies nor credentials.
+                    decision.read(body.unwrap_or(&RequestContent::Unknown), self.known(now), &mut decided)
+                }
+                Need::Credential(_) if described.is_some() => {
+                    let unverified = ReplayedRequest::undecided(number, index, ReplayVerdict::Unverified);
+                    return sink.decided(logged, &unverified, &|_| String::new());
+                }
                 Need::Credential(_) => {
                     decision.accepted(CallerIdentity::default(), self.known(now), &mut decided)
                 }
                 Need::Done => break,
             };
         }
+        self.conclude((number, logged), &mut decision, &outcome, decided, sink);
+    }
+
+    /// A request without concurrency limits is decided.
+    fn conclude(
+        &mut self,
+        (number, logged): (u64, &LoggedRequest),
+        decision: &mut RequestDecision<'p, '_>,
+        outcome: &Outcome,
+        decided: DecidedLimits<'p>,
+        sink: &mut impl ReplaySink,
+    ) {
+        let now = logged.time;
         let verdict = decision.verdict();
         let request = decision.request();
         if let RequestVerdict::Admitted(delay, _) = &verdict {
             let (charges, at) = (&request.charges, now.plus(*delay));
-            let forwarded = ForwardedRequest {
-                number,
-                route: request.index,
-                charges,
-                outcome: &outcome,
-                at,
-                places: None,
-            };
+            let forwarded =
+                ForwardedRequest { number, route: request.index, charges, outcome, at, places: None };
             self.forward(forwarded, logged);
         }
         let (plan, ids, seen) = (self.plan, self.ids, request.request());

@@ -38,9 +38,11 @@ fn good(arguments: &[&str], folder: &Path) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 13] = [
     "run",
     "check",
+    "init",
+    "test",
     "explain",
     "replay",
     "suggest",

@@ -3,6 +3,7 @@
 mod files;
 mod include;
 mod no_env;
+mod policy_tests;
 mod report;
 mod schema;
 mod sets;

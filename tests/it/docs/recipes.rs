@@ -72,6 +72,16 @@ fn behind_a_load_balancer() {
 }
 
 #[test]
+fn tests_of_limits() {
+    follow_page("docs/policy-tests.md", |page| page.sessions());
+}
+
+#[test]
+fn limits_under_test_in_ci() {
+    follow_recipe("policy-tests.md", |_| ());
+}
+
+#[test]
 fn api_keys_with_plans() {
     follow_recipe("api-keys-with-plans.md", |_| ());
 }
@@ -313,7 +323,7 @@ fn each_recipe_is_followed_and_listed() {
     let files = std::fs::read_dir(directory).expect("the recipes").flatten();
     let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
     let names: Vec<_> = names.filter(|name| name != "README.md").collect();
-    assert_eq!(names.len(), 24, "{names:?}");
+    assert_eq!(names.len(), 25, "{names:?}");
     for name in names {
         assert!(list.contains(&format!("]({name})")), "README.md does not list {name}");
         assert!(tests.iter().any(|tests| tests.contains(&name)), "no test follows {name}");

@@ -4,3 +4,4 @@ mod config;
 mod http1;
 mod http2;
 mod parsers;
+mod policy_tests;

@@ -13,7 +13,7 @@ const LAYERS: &[&[&str]] = &[
     &["cli"],
     &["serve"],
     &["config", "proxy", "admin"],
-    &["suggest", "witness", "import"],
+    &["suggest", "witness", "import", "policy_test"],
     &["explain", "replay"],
     &["shared"],
     &["telemetry"],
