@@ -140,6 +140,10 @@ class Browser:
         self.click("#sure-yes" if yes else "#sure-no")
         self.until("!document.querySelector('#sure').open", "the end of the question")
 
+    def unfold(self):
+        """Opens all sections of a phone, and waits until the page has drawn them."""
+        self.run("document.querySelectorAll('.closed .folder').forEach(press => press.click()); new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+
     def stands_out(self):
         """Elements that reach beyond the right edge of the page, except those in a box that scrolls."""
         return self.run("[...document.querySelectorAll('body *')].filter(e => !e.parentElement.closest('.scroll') && e.getClientRects().length && e.getBoundingClientRect().right > document.documentElement.clientWidth + 1).map(e => e.outerHTML.slice(0, 120))")

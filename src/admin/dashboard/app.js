@@ -314,7 +314,7 @@ class Chart {
       cursor: { sync: { key: "tollgate" }, drag: { x: false }, y: false },
       scales: { x: { range: (_, first, end) => [Math.min(first, end - SHORT), end] }, y: { range }, right: { range } },
       axes: [
-        { ...axis, size: 22, gap: 3, space: 72, values: (_, marks) => marks.map((mark) => marks[1] - marks[0] < 60 ? clock(mark) : clock(mark).slice(0, 5)) },
+        { ...axis, size: 22, gap: 3, space: 72, incrs: [1, 2, 5, 10, 15, 30, 60, 120, 300], values: (_, marks) => marks.map((mark) => marks[1] - marks[0] < 60 ? clock(mark) : clock(mark).slice(0, 5)) },
         { ...axis, size: 44, gap: 4, space: 22, values: short },
         { ...axis, size: 40, gap: 4, space: 22, values: short, side: 1, scale: "right", show: this.curves.some((curve) => curve.right), grid: { show: false } },
       ],
