@@ -513,6 +513,7 @@ function drawConcerns() {
 
 function drawLimits() {
   gist("limits-section", `${count(sum(now.limits.map((limit) => enforced(limit.minute))))} refused in 1 min`);
+  write($("limits-note"), now.limits.length ? "" : "The file has no limits.");
   list("limits", inOrder(now.limits), (limit) => limit.name + limit.mode + limit.trial, (limit) => {
     const name = button(limit.name, () => choose(limit.name), `Show the keys of ${limit.name}`);
     name.className = "link";
@@ -556,7 +557,7 @@ function drawKeys() {
   const { keys } = now;
   $("keys-by").hidden = !keys || !settles(keys.limit);
   $("keys").parentElement.hidden = !keys;
-  if (!keys) return writeProse($("keys-note"), "The file has no limits.");
+  if (!keys) return writeProse($("keys-note"), "Keys are of a limit.");
   write($("keys-title"), `Keys of ${keys.limit}` + (keys.mode === "shadow" ? " (shadow)" : ""));
   write($("keys-refused"), keys.mode === "shadow" ? "Would be refused" : "Refused");
   list("keys", keys.keys, (one) => keys.limit + one.id, (one) => {
