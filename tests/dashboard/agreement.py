@@ -162,7 +162,7 @@ class Agreement(unittest.TestCase):
             samples, top = self.gateway.ask("samples"), self.begin_top()
             api = {name: self.gateway.ask(name) for name in ["status", "limits", "bans", "limits/per-client/keys?top=100"]} | {"samples": samples}
             page = self.browser.run("""(cells => ({ drawn: !busy, seq: past.seq, limit: shownLimit(), verdict: document.querySelector('#verdict').innerText, concerns: document.querySelector('#concerns').innerText,
-                limits: cells('limits'), routes: cells('routes'), servers: cells('each-server'), keys: cells('keys'), bans: cells('bans') }))
+                limits: cells('limits'), routes: cells('routes'), servers: [...document.querySelectorAll('#backends tr.server')].map(row => [row.dataset.name, ...[...row.cells].slice(1).map(cell => cell.innerText)]), keys: cells('keys'), bans: cells('bans') }))
                 (id => [...document.querySelectorAll('#' + id + ' tbody tr')].map(row => [...row.cells].map(cell => (cell.querySelector('button.link') ?? cell).innerText)))""")
             text, _ = top.communicate(timeout=TIMEOUT)
             self.assertEqual(top.returncode, 0)
@@ -276,7 +276,7 @@ class Agreement(unittest.TestCase):
         # Backends.
         for name, of in samples["upstreams"].items():
             for server in of["servers"]:
-                row = next(row for row in page["servers"] if row[0].split("\n") == [server["server"], name])
+                row = next(row for row in page["servers"] if row[0] == f"{name} {server['server']}")
                 for at, kind in enumerate(["2xx", "3xx", "4xx", "5xx"], 2):
                     counted = self.metric("tollgate_upstream_responses_total", upstream=name, server=server["server"], **{"class": kind})
                     self.assertEqual([server["minute"][kind], number(row[at])], [counted] * 2, row)

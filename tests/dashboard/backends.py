@@ -69,7 +69,7 @@ class Story(unittest.TestCase):
             self.browser.picture(PICTURES / f"{name}.png")
 
     def row(self, server):
-        return f"[...document.querySelectorAll('#each-server tbody tr')].find(row => row.cells[0].innerText.includes('{server.name}'))"
+        return f"[...document.querySelectorAll('#backends tr.server')].find(row => row.cells[0].innerText.includes('{server.name}'))"
 
     def state_has(self, server, words):
         self.browser.until(f"{self.row(server)}?.cells[1].innerText.includes('{words}')", f"{server.name}: {words}")

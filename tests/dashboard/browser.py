@@ -26,7 +26,7 @@ class Browser:
         theirs_in, theirs_out = (fcntl.fcntl(pipe, fcntl.F_DUPFD, 10) for pipe in (their_start, their_end))
         self.process = subprocess.Popen(
             [sys.executable, "-c", f"import os, sys; os.dup2({theirs_in}, 3); os.dup2({theirs_out}, 4); os.execv(sys.argv[1], sys.argv[1:])", chromium(), "--headless=new", "--no-sandbox", "--disable-gpu",
-             "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe", f"--user-data-dir={self.folder}", "about:blank"],
+             "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4", "--remote-debugging-pipe", f"--user-data-dir={self.folder}", "about:blank"],
             pass_fds=(theirs_in, theirs_out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for pipe in (their_start, their_end, theirs_in, theirs_out):
             os.close(pipe)
@@ -139,6 +139,10 @@ class Browser:
         self.until(f"document.querySelector('#sure').open && document.querySelector('#sure-title').innerText === {what!r}", f"the question {what}")
         self.click("#sure-yes" if yes else "#sure-no")
         self.until("!document.querySelector('#sure').open", "the end of the question")
+
+    def unfold(self):
+        """Opens all sections of a phone, and waits until the page has drawn them."""
+        self.run("document.querySelectorAll('.closed .folder').forEach(press => press.click()); new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
 
     def stands_out(self):
         """Elements that reach beyond the right edge of the page, except those in a box that scrolls."""

@@ -80,11 +80,13 @@ class Page(unittest.TestCase):
         browser.until("document.querySelector('#said').innerText.includes('Reset: 198.51.100.20')", "the reset")
         self.assertEqual(len(self.asked("DELETE /api/v1/limits/per-client/keys/id%3A00000000000000000000000000000002")), 1)
         # Lift the ban.
-        browser.click(row + " button:nth-of-type(3)")
-        browser.until("document.activeElement.name === 'for'", "the ban's field has the focus")
-        browser.click("#unban")
+        browser.until(f"document.querySelector({row!r} + ' .ban').innerText === 'Lift…'", "Lift in place of Ban")
+        self.assertEqual(self.color(browser, row + " .tag"), self.colors(browser)["quiet"], "the box of a ban is grey")
+        browser.click(row + " .ban")
         browser.answer_sure("Lift this ban?")
-        browser.until("document.querySelector('#look-verdict').innerText && !document.querySelector('#look-verdict').innerText.includes('banned')", "the end of the ban")
+        browser.until(f"document.querySelector({row!r} + ' .ban').innerText === 'Ban…'", "the end of the ban")
+        browser.click(row + " button:nth-of-type(1)")
+        browser.until("document.querySelector('#look').open", "the key")
         browser.click("#grant-form button")
         browser.until("document.querySelector('#said').innerText.includes('back to 203.0.113.7')", "the grant")
         self.assertEqual([url for url in browser.requests if not url.startswith(self.url) and not url.startswith("about:")], [], "no foreign requests")
@@ -119,9 +121,10 @@ class Page(unittest.TestCase):
         self.assertEqual(browser.run("document.querySelector('#sentence code').textContent"), "shop", "no backticks")
         self.assertNotIn("96 of 96", browser.text("#concerns"), "it is said once")
         self.assertTrue(browser.run("document.querySelector('#verdict').classList.contains('bad')"))
-        told = browser.until("(row => row && row.title.includes('in the last minute') && row.innerText)([...document.querySelectorAll('#servers tbody tr')].find(row => row.cells[0].innerText === 'shop'))", "the upstream's row")
+        told = browser.until("(row => row?.cells[2].innerText !== '0' && row?.innerText)(document.querySelector('#backends tr.group[data-name=\"shop \"]'))", "the upstream's row")
         self.assertIn("2 up", told)
-        self.assertEqual(browser.run("[...document.querySelectorAll('#servers th.n')].map(cell => cell.innerText).join(' ')").split(" ")[:4], ["2xx/s", "3xx/s", "4xx/s", "5xx/s"])
+        self.assertEqual(browser.run("[...document.querySelectorAll('#backends thead th.n')].map(cell => cell.textContent)")[:4], ["2xx, 1\u00a0min", "3xx", "4xx", "5xx"])
+        self.assertEqual(browser.run("[document.querySelectorAll('#sentence a')[0].hash, document.querySelectorAll('#sentence a')[0].innerText]"), ["#backends-section", "shop"], "the sentence leads to its section")
 
     def test_silence_and_failures_are_no_good_news(self):
         browser = self.opened()
@@ -141,7 +144,7 @@ class Page(unittest.TestCase):
 
     def test_a_server_is_drained_and_undrained(self):
         browser = self.opened()
-        row = "[...document.querySelectorAll('#each-server tbody tr')].find(row => row.innerText.includes('10.0.0.1:9000'))"
+        row = "[...document.querySelectorAll('#backends tr.server')].find(row => row.innerText.includes('10.0.0.1:9000'))"
         browser.until(f"{row}?.cells[1].innerText === 'up'", "the server's row")
         browser.run(f"{row}.querySelector('button').click()")
         browser.until("document.querySelector('#sure').open && document.querySelector('#sure-text').innerText.includes('10.0.0.1:9000 of search')", "the question")
@@ -301,6 +304,149 @@ class Page(unittest.TestCase):
 
     # ---- order, colours and layout ----
 
+    def test_backends_stand_beside_the_limits_above_the_curves(self):
+        browser = self.opened()
+        browser.until("document.querySelectorAll('#backends tbody tr').length === 8", "three upstreams and five servers")
+        self.assertEqual(browser.run("[...document.querySelectorAll('#backends tbody tr')].map(row => row.cells[0].innerText)"),
+                         ["search", "10.0.0.1:9000", "10.0.0.2:9000", "shop", "10.0.0.3:9000", "10.0.0.4:9000", "export", "exports-of-the-whole-catalogue.internal.example.com:9000"])
+        limits, backends, curves = browser.run("['limits', 'backends', 'curves'].map(name => (r => [r.left, r.top, r.bottom])(document.querySelector(`#${name}-section`).getBoundingClientRect()))")
+        self.assertTrue(backends[0] > limits[0] and abs(backends[1] - limits[1]) < 2 and curves[1] > backends[2], (limits, backends, curves))
+        # With many servers, those that are fine are behind a button.
+        browser.until("!busy && (clearTimeout(timer), busy = true)", "no round to be under way")
+        browser.run("past.upstreams.search.servers = Array.from({ length: 30 }, (_, at) => ({ ...past.upstreams.search.servers[0], server: `10.0.1.${at}:80`, up: at !== 7, why: at === 7 ? 'ejected' : null })); drawBackends()")
+        shown = browser.run("[...document.querySelectorAll('#backends tbody tr')].map(row => row.cells[0].innerText)")
+        self.assertTrue("10.0.1.7:80" in shown and "10.0.1.8:80" not in shown and {"search", "shop", "export"} <= set(shown), shown)
+        self.assertEqual(browser.text("#backends-more"), "Show all 36")
+
+    def test_a_chart_without_values_is_a_line(self):
+        browser = self.opened()
+        browser.until("past.time.length > 250 && !!charts.limits.plot", "history")
+        browser.until("!busy && (clearTimeout(timer), busy = true)", "no round to be under way")
+        browser.run("for (const of of Object.values(past.limits)) of.refused = past.time.map(() => 0); drawCharts()")
+        self.assertEqual(browser.text("#chart-limits").replace("\n", " "), "Refused/s by limit No refusals.")
+        self.assertLess(browser.run("document.querySelector('#chart-limits').clientHeight"), 24)
+        browser.run("past.limits['per-client'].refused[past.time.length - 1] = 3; drawCharts()")
+        self.assertGreater(browser.run("document.querySelector('#chart-limits').clientHeight"), 60, "it is drawn again")
+
+    def test_times_of_a_short_history_are_whole(self):
+        browser = self.opened()
+        browser.until("past.time.length > 250", "history")
+        browser.until("!busy && (clearTimeout(timer), busy = true)", "no round to be under way")
+        told = """(seconds => {
+            const cut = (of) => { for (const name in of) Array.isArray(of[name]) && name !== "servers" ? of[name] = of[name].slice(-seconds) : typeof of[name] === "object" && of[name] && cut(of[name]); };
+            cut({ past }); drawCharts();
+            const { plot } = charts.requests, pen = document.createElement("canvas").getContext("2d");
+            pen.font = "11px system-ui";
+            const left = plot.bbox.left / devicePixelRatio;
+            return [plot.width, plot.axes[0]._splits.map((mark, at) => [left + plot.valToPos(mark, "x"), pen.measureText(plot.axes[0]._values[at]).width])]; })"""
+        for width in [1440, 390]:
+            browser.size(width, 900, 1, width < 700)
+            browser.unfold()
+            for seconds in [280, 75, 20, 3, 1]:
+                browser.until("charts.requests.figure.clientWidth > 0", "the chart")
+                whole, marks = browser.run(f"{told}({seconds})")
+                ends = [(at - size / 2, at + size / 2) for at, size in marks]
+                self.assertGreaterEqual(len(ends), 2, f"{seconds} s at {width}")
+                self.assertTrue(all(start >= 0 and end <= whole for start, end in ends), f"cut, {seconds} s at {width}: {ends} in {whole}")
+                self.assertTrue(all(one[1] + 4 < other[0] for one, other in zip(ends, ends[1:])), f"overlap, {seconds} s at {width}: {ends}")
+            browser.open(self.url + f"?{width}")
+            browser.until("past.time.length > 250", "history anew")
+            browser.until("!busy && (clearTimeout(timer), busy = true)", "no round to be under way")
+
+    def test_a_failure_shows_its_server(self):
+        gateway = self.server.gateway
+        failure = {"status": 502, "client": "192.0.2.9", "path": "/x", "limit": None, "id": None, "key": None, "cost": None, "retry_after": None, "reason": "connect"}
+        with gateway.lock:
+            gateway.note(time.time() + 5, failure | {"route": "shop"})
+            gateway.note(time.time() + 5, failure | {"route": "export"})
+        browser = self.opened()
+        browser.until("document.querySelector('#refusals').innerText.includes('to exports-of-the-whole-catalogue.internal.example.com:9000')", "the only server")
+        browser.until("document.querySelector('#refusals').innerText.includes('to 10.0.0.3:9000 or 10.0.0.4:9000')", "one of two")
+        self.assertEqual(browser.text("#refusals-title"), "Refused and failed just now")
+        # A 5xx of a backend is of the server that has answered with one.
+        told = browser.run("past.upstreams.shop.servers[1].minute['5xx'] = 2; [500, 429].map(status => servedBy({ status, limit: null, route: 'shop', reason: 'answer of the backend', time: now.status.time }))")
+        self.assertEqual(told, ["to 10.0.0.4:9000", ""])
+
+    def test_row_buttons_appear_with_the_pointer_and_the_focus(self):
+        browser = self.opened()
+        browser.until("document.querySelectorAll('#keys tbody tr').length > 3", "keys")
+        opacity = lambda row, button=1: browser.run(f"getComputedStyle(document.querySelector('#keys tbody tr:nth-child({row}) button:nth-of-type({button})')).opacity")
+        self.assertEqual((opacity(1), opacity(2)), ("0", "0"))
+        browser.run("document.querySelector('#keys tbody tr:nth-child(2) button').focus()")
+        self.assertEqual((opacity(1), opacity(2)), ("0", "1"), "the focus")
+        x, y = browser.run("(r => [r.x + 5, r.y + 5])(document.querySelector('#keys tbody tr').getBoundingClientRect())")
+        browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        browser.until("getComputedStyle(document.querySelector('#keys tbody tr button')).opacity === '1'", "the pointer")
+        browser.press("Tab", 9)
+        self.assertEqual(browser.run("document.activeElement.innerText"), "Reset…", "Tab reaches them")
+        browser.size(390, 844, 1, True)
+        self.assertEqual((opacity(1), opacity(3)), ("1", "1"), "a phone")
+
+    def test_the_sentence_leads_to_its_section(self):
+        browser = self.opened()
+        browser.until("document.querySelectorAll('#sentence a').length === 2", "links")
+        self.assertEqual(browser.run("[...document.querySelectorAll('#sentence a')].map(link => [link.innerText, link.hash])"), [["per-client", "#limits-section"], ["203.0.113.7", "#keys-section"]])
+        browser.run("document.querySelector('#sentence a').focus(); window.link = document.activeElement")
+        time.sleep(2.2)
+        self.assertTrue(browser.run("document.activeElement === window.link && link.isConnected"), "new numbers leave the focus on the link")
+        browser.size(390, 844, 1, True)
+        browser.until("document.querySelector('#limits-section').matches('.closed') && !document.querySelector('#limits').checkVisibility()", "closed")
+        browser.press("Enter", 13, "\r")
+        browser.until("document.activeElement.id === 'limits-section' && document.querySelector('#limits').checkVisibility()", "the link opens its section")
+
+    def test_a_phone_shows_first_who_it_is(self):
+        browser = self.opened()
+        browser.size(390, 844, 1, True)
+        browser.open(self.url)
+        browser.until("past.time.length > 250 && document.querySelectorAll('#keys tbody tr').length === 4", "the page")
+        self.assertLess(browser.run("document.documentElement.scrollHeight"), 2500)
+        ban = browser.run("document.querySelector('#keys tbody tr .ban').getBoundingClientRect().bottom")
+        self.assertLess(ban, 844, "the first screen has the key and what to press")
+        shown = "[...document.querySelectorAll('.fold')].filter(e => e.checkVisibility() && e.querySelector('table, figure').checkVisibility()).map(e => e.id)"
+        self.assertEqual(browser.run(shown), ["keys-section"])
+        self.assertRegex(browser.text("#backends-section h2"), "up|down")
+        browser.run("document.querySelector('#routes-section .folder').focus()")
+        self.assertEqual(browser.run("document.activeElement.ariaExpanded"), "false")
+        browser.press("Enter", 13, "\r")
+        browser.until("document.activeElement.ariaExpanded === 'true' && document.querySelector('#routes').checkVisibility()", "Enter opens a section")
+        browser.press("Enter", 13, "\r")
+        browser.until("!document.querySelector('#routes').checkVisibility()", "Enter closes it")
+        browser.size(640, 450)
+        browser.unfold()
+        self.assertLessEqual(browser.run("document.documentElement.scrollWidth"), 640, "200 % zoom")
+        self.assertEqual(browser.stands_out(), [])
+
+    def test_masked_keys_say_how_they_are_revealed(self):
+        browser = self.opened()
+        browser.until("document.querySelector('#keys-note').innerText.includes('counts are exact')", "keys of addresses")
+        self.assertNotIn("reveal", browser.text("#keys-note"))
+        browser.run("[...document.querySelectorAll('#limits tbody button')].find(e => e.innerText === 'per-plan').click()")
+        browser.until("document.querySelector('#keys-note').innerText.includes('reveal = true in [limits.per-plan]')", "the hint")
+        self.assertIn("reveal = true", browser.run("document.querySelector('#keys tbody strong').title"))
+
+    def test_each_control_has_a_name_and_each_text_its_contrast(self):
+        browser = self.opened()
+        browser.until("past.time.length > 250 && document.querySelectorAll('#keys tbody tr').length > 3", "the page")
+        self.assertEqual(browser.run("[...document.querySelectorAll('button, summary, a[href]')].filter(e => e.getClientRects().length && !(e.ariaLabel || e.textContent).trim()).map(e => e.outerHTML)"), [])
+        self.assertEqual(browser.run("[...document.querySelectorAll('input, select, textarea')].filter(e => !e.labels.length).map(e => e.outerHTML)"), [])
+        self.assertEqual(browser.run("[...document.querySelectorAll('h1, h2, h3, h4')].map(e => e.tagName).join()").replace(",H2", ""), "H1", "one title, and sections below it")
+        browser.press("Tab", 9)
+        self.assertEqual(browser.run("document.activeElement.id"), "skip")
+        browser.press("Enter", 13, "\r")
+        browser.until("document.activeElement.id === 'main'", "the link skips the head of the page")
+        for scheme in ["light", "dark"]:
+            browser.scheme(scheme)
+            palette = browser.run("Object.fromEntries(['ground', 'sheet', 'ink', 'quiet', 'c1', 'c2', 'c3', 'c4', 'c5', 'good'].map(name => [name, css('--' + name)]))")
+            parts = {name: [int(pair, 16) / 255 for pair in ([text[1:][i:i + 2] for i in (0, 2, 4)] if len(text) == 7 else [digit * 2 for digit in text[1:]])] for name, text in palette.items()}
+            light = lambda color: sum(weight * (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4) for weight, part in zip([0.2126, 0.7152, 0.0722], color))
+            contrast = lambda one, other: (max(light(one), light(other)) + 0.05) / (min(light(one), light(other)) + 0.05)
+            for name in ["ink", "quiet", "c3", "c4", "good"]:
+                mixed = [0.11 * part + 0.89 * sheet for part, sheet in zip(parts[name], parts["sheet"])]
+                for place, behind in [("ground", parts["ground"]), ("sheet", parts["sheet"]), ("mood", mixed)]:
+                    self.assertGreaterEqual(contrast(parts[name], behind), 4.5, f"{scheme}: {name} on {place}")
+            for name in ["c1", "c2", "c3", "c4", "c5"]:
+                self.assertGreaterEqual(contrast(parts[name], parts["sheet"]), 3, f"{scheme}: the curve {name}")
+
     def colors(self, browser):
         """The colours of meanings, from `getComputedStyle`."""
         return browser.run("(probe => { const told = {}; document.body.append(probe); for (const name of ['c1', 'c2', 'c3', 'c4', 'c5', 'ink', 'quiet']) { probe.style.color = `var(--${name})`; told[name] = getComputedStyle(probe).color; } probe.remove(); return told; })(document.createElement('i'))")
@@ -346,7 +492,7 @@ class Page(unittest.TestCase):
             colors = self.colors(browser)
             self.assertEqual(len(set(colors.values()) - {colors["quiet"]}), 5, f"meanings differ: {colors}")
             for place, meaning in enumerate(["c1", "c2", "c3", "c4", "c5"], 1):
-                self.assertEqual(browser.run(f"getComputedStyle(document.querySelector('.legend i:nth-child({place})'), '::before').color"), colors[meaning], "the legend")
+                self.assertEqual(browser.run(f"getComputedStyle(document.querySelector('.legend i:nth-of-type({place})'), '::before').color"), colors[meaning], "the legend")
             self.assertEqual(self.color(browser, "#limits tr.enforce.hot td.hot"), colors["c3"], "refused is red")
             self.assertEqual(self.color(browser, "#limits tr.shadow.hot td.hot"), colors["c4"], "would be refused is amber")
             self.assertEqual(self.color(browser, "#limits .tag.shadow"), colors["c4"])
@@ -380,10 +526,10 @@ class Page(unittest.TestCase):
 
     def test_one_of_one_up_is_not_red(self):
         browser = self.opened()
-        row = "#servers tr[data-name='export']"
+        row = "#backends tr[data-name='export ']"
         browser.until(f"document.querySelector({row!r}).innerText.includes('1 up') || document.querySelector({row!r}).innerText.includes('1 of 1 up')", "the backend of one server")
         colors = self.colors(browser)
-        self.assertEqual(self.color(browser, row + " td:nth-child(2)"), colors["ink"])
+        self.assertEqual(self.color(browser, row + " td:nth-child(2)"), colors["quiet"])
         self.assertEqual(self.color(browser, row + " td.lost"), colors["c3"], "its failures are")
 
     def long_ones(self):
@@ -410,14 +556,17 @@ class Page(unittest.TestCase):
         for width in [1280, 700, 360]:
             browser.size(width, 900, 1, width < 700)
             time.sleep(0.5)
+            browser.unfold()
             self.assertEqual(browser.cut(), [], f"at {width}")
             self.assertEqual(browser.stands_out(), [], f"at {width}")
             narrow = "[...document.querySelectorAll('main tbody :is(th, td:not(.n))')].filter(e => e.innerText && e.clientWidth < 48).map(e => e.outerHTML.slice(0, 120))"
             self.assertEqual(browser.run(narrow), [], f"columns of single letters at {width}")
             if width != 700:
                 self.assertEqual(browser.run("[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.firstElementChild.id)"), [], f"whole at {width}, without scrolling")
-        # Long tables show 8 rows, and all after a press of the button.
-        self.assertEqual(browser.run("document.querySelectorAll('#refusals tbody tr').length"), 8)
+        # Long tables show 4 rows on a phone, and else 8, and all after a press of the button.
+        browser.until("document.querySelectorAll('#refusals tbody tr').length === 4", "few rows")
+        browser.size(1280, 900)
+        browser.until("document.querySelectorAll('#refusals tbody tr').length === 8", "more rows")
         for table, most in [("keys", 20), ("refusals", 30)]:
             browser.click(f"#{table}-more")
             browser.until(f"document.querySelectorAll('#{table} tbody tr').length >= {most}", f"all {table}")
@@ -430,6 +579,7 @@ class Page(unittest.TestCase):
         browser.size(360, 740, 1, True)
         browser.open(self.url)
         browser.until("document.querySelector('#keys').innerText.includes('banned until') && past.time.length > 250", "the page")
+        browser.unfold()
         for scheme in ["light", "dark"]:
             browser.scheme(scheme)
             browser.until("document.querySelectorAll('.uplot canvas').length >= 6", "the curves")

@@ -9,11 +9,13 @@ const KEPT = 300; // seconds of history
 const FRESH = 10; // seconds: the span of "now" in sentences
 const OUTAGE = 0.05; // the share of failing requests that is an outage, as in the status for backends
 const REST = 2500; // ms for which rows keep their order after the pointer moved over them, so that a click hits the right row
-const SHOWN_ROWS = 8, MAX_ROWS = 200; // rows of a table before and after "Show all"
+const MAX_ROWS = 200; // rows of a table after "Show all"
+const SHOWN_SERVERS = 12; // rows of backends up to which all servers are shown
+const SHORT = 60; // seconds that a curve shows at least, so that the times below a short history have room
 const SHOWN_CURVES = 5, SHOWN_UNITS = 2, SHOWN_PLACES = 2, MAX_REFUSALS = 40, MINUTE = 60;
 const MAX_CONSUMERS = 100000; // of a report of usage: the API's bound of `top`
 // The meanings of colours. The legend of the page lists them; style.css defines them.
-const PASSED = 1, DELAYED = 2, LOST = 3, SHADOW = 4, PLAIN = 5;
+const ADMITTED = 1, DELAYED = 2, LOST = 3, SHADOW = 4, PLAIN = 5;
 // The dashes that distinguish curves of one colour. style.css draws the same dashes in the legends of charts.
 const DASHES = [[], [7, 4], [2, 3], [12, 3, 2, 3], [4, 2]];
 
@@ -34,6 +36,11 @@ function make(tag, ...parts) {
 const write = (node, text) => node.textContent !== text && (node.textContent = text);
 
 const strong = (text) => make("strong", text);
+/** A link to a section of the page. */
+const to = (section, ...parts) => make("a", { href: "#" + section }, ...parts);
+/** On a phone, sections open by their headings, and tables show fewer rows. */
+const narrow = matchMedia("(max-width: 640px)");
+const shownRows = () => narrow.matches ? 4 : 8;
 /** Text from the gateway as nodes: text between backticks becomes `code` elements. */
 const prose = (text) => text.split(/`([^`\n]+)`/).map((part, index) => index % 2 ? make("code", part) : part);
 const written = new WeakMap();
@@ -42,6 +49,17 @@ function writeProse(node, text) {
   if (written.get(node) === text) return;
   written.set(node, text);
   node.replaceChildren(...prose(text));
+}
+/** As `replaceChildren`, but an element of the same kind stays, with the new text: a link keeps the focus, and is not replaced while it is pressed. */
+function refresh(parent, parts) {
+  const nodes = parts.map((part) => typeof part === "string" ? document.createTextNode(part) : part);
+  const old = [...parent.childNodes];
+  if (nodes.length !== old.length || nodes.some((node, at) => node.nodeName !== old[at].nodeName)) return parent.replaceChildren(...nodes);
+  nodes.forEach((node, at) => {
+    if (node.isEqualNode(old[at])) return;
+    if (node.childElementCount || old[at].childElementCount || node.hash !== old[at].hash) old[at].replaceWith(node);
+    else write(old[at], node.textContent);
+  });
 }
 const button = (text, onclick, ariaLabel = text) => make("button", { onclick, ariaLabel }, text);
 const count = (number) => number?.toLocaleString("en") ?? "–";
@@ -189,8 +207,10 @@ function label(row, id) {
 
 const opened = new Set();
 
-/** As `fill`, but of a long list only the first rows, until "Show all" is pressed. */
-function list(id, items, ...how) {
+/** As `fill`, but of a long list only a few rows, the first ones, until "Show all" is pressed. */
+const list = (id, items, ...how) => listFew(id, items, items.slice(0, shownRows()), ...how);
+
+function listFew(id, items, few, ...how) {
   let more = $(id + "-more");
   if (!more) {
     more = make("button.more", { id: id + "-more", type: "button", onclick: () => {
@@ -199,40 +219,85 @@ function list(id, items, ...how) {
     } });
     $(id).parentElement.after(more);
   }
-  more.hidden = items.length <= SHOWN_ROWS;
+  more.hidden = items.length <= few.length;
   more.ariaExpanded = String(opened.has(id));
-  write(more, opened.has(id) ? `Show the first ${SHOWN_ROWS}` : `Show all ${count(items.length)}`);
+  write(more, opened.has(id) ? few.length === shownRows() ? `Show the first ${few.length}` : "Show fewer" : `Show all ${count(items.length)}`);
   $(id).parentElement.hidden = !items.length;
-  fill(id, items.slice(0, opened.has(id) ? MAX_ROWS : SHOWN_ROWS), ...how);
+  fill(id, opened.has(id) ? items.slice(0, MAX_ROWS) : few, ...how);
 }
 
 const cells = (row, texts) => texts.forEach((text, index) => text !== null && write(row.cells[index], text));
 
 const number = () => make("td.n");
 
+// ---- sections ----
+
+/** What a section says while it is closed. */
+const gist = (section, text) => write($(section).querySelector(".gist"), text);
+
+function setOpen(section, open) {
+  section.classList.toggle("closed", !open);
+  section.querySelector(".folder")?.setAttribute("aria-expanded", String(open));
+}
+
+/** Puts a button into the heading of each section of a phone. The keys are open at first: they tell who it is. */
+function foldSections() {
+  for (const section of document.querySelectorAll(".fold")) {
+    const title = section.querySelector("h2 span"), heading = title.closest("h2");
+    const tail = heading.querySelector(".gist") ?? make("span.gist");
+    if (!heading.contains(tail)) section.classList.toggle("closed", section.id !== "keys-section");
+    heading.replaceChildren(...narrow.matches ? [make("button.folder", { type: "button", onclick: () => setOpen(section, section.classList.contains("closed")) }, title), tail] : [title, tail]);
+    setOpen(section, !section.classList.contains("closed"));
+  }
+}
+
+// A link opens the section that it leads to.
+addEventListener("click", (event) => {
+  const target = event.target.closest?.("a[href^='#']");
+  const section = target && document.querySelector(target.hash);
+  if (!section?.matches(".fold")) return;
+  if (target.closest("#sentence")) choose(null); // the sentence is about the limit that refuses most
+  setOpen(section, true);
+});
+
 // ---- charts ----
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 class Chart {
-  constructor(id, title, height = 78) {
-    Object.assign(this, { figure: $("chart-" + id), title, height, plot: null, names: "" });
+  constructor(id, title, nothing, height = 78) {
+    Object.assign(this, { figure: $("chart-" + id), title, nothing, height, plot: null, names: "" });
     this.caption = make("figcaption");
     this.box = make("div");
     this.figure.append(this.caption, this.box);
-    new ResizeObserver(() => this.plot?.setSize(this.size())).observe(this.figure);
+    new ResizeObserver(() => {
+      if (!this.figure.clientWidth || !this.curves) return;
+      if (this.plot) this.plot.setSize(this.size());
+      else this.draw(this.time, this.curves);
+    }).observe(this.figure);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => (this.names = ""));
   }
 
   size() { return { width: this.figure.clientWidth, height: this.height }; }
 
-  /** `curves`: name, colour (its meaning), index in `DASHES`, values, and whether the right-hand scale applies. */
+  /** `curves`: name, colour (its meaning), index in `DASHES`, values, and whether the right-hand scale applies. Curves that are 0 throughout are a line of text. */
   draw(time, curves) {
     Object.assign(this, { time, curves });
+    const flat = !curves.some(({ values }) => values.some(Boolean));
+    this.figure.classList.toggle("flat", flat);
+    if (flat) return this.collapse();
+    if (!this.figure.clientWidth) return; // in a closed section
     const names = curves.map((curve) => curve.name).join("\n");
     if (names !== this.names || !this.plot) this.rebuild(names);
     this.plot.setData([time, ...curves.map((curve) => curve.values)]);
     if (this.plot.cursor.idx == null) this.showValues(null);
+  }
+
+  collapse() {
+    this.plot?.destroy();
+    this.plot = null;
+    if (this.names !== null) this.caption.replaceChildren(strong(this.title), make("span.note", this.nothing));
+    this.names = null;
   }
 
   rebuild(names) {
@@ -245,11 +310,11 @@ class Chart {
     const short = (_, marks) => marks.map((mark) => new Intl.NumberFormat("en", { notation: "compact" }).format(mark));
     const range = (_, low, high) => [0, Math.max(1, (high ?? 0) * 1.1)];
     this.plot = new uPlot({
-      ...this.size(), legend: { show: false }, padding: [6, 14, 0, 0],
+      ...this.size(), legend: { show: false }, padding: [6, this.curves.some((curve) => curve.right) ? 14 : 28, 0, 0],
       cursor: { sync: { key: "tollgate" }, drag: { x: false }, y: false },
-      scales: { y: { range }, right: { range } },
+      scales: { x: { range: (_, first, end) => [Math.min(first, end - SHORT), end] }, y: { range }, right: { range } },
       axes: [
-        { ...axis, size: 22, gap: 3, space: 60, values: (_, marks) => marks.map((mark) => marks[1] - marks[0] < 60 ? clock(mark) : clock(mark).slice(0, 5)) },
+        { ...axis, size: 22, gap: 3, space: 72, incrs: [1, 2, 5, 10, 15, 30, 60, 120, 300], values: (_, marks) => marks.map((mark) => marks[1] - marks[0] < 60 ? clock(mark) : clock(mark).slice(0, 5)) },
         { ...axis, size: 44, gap: 4, space: 22, values: short },
         { ...axis, size: 40, gap: 4, space: 22, values: short, side: 1, scale: "right", show: this.curves.some((curve) => curve.right), grid: { show: false } },
       ],
@@ -275,19 +340,20 @@ function drawCharts() {
   const lists = route && past.routes[route] ? past.routes[route] : past.all;
   const nothing = time.map(() => null);
   const curve = (name, colour, values, more = {}) => ({ name, colour, values: values ?? nothing, ...more });
-  charts.requests.draw(time, [curve("admitted", PASSED, lists.admitted, { fill: true }), curve("delayed", DELAYED, lists.delayed), curve("refused", LOST, lists.refused), curve("failed", LOST, lists.failed, { dash: 2 })]);
+  charts.requests.draw(time, [curve("admitted", ADMITTED, lists.admitted, { fill: true }), curve("delayed", DELAYED, lists.delayed), curve("refused", LOST, lists.refused), curve("failed", LOST, lists.failed, { dash: 2 })]);
   charts.limits.draw(time, busiest(past.limits, "refused", isShadow).map(([name, of], dash) => curve(isShadow(name) ? name + " (shadow)" : name, isShadow(name) ? SHADOW : LOST, of.refused, { dash })));
   const held = busiest(past.limits, "held").filter(([, of]) => of.held).slice(0, SHOWN_PLACES);
   charts.places.figure.hidden = !held.length;
-  charts.places.draw(time, held.flatMap(([name, of], dash) => [curve(`${name}, in flight`, PASSED, of.held, { dash }), curve(`${name}, waiting`, DELAYED, of.waiting, { dash }), ...of.found_max ? [curve(`${name}, most`, PLAIN, of.found_max, { dash })] : []]));
+  charts.places.draw(time, held.flatMap(([name, of], dash) => [curve(`${name}, in flight`, ADMITTED, of.held, { dash }), curve(`${name}, waiting`, DELAYED, of.waiting, { dash }), ...of.found_max ? [curve(`${name}, most`, PLAIN, of.found_max, { dash })] : []]));
   const settling = busiest(past.limits, "units").filter(([, of]) => of.units).slice(0, SHOWN_UNITS);
   charts.units.figure.hidden = !settling.length;
-  charts.units.draw(time, settling.flatMap(([name, of], dash) => [curve(`${name}, units`, PLAIN, of.units, { dash }), curve(`${name}, requests (right)`, PASSED, of.settled, { dash, right: true })]));
+  charts.units.draw(time, settling.flatMap(([name, of], dash) => [curve(`${name}, units`, PLAIN, of.units, { dash }), curve(`${name}, requests (right)`, ADMITTED, of.settled, { dash, right: true })]));
   charts.latency.draw(time, [curve("p50", PLAIN, lists.p50_ms, { dash: 1 }), curve("p99", PLAIN, lists.p99_ms)]);
   charts.delay.figure.hidden = !lists.delay_p99_ms?.some((delay) => delay !== null);
   charts.delay.draw(time, [curve("p50", DELAYED, lists.delay_p50_ms, { dash: 1 }), curve("p99", DELAYED, lists.delay_p99_ms)]);
   charts.upstreams.draw(time, busiest(past.upstreams, "answers").map(([name, of], dash) => curve(name, PLAIN, of.p99_ms, { dash })));
-  charts.store.draw(time, [curve("counters", PLAIN, past.store.keys), curve("evictions/s (right)", PLAIN, past.store.evictions, { right: true, dash: 2 })]);
+  charts.store.draw(time, [curve("counters", PLAIN, past.store.keys), ...past.store.evictions?.some(Boolean) ? [curve("evictions/s (right)", PLAIN, past.store.evictions, { right: true, dash: 2 })] : []]);
+  gist("curves-section", `${rate(last(past.all.admitted))}/s admitted, ${rate(last(past.all.refused))}/s refused`);
 }
 
 /** `a:80 ejected (connection refused), b:80 unhealthy`, and the number of servers. */
@@ -299,10 +365,8 @@ function downServers(of) {
 }
 
 const CLASSES = ["2xx", "3xx", "4xx", "5xx"];
-/** Responses/s of each class. */
-const classRates = (of) => CLASSES.map((name) => rate(lately(of.classes?.[name])));
-/** The responses of each server in the last minute, for the row's title. */
-const serverLines = (of) => (of.servers ?? []).map((server) => `${server.server}: ${CLASSES.map((name) => `${name} ${count(server.minute?.[name])}`).join(", ")}, retries ${count(server.retries)} in the last minute`).join("\n");
+/** The sum of the last minute. */
+const minuteOf = (list) => sum((list ?? []).slice(-MINUTE));
 
 /** The entries with the highest sums of `list`. Entries that are `minor` come after all others. */
 function busiest(entries, list, minor = () => false) {
@@ -388,7 +452,14 @@ function worstRejection(limit, suspect) {
   return ofLimit;
 }
 
-let suspected = ""; // the limit and key that the sentence and its buttons are about
+/** The text of a problem, whose first name links to the backends. */
+function toBackends(text) {
+  const parts = prose(text);
+  const name = parts.findIndex((part) => part instanceof Node);
+  return name < 0 ? [to("backends-section", text)] : parts.with(name, to("backends-section", parts[name]));
+}
+
+let suspected = null; // the limit and key that the sentence and its buttons are about
 function drawVerdict() {
   const limit = worst();
   const found = limit && now.suspects?.limit === limit.name && now.suspects.keys[0]?.refused ? now.suspects.keys[0] : null;
@@ -401,23 +472,23 @@ function drawVerdict() {
   const failing = failed ? failed / all >= OUTAGE ? "bad" : "warn" : "";
   const mood = outage || refusing === "bad" || failing === "bad" ? "bad" : headlines().length || failing ? "warn" : refusing || (all ? "" : "idle");
   const p99 = fresh(past.all.p99_ms);
-  const parts = rejected?.now ? [strong(rate(rejected.now) + "/s"), ` refused: ${rejected.words}${rejected.client}. `]
-    : rejected && !outage ? ["No request is refused now. ", `In the last minute ${count(rejected.minute)} refused: ${rejected.words}${rejected.client}. `]
-    : refusing === "bad" ? [strong(limit.name), " refuses ", strong(rate(refusesNow(limit.name)) + "/s"), ` of ${rate(all)}/s requests: over ${limit.policies.join(", ")}, on ${limit.routes.join(", ")}. `]
-    : refusing && !outage ? ["No request is refused now. In the last minute ", strong(limit.name), ` refused ${count(enforced(limit.minute))}. `]
+  const parts = rejected?.now ? [strong(rate(rejected.now) + "/s"), " refused: ", to("refusals-section", rejected.words), `${rejected.client}. `]
+    : rejected && !outage ? ["No request is refused now. ", `In the last minute ${count(rejected.minute)} refused: `, to("refusals-section", rejected.words), `${rejected.client}. `]
+    : refusing === "bad" ? [to("limits-section", limit.name), " refuses ", strong(rate(refusesNow(limit.name)) + "/s"), ` of ${rate(all)}/s requests: over ${limit.policies.join(", ")}, on ${limit.routes.join(", ")}. `]
+    : refusing && !outage ? ["No request is refused now. In the last minute ", to("limits-section", limit.name), ` refused ${count(enforced(limit.minute))}. `]
     : !all ? ["No requests come."]
-    : [outage ? "" : "No request is refused. ", strong(rate(all) + "/s"), " requests", ...failed ? [", ", strong(rate(failed) + "/s"), " fail"] : [], p99 === null ? "." : `, p99 ${latency(p99)}.`];
+    : [outage ? "" : "No request is refused. ", to("curves-section", rate(all) + "/s"), " requests", ...failed ? [", ", to("refusals-section", rate(failed) + "/s"), " fail"] : [], p99 === null ? "." : `, p99 ${latency(p99)}.`];
   // An outage comes first: it affects all clients of the backend.
-  parts.unshift(...headlines().flatMap((problem) => prose(problem.text + ". ")));
+  parts.unshift(...headlines().flatMap((problem) => toBackends(problem.text + ". ")));
   if (suspect && rejected && suspect.banned_until && !suspect.ban_in_shadow) parts.push(`It is banned until ${when(suspect.banned_until)}.`);
-  if (suspect && !rejected) parts.push(strong(keyText(suspect)), ` has ${share(suspect.refused, now.suspects.refused)} of its refusals`, suspect.banned_until && !suspect.ban_in_shadow ? `, and is banned until ${when(suspect.banned_until)}.` : ".");
+  if (suspect && !rejected) parts.push(to("keys-section", keyText(suspect)), ` has ${share(suspect.refused, now.suspects.refused)} of its refusals`, suspect.banned_until && !suspect.ban_in_shadow ? `, and is banned until ${when(suspect.banned_until)}.` : ".");
   $("verdict").className = "verdict " + mood;
-  $("sentence").replaceChildren(...parts);
+  refresh($("sentence"), parts);
   // Buttons are replaced only when the key changes: a button that is being pressed or has the focus stays.
-  if (suspected === limit?.name + suspect?.id) return;
-  suspected = limit?.name + suspect?.id;
-  const press = (then) => () => look(limit.name, suspect.id, then);
-  $("remedies").replaceChildren(...suspect ? [button("Look", press()), button("Ban…", press("ban"))] : []);
+  const shown = suspect && [limit.name, suspect.id, isBanned(suspect)].join();
+  if (suspected === shown) return;
+  suspected = shown;
+  $("remedies").replaceChildren(...suspect ? [button("Look", () => look(limit.name, suspect.id), `Look at ${keyText(suspect)}`), banOrLift(make("button"), limit.name, suspect)] : []);
 }
 
 function drawConcerns() {
@@ -441,6 +512,8 @@ function drawConcerns() {
 }
 
 function drawLimits() {
+  gist("limits-section", `${count(sum(now.limits.map((limit) => enforced(limit.minute))))} refused in 1 min`);
+  write($("limits-note"), now.limits.length ? "" : "The file has no limits.");
   list("limits", inOrder(now.limits), (limit) => limit.name + limit.mode + limit.trial, (limit) => {
     const name = button(limit.name, () => choose(limit.name), `Show the keys of ${limit.name}`);
     name.className = "link";
@@ -467,24 +540,38 @@ const settles = (name) => now.limits.find((limit) => limit.name === name)?.settl
 /** Places of a concurrency limit are given back by their requests alone. */
 const resettable = (name) => now.limits.find((limit) => limit.name === name)?.algorithm !== "concurrency";
 
+/** A value such as `…a1b2 #k7Qd`, as the gateway masks keys. */
+const isMasked = ({ key }) => (key ?? []).some((part) => /^….* #\S{4,}$/.test(part));
+const isBanned = ({ banned_until, ban_in_shadow }) => !!banned_until && !ban_in_shadow;
+
+/** The button that bans a key, or lifts its ban. A ban in shadow refuses nothing: there is nothing to lift. */
+function banOrLift(press, limit, one) {
+  const text = keyText(one);
+  write(press, isBanned(one) ? "Lift…" : "Ban…");
+  press.ariaLabel = isBanned(one) ? `Lift the ban of ${text}` : `Ban ${text}`;
+  press.onclick = () => isBanned(one) ? lift(limit, text, changeKey(limit, one.id)) : look(limit, one.id, "ban");
+  return press;
+}
+
 function drawKeys() {
   const { keys } = now;
   $("keys-by").hidden = !keys || !settles(keys.limit);
   $("keys").parentElement.hidden = !keys;
-  if (!keys) return write($("keys-note"), "The file has no limits.");
+  if (!keys) return writeProse($("keys-note"), "Keys are of a limit.");
   write($("keys-title"), `Keys of ${keys.limit}` + (keys.mode === "shadow" ? " (shadow)" : ""));
   write($("keys-refused"), keys.mode === "shadow" ? "Would be refused" : "Refused");
   list("keys", keys.keys, (one) => keys.limit + one.id, (one) => {
     const { limit } = keys;
     const text = keyText(one);
-    return make("tr", make("th", strong(text), make("span.sub"), make("span.tag.bad")),
+    return make("tr", make("th", make("strong", { title: isMasked(one) ? `Masked: \`reveal = true\` of the limit ${limit} shows the whole value.` : "" }, text), make("span.sub"), make("span.tag")),
       make("td.n.hot"), number(), number(),
-      make("td.doing", button("Look", () => look(limit, one.id), `Look at ${text}`), ...resettable(limit) ? [button("Reset…", () => reset(limit, text, changeKey(limit, one.id)), `Reset ${text}`)] : [], button("Ban…", () => look(limit, one.id, "ban"), `Ban ${text}`)));
+      make("td.doing", button("Look", () => look(limit, one.id), `Look at ${text}`), ...resettable(limit) ? [button("Reset…", () => reset(limit, text, changeKey(limit, one.id)), `Reset ${text}`)] : [], make("button.ban")));
   }, (row, one) => {
     row.className = keys.mode + (one.refused ? " hot" : "");
     write(row.querySelector(".sub"), [one.tier && `tier ${one.tier}`, one.override && `override ${one.override.rate.join(", ")}`, typeof one.units === "number" && plural(one.units, "unit")].filter(Boolean).join(" · "));
     const tag = row.querySelector(".tag");
-    tag.className = one.ban_in_shadow ? "tag shadow" : "tag bad";
+    tag.className = one.ban_in_shadow ? "tag shadow" : "tag banned";
+    banOrLift(row.querySelector(".ban"), keys.limit, one);
     write(tag, one.banned_until ? (one.ban_in_shadow ? "shadow: would be banned until " : "banned until ") + when(one.banned_until) : "");
     cells(row, [null, count(one.refused), count(one.admitted), one.refused ? share(one.refused, keys.refused) : ""]);
   });
@@ -493,12 +580,23 @@ function drawKeys() {
     row.className = one.refused ? "hot" : "";
     cells(row, [null, count(one.refused), count(one.admitted), share(one.demand, 1), share(one.share, 1)]);
   });
-  write($("keys-note"), !keys.keys.length ? "No requests yet." : `In the last ${span(keys.span)}; ` + (keys.error ? `each count may be too low by up to ${count(keys.error)}.` : "counts are exact."));
+  writeProse($("keys-note"), !keys.keys.length ? "No requests yet." : `In the last ${span(keys.span)}; ` + (keys.error ? `each count may be too low by up to ${count(keys.error)}.` : "counts are exact.") + (keys.keys.some(isMasked) ? ` Key values are masked: \`reveal = true\` in [limits.${keys.limit}] shows them (docs/limits.md).` : ""));
 }
 
 function keepRefusals(answer) {
   const old = answer.started === refusals.started ? refusals.list : [];
   refusals = { ...answer, list: old.concat(answer.refusals.filter((one) => !old.length || one.seq > refusals.seq)).slice(-200) };
+}
+
+/** Where a failed request went: the server, if the sample and the counts of the servers leave one or two; else the upstream. */
+function servedBy({ status, limit, route, reason, time }) {
+  const upstream = limit === null && status >= 500 ? now.routes.list.find((one) => one.name === route)?.upstream : null;
+  if (!upstream) return "";
+  const servers = past.upstreams[upstream]?.servers ?? [];
+  const failing = servers.filter((one) => one.minute?.["5xx"]);
+  const isAnswer = reason === "answer of the backend" && time > now.status.time - MINUTE;
+  const possible = isAnswer && failing.length ? failing : servers;
+  return "to " + (possible.length && possible.length <= 2 ? possible.map((one) => one.server).join(" or ") : upstream);
 }
 
 /** One row for equal refusals, so that a flood from one client does not hide the others. */
@@ -512,13 +610,18 @@ function drawRefusals() {
   list("refusals", rows, (one) => one.name, (one) => {
     const client = one.id ? button(one.client, () => look(one.limit, one.id), `Look at ${one.client}`) : strong(one.client);
     if (one.id) client.className = "link";
-    return make("tr", make("td"), make("td", client, make("span.sub")), make("td.wide"), number(), make("td.wide"));
+    return make("tr", make("td"), make("td", client, make("span.sub")), make("td.wide", make("span"), make("span.sub")), number(), make("td.wide"));
   }, (row, one) => {
-    cells(row, [clock(one.time), null, one.method ? `${one.method} ${one.host ?? ""}${one.path ?? ""}` : "", String(one.status), null]);
+    cells(row, [clock(one.time), null, null, String(one.status), null]);
+    const [request, server] = row.cells[2].children;
+    write(request, one.method ? `${one.method} ${one.host ?? ""}${one.path ?? ""}` : "");
+    write(server, servedBy(one));
     writeProse(row.cells[4], (one.limit ? `${one.limit}: ` : "") + one.reason);
+    row.className = one.limit === null && one.status >= 500 ? "failed" : "";
     const key = one.key && keyText(one) !== one.client ? `${keyText(one)} · ` : "";
     write(row.querySelector(".sub"), `${key}${one.times}× on ${one.route ?? "no route"}`);
   });
+  gist("refusals-section", rows.length ? `last ${clock(last(refusals.list).time)}` : "none");
   write($("refusals-note"), refusals.list.length ? `The last ${refusals.list.length} since ${clock(refusals.list[0].time)}` + (refusals.skipped ? `; ${count(refusals.skipped)} more of this second are not listed.` : ".") : "No request was refused.");
 }
 
@@ -534,6 +637,7 @@ function drawBans() {
     row.querySelector("button").className = "link";
     cells(row, [null, ban.limit, ban.cause, `${when(ban.banned_until)}, in ${span(ban.banned_until - now.status.time)}`]);
   });
+  gist("bans-section", total ? count(total) : "none");
   write($("bans-note"), !total ? "No key is banned." : total > bans.length ? `${count(total)} keys are banned; these ${count(bans.length)} bans end first.` : "");
 }
 
@@ -566,6 +670,7 @@ function drawRoutes() {
     row.cells[5].className = failed ? "n lost" : "n";
     cells(row, [null, null, null, count(minute("admitted") + minute("delayed") + refused + failed), count(refused) + (kinds.length ? ` (${kinds.join(", ")})` : ""), count(failed), rate(last((of.p99_ms ?? []).filter((ms) => ms !== null)))]);
   });
+  gist("routes-section", count(now.routes.list.length));
   write($("routes-note"), "Latency is without delays by limits.");
 }
 
@@ -577,36 +682,47 @@ function drainServer({ upstream, server, drained }) {
     () => act(path, "POST", {}, () => `${server} is drained.`));
 }
 
-/** A row for each server. */
-function drawEachServer() {
-  const all = Object.entries(past.upstreams).flatMap(([upstream, of]) => (of.servers ?? []).map((server) => ({ upstream, ...server })));
-  list("each-server", all, ({ upstream, server }) => upstream + " " + server,
-    (one) => make("tr", make("th", one.server, make("span.sub", one.upstream)), make("td.hot.wide"), ...Array.from({ length: CLASSES.length + 4 }, number),
-      make("td.doing", button("Drain", null))),
-    (row, one) => {
-      row.className = one.up ? "" : "hot";
-      row.cells[5].className = one.minute?.["5xx"] ? "n lost" : "n";
-      const state = [one.drained ? "drained" : "", one.up ? (one.drained ? "" : "up") : one.why + (one.reason ? ` (${one.reason})` : "")].filter(Boolean).join(", ");
-      const act = row.querySelector("button");
-      write(act, one.drained ? "Undrain" : "Drain");
-      act.ariaLabel = `${act.textContent} ${one.server}`;
-      act.onclick = () => drainServer(one);
-      cells(row, [null, state, ...CLASSES.map((name) => count(one.minute?.[name])), count(one.retries), count(one.in_flight), rate(one.p50_ms), rate(one.p99_ms)]);
-    });
+const isTroubled = ({ up, drained, minute }) => !up || drained || minute?.["5xx"] > 0;
+
+/** Each upstream, and below it its servers. Of many servers, those that are fine are shown by "Show all". */
+function drawBackends() {
+  const groups = Object.entries(past.upstreams).map(([upstream, of]) => [{ upstream, of }, ...(of.servers ?? []).map((server) => ({ upstream, ...server }))]);
+  const all = groups.flat();
+  const few = all.length <= SHOWN_SERVERS ? all : all.filter((one) => one.of || isTroubled(one));
+  listFew("backends", all, few, ({ upstream, server = "" }) => `${upstream} ${server}`,
+    (one) => make("tr", make("th", { scope: one.of ? "rowgroup" : "row" }, one.of ? one.upstream : one.server), make("td.hot.wide"), ...Array.from({ length: CLASSES.length + 3 }, number),
+      make("td.doing", ...one.of ? [] : [button("Drain", null)])),
+    (row, one) => one.of ? drawUpstream(row, one.of) : drawServer(row, one));
+  const servers = all.filter((one) => !one.of);
+  const down = servers.filter((one) => !one.up).length;
+  gist("backends-section", down ? `${down} of ${count(servers.length)} down` : `all ${count(servers.length)} up`);
+  write($("backends-note"), all.length ? "Requests of the last minute." : "The file has no upstreams.");
+  drawStore();
 }
 
-function drawServers() {
-  fill("servers", Object.entries(past.upstreams), ([name]) => name,
-    ([name]) => make("tr", make("th", name), make("td.hot.wide"), ...Array.from({ length: CLASSES.length + 3 }, number)),
-    (row, [, of]) => {
-      const { all, down, which } = downServers(of);
-      row.className = down ? "hot" : "";
-      for (const [at, list] of [[5, of.classes?.["5xx"]], [6, of.failed]]) row.cells[at].className = lately(list) ? "n lost" : "n";
-      row.title = serverLines(of);
-      const state = down ? `${all - down} of ${all} up; ${which}` : all ? `all ${all} up` : "built in";
-      cells(row, [null, state, ...classRates(of), rate(lately(of.failed)), rate(lately(of.retries)), rate(last(of.p99_ms))]);
-    });
-  drawEachServer();
+/** The sums of the servers of an upstream. */
+function drawUpstream(row, of) {
+  const { all, down, which } = downServers(of);
+  const unanswered = minuteOf(of.failed);
+  row.className = down ? "group hot" : "group";
+  row.cells[5].className = minuteOf(of.classes?.["5xx"]) ? "n lost" : "n";
+  row.title = which;
+  refresh(row.cells[1], [down ? `${all - down} of ${all} up` : all ? `all ${all} up` : "built in", make("span.sub.lost", unanswered ? `${count(unanswered)} unanswered` : "")]);
+  cells(row, [null, null, ...CLASSES.map((name) => count(minuteOf(of.classes?.[name]))), count(minuteOf(of.retries)), count(sum((of.servers ?? []).map((server) => server.in_flight))), rate(last(of.p99_ms))]);
+}
+
+function drawServer(row, one) {
+  row.className = one.up ? "server" : "server hot";
+  row.cells[5].className = one.minute?.["5xx"] ? "n lost" : "n";
+  const state = [one.drained ? "drained" : "", one.up ? (one.drained ? "" : "up") : one.why + (one.reason ? ` (${one.reason})` : "")].filter(Boolean).join(", ");
+  const act = row.querySelector("button");
+  write(act, one.drained ? "Undrain" : "Drain");
+  act.ariaLabel = `${act.textContent} ${one.server}`;
+  act.onclick = () => drainServer(one);
+  cells(row, [null, state, ...CLASSES.map((name) => count(one.minute?.[name])), count(one.retries), count(one.in_flight), rate(one.p99_ms)]);
+}
+
+function drawStore() {
   const { store } = now.status;
   const newest = (list) => rate(last(past.store[list]));
   write($("store-note"), store.max_keys ? `At most ${count(store.max_keys)} counters, in memory.`
@@ -616,6 +732,7 @@ function drawServers() {
 /** The gateways that share the store. Without a shared store, the section is hidden. */
 function drawFleet() {
   const { time, shared, gateways } = now.fleet;
+  gist("fleet-section", plural(gateways.length, "gateway"));
   $("fleet-section").hidden = !shared || !gateways.length;
   list("fleet", gateways, ({ id }) => id, ({ id }) => make("tr", make("th", { title: id }), make("td"), make("td"), make("td"), ...Array.from({ length: 4 }, number)), (row, one) => {
     row.className = one.gone ? "hot" : "";
@@ -755,7 +872,7 @@ async function round() {
     await Promise.all([askKeys(), askBans(), askRoutes(), askFleet()]);
     answeredAt = Date.now() / 1000;
     showContact(null);
-    for (const draw of [drawFacts, drawVerdict, drawConcerns, drawLimits, drawKeys, drawRefusals, drawBans, drawServers, drawFleet, drawRoutes, drawUsage, drawChoices, drawCharts]) draw();
+    for (const draw of [drawFacts, drawVerdict, drawConcerns, drawLimits, drawKeys, drawRefusals, drawBans, drawBackends, drawFleet, drawRoutes, drawUsage, drawChoices, drawCharts]) draw();
   } catch (fault) {
     showContact(fault);
   }
@@ -869,7 +986,7 @@ const reset = (limit, text, change) => sure("Reset this counter?", [strong(text)
 const lift = (limit, text, change) => sure("Lift this ban?", [strong(text), " will be refused only when it exceeds ", strong(limit), "."], "Lift",
   async () => {
     const lifted = await change("/ban", "DELETE", null, () => `${text} is no longer banned.`);
-    if (lifted && $("bans").contains(document.activeElement)) $("banned").focus(); // the row is removed
+    if (lifted && $("bans").contains(document.activeElement)) $("bans-section").focus(); // the row is removed
   });
 
 const changeKey = (limit, key) => (path, ...how) => act(keyPath(limit, key) + path, ...how);
@@ -894,7 +1011,7 @@ function showLook(seen) {
     (override ? ` Override: ${override.rate.join(", ")}${override.burst ? `, burst ${override.burst}` : ""}${override.until ? ` until ${when(override.until)}` : ""}.` : ""));
   $("look-policies").tBodies[0].replaceChildren(...one.policies.map((policy) => label(make("tr", make("th", policy.policy),
     ...[left(policy), count(policy.quota), milliseconds(policy.next_ms), milliseconds(policy.full_ms)].map((text) => make("td.n", text))), "look-policies")));
-  write($("look-counts"), one.requests === null ? "No counts: other keys of this limit send more requests." : `${plural(one.requests, "request")} lately: ${count(one.admitted)} passed, ${count(one.refused)} refused${typeof one.units === "number" ? `; ${plural(one.units, "unit")} settled` : ""}.`);
+  write($("look-counts"), one.requests === null ? "No counts: other keys of this limit send more requests." : `${plural(one.requests, "request")} lately: ${count(one.admitted)} admitted, ${count(one.refused)} refused${typeof one.units === "number" ? `; ${plural(one.units, "unit")} settled` : ""}.`);
   $("unban").hidden = !one.banned_until || one.ban_in_shadow;
   $("grant-form").hidden = $("look-reset").hidden = one.algorithm === "concurrency"; // a place is free when its request ends
 }
@@ -962,6 +1079,7 @@ $("more").addEventListener("keydown", (event) => {
   $("more").open = false;
   $("more").firstElementChild.focus();
 });
+$("more").addEventListener("focusout", ({ relatedTarget }) => relatedTarget && !relatedTarget.closest("#more, dialog") && ($("more").open = false));
 press("sure-yes", () => {
   $("sure").close();
   agreed();
@@ -975,11 +1093,17 @@ $("route").addEventListener("change", drawCharts);
 $("keys-by").addEventListener("change", () => soon());
 $("usage-form").addEventListener("change", (event) => chooseUsage(event.target.name === "limit" ? "current" : null));
 press("usage-open", () => {
+  setOpen($("usage-section"), true);
   $("usage-section").scrollIntoView();
   $("usage-section").focus({ preventScroll: true });
 });
 document.addEventListener("visibilitychange", () => soon());
 
-const charts = { requests: new Chart("requests", "Requests/s", 110) };
-for (const [id, title] of [["limits", "Refused/s by limit"], ["places", "Requests in flight, and the most that was found"], ["units", "Units/s of settled costs, and requests/s"], ["latency", "Latency without delays by limits, ms"], ["delay", "Delay by limits, ms"], ["upstreams", "Backends, p99 ms"], ["store", "Store"]]) charts[id] = new Chart(id, title);
+const charts = { requests: new Chart("requests", "Requests/s", "No requests.", 110) };
+for (const [id, title, nothing] of [
+  ["limits", "Refused/s by limit", "No refusals."], ["places", "Requests in flight, and the most that was found", ""], ["units", "Units/s of settled costs, and requests/s", ""],
+  ["latency", "Latency without delays by limits, ms", "No request was admitted."], ["delay", "Delay by limits, ms", ""], ["upstreams", "Backends, p99 ms", "No answers."], ["store", "Store", "No counters."],
+]) charts[id] = new Chart(id, title, nothing);
+foldSections();
+narrow.addEventListener("change", foldSections);
 round();

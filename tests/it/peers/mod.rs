@@ -1,6 +1,7 @@
 //! Tests beside programs of others that `make test` does not install: `make test-peers` runs them.
 
 mod asking;
+mod axe;
 mod client_libraries;
 mod editor;
 mod envoy_calls;

@@ -8,6 +8,7 @@ use std::process::Command;
 
 /// Programs and modules of Python, and what installs them on Debian.
 const INSTALL: &[(&str, &str)] = &[
+    ("axe-core", "apt-get install npm, then .ci/tools peers, which installs axe-core by npm"),
     ("chromium", "apt-get install chromium"),
     ("curl", "apt-get install curl"),
     ("dpkg-deb", "apt-get install dpkg"),
@@ -171,6 +172,14 @@ pub(crate) fn node_with_express() -> Command {
     let mut node = needed("node");
     node.env("NODE_PATH", modules);
     node
+}
+
+/// The script of axe-core: that of the folder which `TOLLGATE_TEST_NODE_AXE` names, or the one in the cache.
+#[track_caller]
+pub(crate) fn axe() -> PathBuf {
+    let script = in_cache("TOLLGATE_TEST_NODE_AXE", "axe/node_modules").join("axe-core/axe.min.js");
+    assert!(script.is_file(), "{} ({})", missing("axe-core"), script.display());
+    script
 }
 
 /// The Python with the schemas of Kubernetes: what `TOLLGATE_TEST_PYTHON_KUBERNETES` names, or the one in the cache.
