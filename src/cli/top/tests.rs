@@ -221,7 +221,7 @@ fn a_key_shows_its_policies_and_a_change_needs_y() {
             "50 %",
             "84 ms",
             "5.0 s",
-            "65 requests lately: 5 passed, 60 refused.",
+            "65 requests lately: 5 admitted, 60 refused.",
         ],
     );
     press(&mut state, "b");

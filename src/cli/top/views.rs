@@ -71,7 +71,7 @@ fn limits(snapshot: &GatewaySnapshot) -> DataTable {
             "Refused 1m",
             "Share",
             "Keys",
-            "Passed 1m",
+            "Admitted 1m",
             "Refused 1h",
             "In flight",
             "Policies",

@@ -93,7 +93,7 @@ fn keys_are_looked_at_filtered_and_sorted() {
     terminal.wait_for("(1 of 2)");
     terminal.press("\r\r");
     terminal.wait_for("alice under per-key");
-    for text in ["Next request: refused", "2 of 2", "100 %", "3 requests lately: 2 passed, 1 refused."] {
+    for text in ["Next request: refused", "2 of 2", "100 %", "3 requests lately: 2 admitted, 1 refused."] {
         terminal.wait_for(text);
     }
     terminal.press(ESCAPE);

@@ -136,7 +136,7 @@ fn counts(seen: &KeyState) -> String {
     };
     let units = seen.units.map(|units| format!("; {} settled", plural(units, "unit"))).unwrap_or_default();
     format!(
-        "{} lately: {} passed, {} refused{units}.",
+        "{} lately: {} admitted, {} refused{units}.",
         plural(requests, "request"),
         count(admitted),
         count(refused)
