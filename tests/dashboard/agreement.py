@@ -255,7 +255,7 @@ class Agreement(unittest.TestCase):
             self.assertEqual(minute["in_shadow"], sum(name in (line["shadow"] or "").split(",") for line in lines), name)
             passed = minute["admitted"] + minute["delayed"]
             self.assertEqual([number(shown[name][at]) for at in (1, 3)], [minute["refused"], passed], name)
-            self.assertEqual([number(printed[name][column]) for column in ("Refused 1m", "Passed 1m")], [minute["refused"], passed], name)
+            self.assertEqual([number(printed[name][column]) for column in ("Refused 1m", "Admitted 1m")], [minute["refused"], passed], name)
         self.assertGreater(self.metric("tollgate_decisions_total", decision="banned"), 0)
 
         # Keys and bans.
