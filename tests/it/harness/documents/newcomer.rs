@@ -13,12 +13,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use super::page_run::{ports_in, with_ports};
 use super::page_session::{commands, lines_match};
 use super::pages::{Block, Page, root};
-use crate::harness::{Backend, TerminalProgram, binary, eventually, free_address};
+use crate::harness::{Backend, TerminalProgram, binary, eventually, free_address, tools};
 
 /// The directories of a system, as `/etc/login.defs` and sudo set them.
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -30,6 +30,8 @@ pub(crate) const SAVED: &str = "toml saved as ";
 pub(crate) const LAST_LINES: &str = "text last lines of the terminal";
 /// The port of the reader's own service.
 const SERVICE: &str = "9001";
+/// The address of the dashboard, as a page tells its readers to open it.
+const DASHBOARD: &str = "http://127.0.0.1:9900/";
 /// The last line of a gateway that serves, at a terminal.
 const SERVES: &str = "INFO try: curl";
 
@@ -140,8 +142,27 @@ impl Newcomer {
                 self.follow_block(&block).into_iter().map(|fault| format!("{}: {fault}", block.place())),
             );
         }
+        if page.text.contains(&format!("<{DASHBOARD}>")) {
+            faults.extend(self.look_at_dashboard());
+        }
         faults.extend(self.stop());
         faults
+    }
+
+    /// Takes a picture of the dashboard, as the reader sees it who opens the address of the page. It shows the refusals.
+    fn look_at_dashboard(&mut self) -> Option<String> {
+        let (address, picture) = (self.with_free_ports(DASHBOARD), self.machine.path().join("dashboard.png"));
+        let mut browser = Command::new(tools::browser());
+        browser.args(["--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1440,900"]);
+        // Time goes on at once, until the page has asked for its data and drawn them.
+        browser.arg("--virtual-time-budget=5000").arg(format!("--screenshot={}", picture.display()));
+        let output =
+            browser.arg(format!("--user-data-dir={}", self.machine.path().join("browser").display()));
+        let output = output.arg(&address).stdin(Stdio::null()).output().expect("the browser starts");
+        // An empty page, or one that waits for its data, takes a tenth of that.
+        let bytes = fs::metadata(picture).map_or(0, |file| file.len());
+        (bytes < 40_000)
+            .then(|| format!("{address}: {bytes} bytes: {}", String::from_utf8_lossy(&output.stderr)))
     }
 
     fn follow_block(&mut self, block: &Block) -> Vec<String> {

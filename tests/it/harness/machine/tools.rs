@@ -210,11 +210,11 @@ fn in_cache(variable: &str, path: &str) -> PathBuf {
     })
 }
 
-/// The browser under one of its names.
+/// The name of the browser.
 #[track_caller]
-pub(crate) fn assert_browser() {
+pub(crate) fn browser() -> &'static str {
     let names = ["chromium", "chromium-browser", "google-chrome"];
-    assert!(names.into_iter().any(is_here), "{}", missing("chromium"));
+    names.into_iter().find(|name| is_here(name)).unwrap_or_else(|| panic!("{}", missing("chromium")))
 }
 
 fn names(list: &str, program: &str) -> bool {
