@@ -46,6 +46,8 @@ pub struct RefusalReport {
     pub cost: Option<u32>,
     /// Seconds; `None`: waiting does not help.
     pub retry_after: Option<u64>,
+    /// The server that failed it, as `UPSTREAM/HOST:PORT`; `None`: a limit refused it, or it reached no server.
+    pub server: Option<String>,
     /// The reason, as text.
     pub reason: String,
 }

@@ -43,6 +43,8 @@ pub struct SampledRefusal {
     pub client: Option<IpAddr>,
     /// The limit that refused; `None`: no limit did.
     pub by: Option<RefusingLimit>,
+    /// The server that failed it, as `UPSTREAM/HOST:PORT`; `None`: it was refused, or no longer known.
+    pub server: Option<String>,
     /// The reason, as text.
     pub reason: Cow<'static, str>,
 }
@@ -193,6 +195,7 @@ mod tests {
             status: StatusCode::TOO_MANY_REQUESTS,
             client: None,
             by: None,
+            server: None,
             reason: "for a test".into(),
         }
     }

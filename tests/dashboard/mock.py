@@ -116,7 +116,7 @@ class Gateway:
         shop = round(tally["per-plan"][0] * wave)
         failed = int(ill and random.random() < 0.3)
         if failed:
-            self.note(now, {"status": 502, "client": PHONE, "route": "shop", "path": "/shop/basket", "limit": None, "id": None, "key": None, "cost": None, "retry_after": None, "reason": "reset"})
+            self.note(now, {"status": 502, "client": PHONE, "route": "shop", "path": "/shop/basket", "limit": None, "id": None, "key": None, "cost": None, "retry_after": None, "server": None, "reason": "reset"})
         search = {"admitted": admitted, "delayed": int(random.random() < 0.2), "refused": refused, "failed": 0, "p50_ms": 2.4 * wave, "p99_ms": 19 * wave + random.random() * 6}
         shops = {"admitted": shop, "delayed": 0, "refused": tally["per-plan"][1], "failed": failed, "p50_ms": 4.1 * wave, "p99_ms": (90 if ill else 31) * wave + random.random() * 9}
         none = {"delay_p50_ms": None, "delay_p99_ms": None}
@@ -143,7 +143,7 @@ class Gateway:
         reason = f"banned until {time.strftime('%H:%M:%S', time.gmtime(key.banned_until))}" if key.banned(now) else "over " + limit["policies"][0]
         for _ in range(min(refused, 3)):
             self.note(now, {"status": 429, "client": key.key[0] if key.key else PHONE, "route": "search", "path": random.choice(["/search/shoes", "/search/hats", "/search/<b>bold</b>"]), "limit": limit["name"],
-                            "id": key.id, "key": key.key, "cost": 1, "retry_after": 1, "reason": reason})
+                            "id": key.id, "key": key.key, "cost": 1, "retry_after": 1, "server": None, "reason": reason})
 
     def note(self, now, refusal):
         self.refusal_seq += 1

@@ -366,6 +366,8 @@ class Page(unittest.TestCase):
         # A 5xx of a backend is of the server that has answered with one.
         told = browser.run("past.upstreams.shop.servers[1].minute['5xx'] = 2; [500, 429].map(status => servedBy({ status, limit: null, route: 'shop', reason: 'answer of the backend', time: now.status.time }))")
         self.assertEqual(told, ["to 10.0.0.4:9000", ""])
+        told = browser.run("servedBy({ status: 502, limit: null, route: 'shop', server: 'shop/10.0.0.3:9000', reason: 'reset', time: 0 })")
+        self.assertEqual(told, "to 10.0.0.3:9000")
 
     def test_row_buttons_appear_with_the_pointer_and_the_focus(self):
         browser = self.opened()

@@ -18,7 +18,7 @@ pub(super) fn get(shared: &Shared, query: Query<'_>) -> Result<RefusalList, ApiE
 }
 
 fn one(KeptRefusal { seq, refusal, .. }: &KeptRefusal) -> RefusalReport {
-    let SampledRefusal { time, method, host, path, route, status, client, by, reason } = refusal;
+    let SampledRefusal { time, method, host, path, route, status, client, by, server, reason } = refusal;
     let by = by.as_ref();
     let key = by.and_then(|by| by.key.as_ref());
     RefusalReport {
@@ -35,6 +35,7 @@ fn one(KeptRefusal { seq, refusal, .. }: &KeptRefusal) -> RefusalReport {
         key: key.map(|(_, label)| top_keys::values(label)),
         cost: by.and_then(|by| by.cost),
         retry_after: by.and_then(|by| by.retry_after),
+        server: server.clone(),
         reason: reason.to_string(),
     }
 }

@@ -588,8 +588,9 @@ function keepRefusals(answer) {
   refusals = { ...answer, list: old.concat(answer.refusals.filter((one) => !old.length || one.seq > refusals.seq)).slice(-200) };
 }
 
-/** Where a failed request went: the server, if the sample and the counts of the servers leave one or two; else the upstream. */
-function servedBy({ status, limit, route, reason, time }) {
+/** Where a failed request went: the server of the sample; without it, one that the counts of the servers leave, or two; else the upstream. */
+function servedBy({ status, limit, route, server, reason, time }) {
+  if (server) return "to " + server.slice(server.indexOf("/") + 1);
   const upstream = limit === null && status >= 500 ? now.routes.list.find((one) => one.name === route)?.upstream : null;
   if (!upstream) return "";
   const servers = past.upstreams[upstream]?.servers ?? [];
@@ -603,7 +604,7 @@ function servedBy({ status, limit, route, reason, time }) {
 function drawRefusals() {
   const alike = new Map();
   for (const one of refusals.list) {
-    const name = [one.client, one.id, one.limit, one.route, one.status, one.reason].join("\n");
+    const name = [one.client, one.id, one.limit, one.route, one.status, one.server, one.reason].join("\n");
     alike.set(name, { ...one, name, times: (alike.get(name)?.times ?? 0) + 1 });
   }
   const rows = [...alike.values()].sort((a, b) => Math.floor(b.time / 10) - Math.floor(a.time / 10) || b.times - a.times).slice(0, MAX_REFUSALS);

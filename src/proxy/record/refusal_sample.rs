@@ -140,6 +140,7 @@ impl RequestContext {
             status: self.response.status,
             client: self.client,
             by: None,
+            server: None,
             reason: Cow::Borrowed(""),
         }
     }
@@ -157,6 +158,8 @@ impl RequestContext {
         if outcome != RequestOutcome::Refused {
             // Without an error of the gateway's own, it is the backend's 5xx.
             kept.reason = Cow::Borrowed(self.response.error.unwrap_or("answer of the backend"));
+            let server = self.log.record.as_ref().map(|record| record.upstream.server.as_str());
+            kept.server = server.filter(|server| !server.is_empty()).map(str::to_owned);
         }
         self.worker.shared.refusals.keep(kept);
     }

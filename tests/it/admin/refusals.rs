@@ -31,7 +31,7 @@ fn a_refusal_is_told_with_its_reason() {
     assert!((86_000..=86_400).contains(&retry_after), "{retry_after}");
     let expected = json!({
         "seq": 1, "time": null, "method": "GET", "host": "test", "path": "/a/./b", "route": "all", "status": 429,
-        "client": "127.0.0.1", "limit": "one", "id": null, "key": null, "cost": 1, "retry_after": null,
+        "client": "127.0.0.1", "limit": "one", "id": null, "key": null, "cost": 1, "retry_after": null, "server": null,
         "reason": "over 1/day, burst 1",
     });
     assert_eq!(one, expected);
@@ -100,6 +100,9 @@ fn failures_are_told_by_the_word_of_the_access_log() {
         // Without a log, the path of the first request that fails after its head is not kept; later paths are.
         assert_eq!(told[0]["path"], if log.is_empty() { Value::from("/a/b") } else { Value::Null });
         assert_eq!((&told[1]["path"], &told[1]["method"]), (&"/a/b".into(), &"GET".into()));
+        let server = Value::from(format!("api/{closed}"));
+        assert_eq!((&told[1]["server"], &told[2]["server"]), (&server, &Value::Null));
+        assert_eq!(told[0]["server"], if log.is_empty() { server } else { Value::Null });
         assert!(told[3]["path"].is_null(), "it had none that could be read");
         assert_eq!(gateway.stdout_lines().is_empty(), !log.is_empty());
     }
