@@ -13,6 +13,7 @@ mod basic;
 mod before_auth;
 mod calendar;
 mod compile;
+mod compress;
 mod concurrency;
 mod conditions;
 mod connection_limits;

@@ -14,6 +14,7 @@ mod assemble;
 pub mod auth;
 mod batch;
 pub mod certificates;
+pub mod compression;
 pub mod connections;
 pub mod cors;
 pub mod cost;
@@ -72,6 +73,7 @@ use crate::store::{OnError, ParamsId, SharedKeyInfo};
 use action::{ErrorPages, RouteAction};
 use admin::Admin;
 use assemble::Derived;
+use compression::Compression;
 use cost::CostRule;
 use decisions::DecisionService;
 use descriptors::DescriptorRules;
@@ -303,6 +305,8 @@ pub struct Route {
     pub redirect: Option<Redirect>,
     /// The sites with scripts that may read responses; `None`: left to the backend.
     pub cors: Option<Box<cors::Cors>>,
+    /// Which responses of its upstream are compressed; `None`: none.
+    pub compression: Option<Arc<Compression>>,
     /// The form of a refusal; overrides the limit's.
     pub reject: Option<Arc<Reject>>,
     /// The clients that may send requests.
@@ -366,6 +370,7 @@ impl Route {
             response_headers: HeaderEdits::default(),
             redirect: None,
             cors: None,
+            compression: None,
             reject: None,
             addresses: AddressRules::default(),
             forward_client_cert: false,

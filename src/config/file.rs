@@ -96,8 +96,9 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
     let mut file = ConfigTable::new("the file", SourceSpan::default(), document, diagnostics);
     // The files are gathered, and each route is its sets and itself.
     file.skip(&[INCLUDE, SETS]);
-    let ServerDraft { mut server, max_body_bytes, limits: server_limits, connection_limits, geo_place } =
-        server::read(section(&mut file, &FILE.server, server::TITLE));
+    let server_draft = server::read(section(&mut file, &FILE.server, server::TITLE));
+    let ServerDraft { mut server, max_body_bytes, compression, .. } = server_draft;
+    let ServerDraft { limits: server_limits, connection_limits, geo_place, .. } = server_draft;
     // Its tokens name limits.
     let admin = file.take(&FILE.admin);
     let (store, on_error) = store::read(section(&mut file, &FILE.store, store::TITLE));
@@ -133,6 +134,7 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
         auth_drafts: &auths,
         upstreams: Directory::new("upstream", upstreams.iter().map(|upstream| &*upstream.name)),
         max_body_bytes,
+        compression: compression.as_ref(),
         response_headers: &server.response_headers,
         path_matching: server.path_matching,
         max_buffered: server.max_buffered,

@@ -4,6 +4,7 @@
 //! the body, and `response_body` relays what comes back while it comes. For example, a backend that responds before it has
 //! read the whole upload is relayed at once, and the connection to it is not kept.
 
+mod body_encoder;
 pub(super) mod consumer_headers;
 pub(super) mod echo;
 pub(super) mod exchange_deadline;
@@ -25,7 +26,7 @@ use http::StatusCode;
 
 use super::answer::next_action::{NextAction, PendingTunnel};
 use super::answer::respond::{send, send_problem};
-use super::answer::response_fields::put_fields;
+use super::answer::response_fields::{FieldRewrites, put_fields};
 use super::record::request_context::{RequestContext, RequestLimits};
 use super::record::settlement::body_format;
 use super::session::Session;
@@ -44,11 +45,13 @@ use crate::http1::trailers::Trailers;
 use crate::http2::head_sink::{BlockHead, HeadFormat, HeadSink as _, TextHead};
 use crate::limit::adaptive_concurrency::SampleOutcome;
 use crate::measure::BodyFormat;
+use crate::plan::compression::Representation;
 use crate::plan::{Backend, Protocol, UpstreamIndex};
 use crate::store::Places;
 use crate::upstream::exchange::{Exchange, UpstreamRequest};
 use crate::upstream::private::OwnConnections;
 use crate::upstream::{Failed, FailedAttempts, Failure};
+use body_encoder::BodyEncoder;
 use exchange_deadline::{ExchangeDeadline, TOO_LONG};
 use forward_request::ForwardRequest;
 use relayed_head::RelayedHead;
@@ -198,11 +201,12 @@ impl ResponseRelay<'_, '_> {
         let may_keep = self.ctx.options.keep;
         // An early response: the rest of the request body would have to be read before the next request.
         self.ctx.options.keep &= exchange.body().is_done() && !self.ctx.worker.is_draining();
-        let framing = self.frame(&head);
+        let (representation, encoder) = self.represent(exchange.answer().fields(&head), &head);
+        let framing = if encoder.is_some() { self.frame_compressed() } else { self.frame(&head) };
         let trailers = self.trailers(exchange.answer().fields(&head));
         exchange.body().end_interim(self.outbound);
         let head_begins = self.outbound.len();
-        let format = self.put_head(&mut exchange, &head, framing);
+        let format = self.put_head(&mut exchange, &head, (framing, representation));
         self.ctx.note_response_head(self.outbound.get(head_begins..).unwrap_or_default());
         if let Some(settlement) = &mut self.ctx.limits.settlement {
             settlement.head(head.status, exchange.answer().fields(&head));
@@ -214,6 +218,9 @@ impl ResponseRelay<'_, '_> {
             Download::new(head.framing, (format, framing), trailers, self.forward_request.route.read_timeout);
         if !self.ctx.options.keep {
             download.mark_last();
+        }
+        if let Some(encoder) = encoder {
+            download.compress(encoder);
         }
         if self.ctx.limits.settlement.as_ref().is_some_and(|settlement| settlement.reads_trailers()) {
             download.keep_trailers();
@@ -239,6 +246,9 @@ impl ResponseRelay<'_, '_> {
         });
         let passed = passed.await;
         self.ctx.response.bytes_out = download.sent();
+        if let Some((bytes_in, bytes_out)) = download.compressed() {
+            self.ctx.plan.metrics.compressed(self.ctx.route, bytes_in, bytes_out);
+        }
         self.ctx.received = exchange.body().bytes();
         Ok(match passed {
             Ok(()) => {
@@ -309,6 +319,26 @@ impl ResponseRelay<'_, '_> {
         }
     }
 
+    /// How the response goes to the client on a route with `compress`, and the encoder of its body, if that is compressed.
+    fn represent(
+        &self,
+        fields: Fields<'_>,
+        head: &ResponseHead,
+    ) -> (Option<Representation>, Option<Box<BodyEncoder>>) {
+        let Some(representation) = self.forward_request.represent(head, fields) else { return (None, None) };
+        let Some(encoding) = representation.encoding.filter(|_| head.framing != Framing::None) else {
+            return (Some(representation), None);
+        };
+        match BodyEncoder::new(encoding, head.content_length, body_format(fields) == BodyFormat::Events) {
+            None => (Some(Representation::UNCHANGED), None),
+            encoder => (Some(representation), encoder),
+        }
+    }
+
+    fn frame_compressed(&self) -> BodyFraming {
+        if self.ctx.options.http2 { BodyFraming::Frames } else { BodyFraming::Chunked }
+    }
+
     /// The trailers that may be forwarded, if the client accepts any.
     fn trailers(&self, fields: Fields<'_>) -> Trailers {
         match self.forward_request.trailers {
@@ -323,13 +353,14 @@ impl ResponseRelay<'_, '_> {
         &mut self,
         exchange: &mut Exchange<'_, Upload<'_>>,
         head: &ResponseHead,
-        framing: BodyFraming,
+        (framing, representation): (BodyFraming, Option<Representation>),
     ) -> HeadFormat {
         let Self { ctx, forward_request, outbound, .. } = self;
         let (server, answer) = (exchange.index(), exchange.answer());
         let reason = answer.bytes.get(head.reason.0..head.reason.1);
+        let fields = answer.fields(head);
         let response =
-            RelayedHead { ctx, forward_request, server, head, reason, fields: answer.fields(head), framing };
+            RelayedHead { ctx, forward_request, server, head, reason, fields, framing, representation };
         // The log reads the headers that it names from text.
         match ctx.options.http2 && !ctx.notes_response_head() {
             true => response.write(BlockHead::new(outbound)),
@@ -349,7 +380,8 @@ impl ResponseRelay<'_, '_> {
         sink.status(head.status, None);
         let ForwardRequest { route, tightest, .. } = self.forward_request;
         let session = self.forward_request.session_of(self.ctx, server);
-        put_fields(self.ctx, route, tightest.as_ref(), fields, session, &mut sink);
+        let rewrites = FieldRewrites { session, representation: None };
+        put_fields(self.ctx, route, tightest.as_ref(), fields, rewrites, &mut sink);
         self.forward_request.put_own_cookies(self.ctx, server, &mut sink);
         sink.field(b"connection", b"upgrade");
         sink.field(b"upgrade", protocol);

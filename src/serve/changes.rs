@@ -330,6 +330,7 @@ fn route(subject: &mut Subject<'_>, (last_plan, last): (&Plan, &Route), (next_pl
     edits(subject, "response", &last.response_headers, &next.response_headers);
     subject.hidden("redirect", &last.redirect, &next.redirect);
     subject.hidden("cors", &last.cors, &next.cors);
+    subject.hidden("compress", &last.compression, &next.compression);
     subject.hidden("reject", &last.reject, &next.reject);
     addresses(subject, &last.addresses, &next.addresses);
     let auths = |plan: &Plan, route: &Route| {

@@ -17,6 +17,7 @@ mod bans;
 mod body_keys;
 mod calls;
 mod cli;
+mod compression;
 mod config;
 mod consumers;
 mod cost;

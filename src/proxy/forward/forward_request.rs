@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use http::header::{ACCEPT_ENCODING, IF_NONE_MATCH};
 use http::{Method, StatusCode};
 
 use super::consumer_headers::ConsumerHeaders;
 use super::upstream_head::{UpstreamRequestHead, only, wanted_upgrade};
+use crate::http1::fields::Fields;
 use crate::http1::login::binds_connection;
 use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
@@ -20,6 +22,7 @@ use crate::http2::head_sink::{BlockHead, HeadSink, TextHead};
 use crate::limit::units::Timestamp;
 use crate::plan::action::RouteAction;
 use crate::plan::admission::BindingLimit;
+use crate::plan::compression::{Encoding, Representation, names_weak_tag};
 use crate::plan::resolve::RoutedRequest;
 use crate::plan::split_cookie::NewSplitCookie;
 use crate::plan::sticky::Sticky;
@@ -51,6 +54,10 @@ pub(crate) struct ForwardRequest<'p> {
     pub(crate) upgrade: Option<Box<[u8]>>,
     /// The client accepts trailers.
     pub(crate) trailers: bool,
+    /// The content coding that the client prefers of those that the route offers.
+    accepted: Option<Encoding>,
+    /// The client asks whether its copy with a weak tag is current, on a route with `compress`.
+    has_weak_tag: bool,
     /// What the request says about its server.
     pub(crate) affinity: Affinity,
     /// The cookie that keeps the client at the upstream, where the response sets one.
@@ -73,6 +80,13 @@ impl<'p> ForwardRequest<'p> {
     ) -> Self {
         let head = routed.head();
         let takes_trailers = |value| has_item(value, b"trailers");
+        let compression = routed.route.compression.as_ref();
+        // HTTP/1.0 has no chunks, and so no kept connection after a body without a length.
+        let accepted = compression
+            .filter(|_| head.http_11)
+            .and_then(|compression| compression.choose(head.fields.all(&ACCEPT_ENCODING).iter()));
+        let has_weak_tag =
+            compression.is_some() && head.fields.all(&IF_NONE_MATCH).iter().any(names_weak_tag);
         // A request that is forwarded has an upstream.
         let upstream = routed.upstream.unwrap_or(UpstreamIndex(0));
         Self {
@@ -86,6 +100,8 @@ impl<'p> ForwardRequest<'p> {
             upgrade: wanted_upgrade(head).map(Box::from),
             // HTTP/1.0 has no chunks, and so no trailers.
             trailers: head.http_11 && head.fields.all_known(Name::Te).any(takes_trailers),
+            accepted,
+            has_weak_tag,
             affinity: routed.affinity,
             split_cookie: match &routed.route.action {
                 RouteAction::Split(split) if split.cookie.is_some() => {
@@ -227,6 +243,11 @@ impl<'p> ForwardRequest<'p> {
     /// The client's address, if it is identified.
     fn client(&self, ctx: &RequestContext) -> Option<IpAddr> {
         ctx.client.filter(|_| self.identified)
+    }
+
+    /// How the response goes to the client, on a route with `compress`.
+    pub(crate) fn represent(&self, head: &ResponseHead, fields: Fields<'_>) -> Option<Representation> {
+        self.route.compression.as_ref()?.represent(head, fields, self.accepted, self.has_weak_tag)
     }
 
     /// The maximum number of bytes of a request body; `None`: no limit.

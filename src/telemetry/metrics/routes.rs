@@ -27,6 +27,10 @@ families! {
         = sum(all, |route| route.received.get());
     Counter tollgate_response_body_bytes_total{route} "Response body bytes sent." always
         = sum(all, |route| route.sent.get());
+    Counter tollgate_compression_input_bytes_total{route} "Response body bytes of upstreams that were compressed."
+        = values(compressed(all, |counters| counters.bytes_in.get()));
+    Counter tollgate_compression_output_bytes_total{route} "Response body bytes that these were compressed to."
+        = values(compressed(all, |counters| counters.bytes_out.get()));
     Gauge tollgate_requests_in_flight{route}
         "Requests that matched the route, and whose response has not ended." always
         = sum(matched, RouteCounters::in_flight);
@@ -90,8 +94,30 @@ pub(super) struct RouteCounters {
     received: Counter,
     /// Bytes of response bodies.
     sent: Counter,
+    /// Created by the first compressed response: most routes have none.
+    compressed: OnceLock<Box<CompressionCounters>>,
     /// By [`RequestOutcome`], whose discriminants count from 0, like those of all such enums.
     pub(super) outcomes: [Counter; RequestOutcome::ALL.len()],
+}
+
+/// Bodies of responses that were compressed.
+#[derive(Debug, Default)]
+struct CompressionCounters {
+    /// Bytes as the backend sent them.
+    bytes_in: Counter,
+    /// Bytes after that.
+    bytes_out: Counter,
+}
+
+/// Sums for the routes that have compressed responses.
+fn compressed<'g>(
+    routes: &'g Groups<'_, RouteCounters, 1>,
+    read: impl Fn(&CompressionCounters) -> u64 + 'g,
+) -> impl Iterator<Item = ([&'g str; 1], u64)> + 'g {
+    routes.iter().filter_map(move |(labels, group)| {
+        let counters = group.iter().filter_map(|route| route.compressed.get());
+        counters.map(|counters| read(counters)).reduce(|sum, more| sum + more).map(|sum| (*labels, sum))
+    })
 }
 
 /// Durations of admitted requests delayed by a leaky bucket.
@@ -132,6 +158,13 @@ impl WorkerMetrics {
         let route = self.route(route);
         route.received.add(received);
         route.sent.add(sent);
+    }
+
+    /// Counts the body of a response that was compressed: bytes before and after.
+    pub fn compressed(&self, route: Option<RouteIndex>, bytes_in: u64, bytes_out: u64) {
+        let counters = self.route(route).compressed.get_or_init(Box::default);
+        counters.bytes_in.add(bytes_in);
+        counters.bytes_out.add(bytes_out);
     }
 
     /// Counts the outcome of a request; see [`Self::request`].

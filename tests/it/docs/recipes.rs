@@ -272,6 +272,11 @@ fn switch_under_load(page: &PageRun) {
 }
 
 #[test]
+fn compress() {
+    follow_recipe("compress.md", |_| ());
+}
+
+#[test]
 fn maintenance_mode() {
     follow_recipe("maintenance-mode.md", |_| ());
 }
@@ -323,7 +328,7 @@ fn each_recipe_is_followed_and_listed() {
     let files = std::fs::read_dir(directory).expect("the recipes").flatten();
     let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
     let names: Vec<_> = names.filter(|name| name != "README.md").collect();
-    assert_eq!(names.len(), 25, "{names:?}");
+    assert_eq!(names.len(), 26, "{names:?}");
     for name in names {
         assert!(list.contains(&format!("]({name})")), "README.md does not list {name}");
         assert!(tests.iter().any(|tests| tests.contains(&name)), "no test follows {name}");

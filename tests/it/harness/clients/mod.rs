@@ -4,6 +4,7 @@ pub(crate) mod asker;
 pub(crate) mod body_scan;
 pub(crate) mod client;
 pub(crate) mod client_libraries;
+pub(crate) mod content_coding;
 pub(crate) mod exposition;
 pub(crate) mod frames;
 pub(crate) mod grpc;
