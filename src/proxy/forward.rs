@@ -214,17 +214,7 @@ impl ResponseRelay<'_, '_> {
         let mut awaits_body = self.measure(exchange.answer().fields(&head), &head);
         exchange.answer().bytes.advance(head.length);
         self.ctx.answered(head.status, None);
-        let mut download =
-            Download::new(head.framing, (format, framing), trailers, self.forward_request.route.read_timeout);
-        if !self.ctx.options.keep {
-            download.mark_last();
-        }
-        if let Some(encoder) = encoder {
-            download.compress(encoder);
-        }
-        if self.ctx.limits.settlement.as_ref().is_some_and(|settlement| settlement.reads_trailers()) {
-            download.keep_trailers();
-        }
+        let mut download = self.download(head.framing, (format, framing), trailers, encoder);
         let Self {
             ctx: RequestContext { options, limits, .. }, outbound, writer, watch, deadline, end, ..
         } = &mut self;
@@ -246,9 +236,7 @@ impl ResponseRelay<'_, '_> {
         });
         let passed = passed.await;
         self.ctx.response.bytes_out = download.sent();
-        if let Some((bytes_in, bytes_out)) = download.compressed() {
-            self.ctx.plan.metrics.compressed(self.ctx.route, bytes_in, bytes_out);
-        }
+        self.count_compressed(&download);
         self.ctx.received = exchange.body().bytes();
         Ok(match passed {
             Ok(()) => {
@@ -270,6 +258,32 @@ impl ResponseRelay<'_, '_> {
                 }
             }
         })
+    }
+
+    fn download(
+        &self,
+        received: Framing,
+        sent: (HeadFormat, BodyFraming),
+        trailers: Trailers,
+        encoder: Option<Box<BodyEncoder>>,
+    ) -> Download {
+        let mut download = Download::new(received, sent, trailers, self.forward_request.route.read_timeout);
+        if !self.ctx.options.keep {
+            download.mark_last();
+        }
+        if let Some(encoder) = encoder {
+            download.compress(encoder);
+        }
+        if self.ctx.limits.settlement.as_ref().is_some_and(|settlement| settlement.reads_trailers()) {
+            download.keep_trailers();
+        }
+        download
+    }
+
+    fn count_compressed(&self, download: &Download) {
+        if let Some((bytes_in, bytes_out)) = download.compressed() {
+            self.ctx.plan.metrics.compressed(self.ctx.route, bytes_in, bytes_out);
+        }
     }
 
     /// Tells adaptive limits of the response, unless its first bytes have to be awaited, as those of calls and event streams:

@@ -2,6 +2,7 @@
 
 mod fields;
 mod integrity;
+mod servers;
 mod settings;
 mod streams;
 

@@ -42,7 +42,8 @@ fn a_route_has_the_settings_of_the_server_unless_it_has_its_own() {
 #[test]
 fn media_types_are_patterns() {
     let reads = |types: &str| {
-        parse(&format!("[upstreams]\na = \"http://127.0.0.1:1\"\n[[routes]]\npath = \"/*\"\nupstream = \"a\"\ncompress = {{ types = [{types}] }}\n")).is_ok()
+        let route = "[upstreams]\na = \"http://127.0.0.1:1\"\n[[routes]]\npath = \"/*\"\nupstream = \"a\"";
+        parse(format!("{route}\ncompress = {{ types = [{types}] }}\n")).is_ok()
     };
     for sound in [
         "\"text/html\"",
