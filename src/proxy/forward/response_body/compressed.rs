@@ -86,7 +86,8 @@ impl Download {
     pub(super) fn flush_compressed(&mut self, context: &mut Context<'_>, out: &mut BytesMut) -> bool {
         let framing = self.framing;
         let Some(encoder) = &mut self.encoder else { return false };
-        if encoder.poll_flush_due(context).is_pending() {
+        // A body whose worker serves others meanwhile does not pause.
+        if encoder.has_had_its_turn() || encoder.poll_flush_due(context).is_pending() {
             return false;
         }
         // A failed encoder fails at the next step, too.
