@@ -27,6 +27,7 @@ const SETTINGS: LocalSettings = LocalSettings {
     max_stream_window: 64 << 10,
     connection_window: 1 << 20,
     max_header_list: 32 << 10,
+    connect_protocol: false,
 };
 /// `GET /` from `a`, with indices of the static table as far as it goes (RFC 7541 appendix A).
 const GET: &[u8] = &[0x82, 0x86, 0x84, 0x01, 1, b'a'];
