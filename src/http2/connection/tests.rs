@@ -33,6 +33,8 @@ const SETTINGS: LocalSettings = LocalSettings {
 const GET: &[u8] = &[0x82, 0x86, 0x84, 0x01, 1, b'a'];
 /// `POST /` from `a`.
 const POST: &[u8] = &[0x83, 0x86, 0x84, 0x01, 1, b'a'];
+/// An extended CONNECT (RFC 8441) for `websocket` at `/` of `a`.
+const CONNECT: &[u8] = b"\x02\x07CONNECT\x86\x84\x01\x01a\x00\x09:protocol\x09websocket";
 /// A response's head, as HTTP/1.1 has it.
 const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
 const END: u8 = flag::END_STREAM | flag::END_HEADERS;
