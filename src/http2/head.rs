@@ -186,13 +186,6 @@ impl HeadBuilder {
                 self.add_cookie(value.trim_ascii());
                 return Some(());
             }
-            // They have no meaning in HTTP/2 (RFC 8441 §5).
-            Name::Other
-                if self.protocol.is_some()
-                    && matches!(name, b"sec-websocket-key" | b"sec-websocket-accept") =>
-            {
-                return Some(());
-            }
             _ => {}
         }
         put_line(&mut self.text, name, value);

@@ -170,6 +170,13 @@ impl StreamHandle {
         discarded
     }
 
+    /// Whether the peer has sent all, and all of it was read.
+    pub fn is_read_to_end(&self) -> bool {
+        self.with(false, |state, id| {
+            state.streams.get(id).is_some_and(|stream| stream.receive_ended && stream.received.is_empty())
+        })
+    }
+
     /// The lines of the trailers, once the body was received and read completely.
     pub fn trailers(&self) -> Option<BytesMut> {
         self.with(None, |state, id| {

@@ -181,7 +181,8 @@ impl Direction {
         self.blocked = false;
         while !self.closed {
             if !buffer.is_empty() {
-                let Poll::Ready(written) = to.poll_write(context, buffer).map_err(to_fails)? else {
+                let last = from.is_read_to_end();
+                let Poll::Ready(written) = to.poll_write(context, buffer, last).map_err(to_fails)? else {
                     self.note_pending(to);
                     return Poll::Pending;
                 };
@@ -190,6 +191,7 @@ impl Direction {
                 self.moved += written as u64;
                 self.written += written as u64;
                 self.stalled_since = None;
+                self.ended = last && buffer.is_empty();
                 continue;
             }
             if to.poll_flush(context).map_err(to_fails)?.is_pending() {

@@ -29,7 +29,7 @@ impl ResponseRelay<'_, '_> {
         let ForwardRequest { route, tightest, websocket, .. } = self.forward_request;
         let handshake = websocket.as_deref().and_then(|handshake| handshake.as_ref().ok());
         if handshake.is_some() {
-            // The backend's answers a key of the gateway, or is not allowed there.
+            // It is set anew for a client that has sent a key.
             leave_out_accept(exchange.answer(), head);
         }
         let fields = exchange.answer().fields(head);

@@ -112,6 +112,9 @@ impl UpstreamRequestHead<'_> {
         self.loop_mark.put(head.fields, sink);
         self.put_forwarded(head.fields, sent, &nominations, sink);
         sink.of_connection(|out| self.put_connection_options(out));
+        if let Some(handshake) = self.websocket {
+            handshake.put_request(sink);
+        }
         if self.via {
             // RFC 9110 §7.6.3.
             self.put_own(sink, b"via", b"1.1 tollgate");
@@ -131,9 +134,6 @@ impl UpstreamRequestHead<'_> {
             (Some(protocol), _) => {
                 put_field(out, b"connection", b"upgrade");
                 put_field(out, b"upgrade", protocol);
-                if let Some(handshake) = self.websocket {
-                    handshake.put_request(out);
-                }
             }
         }
     }
@@ -141,7 +141,7 @@ impl UpstreamRequestHead<'_> {
     /// Whether a header is forwarded unchanged. Headers that are written anew are not.
     fn passes(&self, field: &Field<'_>) -> bool {
         match field.known {
-            // It is of the client's hop.
+            // It is set anew.
             Name::Other if self.websocket.is_some() && is_named(field.name, b"sec-websocket-key") => {
                 return false;
             }

@@ -1,19 +1,22 @@
-//! The opening handshake of a WebSocket (RFC 6455 §4) where one side speaks HTTP/2, which has no `sec-websocket-key` and no
+//! The opening handshake of a WebSocket (RFC 6455 §4) where one side speaks HTTP/2, which needs no `sec-websocket-key` and no
 //! `sec-websocket-accept` (RFC 8441 §5).
 //!
 //! For example, a browser asks over HTTP/2, and the backend speaks HTTP/1.1: the backend gets a key that the gateway has
 //! drawn, and its 101 has to prove that it has read it. The other way round the gateway proves that to the client.
+//!
+//! Proxies that do neither, as Envoy does, rely on the fields of HTTP/1.1 also in HTTP/2: one before the gateway sends the
+//! key of its client and expects the answer to it, and one behind it passes the key on. So each backend gets a key, and a
+//! client that sends one gets the answer.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::BytesMut;
 use http::header::{SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION};
 use http::{Method, StatusCode};
 use sha1_smol::Sha1;
 
 use crate::http1::fields::{Fields, only};
-use crate::http1::head_writer::put_field;
 use crate::http1::request::RequestHead;
+use crate::http2::head_sink::HeadSink;
 use crate::plan::Protocol;
 use crate::upstream::exchange::ConnectRule;
 
@@ -27,8 +30,10 @@ const KEY: usize = 16;
 /// The handshake of a WebSocket where one side speaks HTTP/2.
 #[derive(Debug)]
 pub(crate) struct Handshake {
-    /// The `sec-websocket-key`, which one of the sides gets or has sent. Empty: both speak HTTP/2.
+    /// The `sec-websocket-key` that the backend gets.
     key: String,
+    /// The client has sent that key.
+    has_key: bool,
     /// The client asks over HTTP/2: a success tells it that the WebSocket is open.
     pub(crate) of_http2: bool,
     /// The client names a version.
@@ -85,16 +90,16 @@ impl Handshake {
         }
         let version = || only(head.fields.all(&SEC_WEBSOCKET_VERSION).iter());
         let has_version = head.fields.first(&SEC_WEBSOCKET_VERSION).is_some();
-        let key = match (of_http2, backend) {
-            (true, Protocol::Http1) => STANDARD.encode(fastrand::u128(..).to_ne_bytes()),
-            (true, Protocol::Http2) => String::new(),
-            (false, _) if version() != Some(VERSION) => return Some(Err(HandshakeFault::Version)),
-            (false, _) => match only(head.fields.all(&SEC_WEBSOCKET_KEY).iter()).and_then(as_key) {
-                Some(key) => key.to_owned(),
-                None => return Some(Err(HandshakeFault::Key)),
-            },
+        if !of_http2 && version() != Some(VERSION) {
+            return Some(Err(HandshakeFault::Version));
+        }
+        let sent = only(head.fields.all(&SEC_WEBSOCKET_KEY).iter()).and_then(as_key);
+        let key = match sent {
+            Some(key) => key.to_owned(),
+            None if of_http2 => STANDARD.encode(fastrand::u128(..).to_ne_bytes()),
+            None => return Some(Err(HandshakeFault::Key)),
         };
-        Some(Ok(Self { key, of_http2, has_version }))
+        Some(Ok(Self { key, has_key: sent.is_some(), of_http2, has_version }))
     }
 
     /// How the request is sent to a server of HTTP/2.
@@ -102,17 +107,18 @@ impl Handshake {
         if self.of_http2 { ConnectRule::Always } else { ConnectRule::IfAnnounced }
     }
 
-    /// Writes the header lines of the handshake for a backend of HTTP/1.1, which the client did not send.
-    pub(crate) fn put_request(&self, out: &mut BytesMut) {
-        put_field(out, b"sec-websocket-key", self.key.as_bytes());
+    /// Writes the fields of the handshake that the gateway sets.
+    #[cold]
+    pub(crate) fn put_request(&self, sink: &mut impl HeadSink) {
+        sink.field(b"sec-websocket-key", self.key.as_bytes());
         if !self.has_version {
-            put_field(out, b"sec-websocket-version", VERSION);
+            sink.field(b"sec-websocket-version", VERSION);
         }
     }
 
-    /// The `sec-websocket-accept` for a client of HTTP/1.1.
+    /// The `sec-websocket-accept` for a client that has sent a key.
     pub(crate) fn accept(&self) -> Option<String> {
-        (!self.of_http2).then(|| accept_of(&self.key))
+        self.has_key.then(|| accept_of(&self.key))
     }
 
     /// Whether a 101 with these fields proves that the backend has read the key.
@@ -159,6 +165,12 @@ mod tests {
         let good = handshake("GET", GOOD, false, Protocol::Http2).and_then(Result::ok).expect("a handshake");
         assert_eq!(good.accept().as_deref(), Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
         assert_eq!(good.rule(), ConnectRule::IfAnnounced);
+        // A proxy passes on the key of its own client.
+        let passed = handshake("GET", GOOD, true, Protocol::Http1).and_then(Result::ok).expect("a handshake");
+        assert_eq!((passed.accept(), passed.rule()), (good.accept(), ConnectRule::Always));
+        let bad = GOOD.replace("b25jZQ==", "b25j");
+        let drawn = handshake("GET", &bad, true, Protocol::Http2).and_then(Result::ok).expect("a handshake");
+        assert_eq!(drawn.accept(), None);
     }
 
     #[test]

@@ -25,8 +25,11 @@ pub(crate) trait Side {
     /// As many of the bytes read were passed on, or dropped: the side may send as many more.
     fn release(&self, bytes: usize);
 
-    /// Writes as many bytes as the side accepts.
-    fn poll_write(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
+    /// Whether the side is known to have closed, and all its bytes were read.
+    fn is_read_to_end(&self) -> bool;
+
+    /// Writes as many bytes as the side accepts. `last`: it may be told with the last of them that no more come.
+    fn poll_write(&self, context: &mut Context<'_>, bytes: &[u8], last: bool) -> Poll<io::Result<usize>>;
 
     /// Ready once the side has accepted all that was written.
     fn poll_flush(&self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
@@ -61,7 +64,12 @@ impl Side for Stream {
     fn release(&self, _bytes: usize) {}
 
     #[inline]
-    fn poll_write(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn is_read_to_end(&self) -> bool {
+        false
+    }
+
+    #[inline]
+    fn poll_write(&self, context: &mut Context<'_>, bytes: &[u8], _last: bool) -> Poll<io::Result<usize>> {
         self.poll_write(context, bytes, &[])
     }
 
@@ -104,9 +112,13 @@ impl Side for StreamHandle {
         self.release(bytes);
     }
 
-    fn poll_write(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn is_read_to_end(&self) -> bool {
+        self.is_read_to_end()
+    }
+
+    fn poll_write(&self, context: &mut Context<'_>, bytes: &[u8], last: bool) -> Poll<io::Result<usize>> {
         ready!(self.poll_room(context, bytes.len())).map_err(lost)?;
-        Poll::Ready(self.send_data(bytes, false).map_err(lost))
+        Poll::Ready(self.send_data(bytes, last).map_err(lost))
     }
 
     fn poll_flush(&self, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -116,7 +128,7 @@ impl Side for StreamHandle {
 
     fn close_sending(&self) {
         if self.send_end(&[]).is_err() {
-            // It is gone already.
+            // It is gone already, or was told with the last bytes.
         }
     }
 
