@@ -197,7 +197,7 @@ impl ServerStream {
         &self.stream
     }
 
-    /// Resets a stream that was joined to a backend, unless both sides have ended it.
+    /// Resets a stream that was joined to a backend, since the backend broke off or the time is over.
     pub fn cancel(&self) {
         self.answer.set(Answer::Ended);
         self.stream.reset(ErrorCode::CANCEL);

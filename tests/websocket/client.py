@@ -1,6 +1,7 @@
 """A client of WebSocket, which sends messages and checks what comes back: `client.py http2 PORT PATH` speaks RFC 8441 by
 the libraries h2 and wsproto, `client.py http1 PORT PATH` is the library websockets. Prints a line of JSON."""
 
+import contextlib
 import json
 import socket
 import sys
@@ -8,6 +9,7 @@ import sys
 import h2.config
 import h2.connection
 import h2.events
+import h2.exceptions
 import h2.settings
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, TextMessage
@@ -46,10 +48,8 @@ class Stream:
                     self.connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
                 elif isinstance(event, h2.events.ResponseReceived):
                     self.events.append(dict(event.headers))
-                elif isinstance(event, h2.events.StreamEnded):
+                elif isinstance(event, (h2.events.StreamEnded, h2.events.StreamReset)):
                     self.ended = True
-                elif isinstance(event, h2.events.StreamReset):
-                    raise EOFError(f"reset: {event.error_code}")
             self.flush()
 
     def send(self, data):
@@ -62,6 +62,8 @@ class Stream:
 
     def take(self):
         self.until(lambda: self.received or self.ended)
+        if not self.received:
+            raise EOFError("the stream ended")
         data, self.received = self.received, b""
         return data
 
@@ -98,8 +100,9 @@ def by_http2(port, path):
         closed = next((event.code for event in frames.events() if isinstance(event, CloseConnection)), None)
         if closed is None:
             frames.receive_data(stream.take())
-    # Hypercorn does not end the stream, and takes no more after its close frame.
-    stream.connection.end_stream(stream.id)
+    # Hypercorn does not end the stream, and takes no more after its close frame. Envoy resets it.
+    with contextlib.suppress(h2.exceptions.StreamClosedError):
+        stream.connection.end_stream(stream.id)
     stream.flush()
     return {"status": 200, "protocol": head.get("sec-websocket-protocol"), "echoed": echoed, "closed": closed,
             "version": head.get("x-http-version")}

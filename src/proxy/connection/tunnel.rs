@@ -37,8 +37,8 @@ impl EarlyBytes {
 pub(crate) struct TunnelEnd {
     /// Bytes sent to the client.
     pub(crate) sent: u64,
-    /// Each side has closed, and the close was passed on to the other.
-    pub(crate) is_orderly: bool,
+    /// The client has got all that the backend has sent, and its end.
+    pub(crate) is_whole: bool,
 }
 
 /// Joins client and backend. When neither has transferred a byte for `silence`, or at `end`, both are closed. For a
@@ -52,7 +52,7 @@ pub(crate) async fn run(
     match (backend.stream(), backend.websocket()) {
         (Some(stream), _) => relay(client, stream, early, times).await,
         (None, Some(stream)) => relay(client, stream, early, times).await,
-        (None, None) => TunnelEnd { sent: 0, is_orderly: false },
+        (None, None) => TunnelEnd { sent: 0, is_whole: false },
     }
 }
 
@@ -106,7 +106,7 @@ async fn relay(
         deadline.poll(context, since + silence).map(Ok)
     })
     .await;
-    TunnelEnd { sent: down.written, is_orderly: up.closed && down.closed }
+    TunnelEnd { sent: down.written, is_whole: down.closed }
 }
 
 /// The side of a direction on which reading or writing has failed.

@@ -153,9 +153,10 @@ fn begin_tunnel(
     drop(tokio::task::spawn_local(async move {
         let PendingTunnel { backend, silence, end, places, settlement } = *pending;
         let ended = tunnel::run(stream.handle(), backend, early, (silence, end)).await;
-        if !ended.is_orderly {
+        if !ended.is_whole {
             stream.cancel();
         }
+        // What the client still sends is of no use: it is told so (RFC 9113 §8.1).
         drop((places, stream, guard));
         if let Some(mut settlement) = settlement {
             settlement.finish_tunnel(ended.sent);
