@@ -336,7 +336,8 @@ async fn act<'p, 'r>(
         }
         RouteAction::Respond(response) => FixedForm::Respond(response),
         RouteAction::Forward(_) | RouteAction::Split(_) | RouteAction::Decide => {
-            let forward_request = ForwardRequest::new(routed, tightest, since);
+            let plan = (&**ctx.plan, ctx.options.http2);
+            let forward_request = ForwardRequest::new(routed, tightest, since, plan);
             return RequestAction::Forward(forward_request, std::mem::take(&mut routed.target));
         }
     };

@@ -11,8 +11,10 @@ pub(super) mod exchange_deadline;
 pub(super) mod forward_request;
 mod relayed_head;
 pub(super) mod response_body;
+mod switch;
 pub(super) mod trailer_rules;
 pub(super) mod upstream_head;
+pub(super) mod websocket;
 
 use std::future::poll_fn;
 use std::hash::BuildHasher as _;
@@ -24,7 +26,7 @@ use bytes::{Buf as _, BytesMut};
 use foldhash::fast::FixedState;
 use http::StatusCode;
 
-use super::answer::next_action::{NextAction, PendingTunnel};
+use super::answer::next_action::NextAction;
 use super::answer::respond::{send, send_problem};
 use super::answer::response_fields::{FieldRewrites, put_fields};
 use super::record::request_context::{RequestContext, RequestLimits};
@@ -33,16 +35,15 @@ use super::session::Session;
 use super::session::grpc;
 use super::session::request_body::Upload;
 use super::session::request_reader::{BodyFault, DisconnectWatch, upload_fault};
-use super::session::response_options::LocalBody;
 use super::session::response_writer::ResponseWriter;
 use super::worker::WorkerPlan;
 use super::worker::buffer_pool::Buffers;
+use crate::boxed_cold::boxed_cold;
 use crate::clock::Deadline;
 use crate::http1::fields::Fields;
-use crate::http1::name::Name;
 use crate::http1::response::{Framing, ResponseHead};
 use crate::http1::trailers::Trailers;
-use crate::http2::head_sink::{BlockHead, HeadFormat, HeadSink as _, TextHead};
+use crate::http2::head_sink::{BlockHead, HeadFormat, TextHead};
 use crate::limit::adaptive_concurrency::SampleOutcome;
 use crate::measure::BodyFormat;
 use crate::plan::compression::Representation;
@@ -57,6 +58,7 @@ use forward_request::ForwardRequest;
 use relayed_head::RelayedHead;
 use response_body::{BodyFraming, Download, RelayBuffers, RelayError};
 use trailer_rules::TrailerRules;
+use websocket::HandshakeFault;
 
 /// Forwards the request with the head in the message buffer, and relays the response.
 pub(crate) async fn forward(
@@ -71,6 +73,9 @@ pub(crate) async fn forward(
     if plan.upstream(forward_request.upstream).backend == Backend::Echo {
         return echo::echo(session, ctx, forward_request).await;
     }
+    if let Some(fault) = forward_request.handshake_fault() {
+        return boxed_cold(|| refuse_handshake(session, ctx, fault)).await;
+    }
     let Session { peer, reader, writer, private: own, buffers, .. } = &mut *session;
     let Buffers { inbound, message, answer, outbound, backend_deadline, watch_deadline, .. } =
         &mut **buffers.get_or_insert_default();
@@ -80,6 +85,7 @@ pub(crate) async fn forward(
     if backend_http2 {
         body_options.turn_to_http2(client_http2);
     }
+    let connect = forward_request.connect_rule();
     answer.bytes.clear();
     let (holds_place, source) = (begin_measurement(ctx, forward_request), reader.source().clone());
     let announced = forward_request.announce(ctx, peer, &source);
@@ -92,8 +98,18 @@ pub(crate) async fn forward(
         upload.pass_hints(&route.response_headers);
     }
     let (head_length, body, to_head) = (message.len(), &mut upload, ctx.options.to_head);
-    let request =
-        UpstreamRequest { message, head_length, body, answer, idempotent, to_head, affinity, private, own };
+    let request = UpstreamRequest {
+        message,
+        head_length,
+        body,
+        answer,
+        idempotent,
+        to_head,
+        affinity,
+        private,
+        connect,
+        own,
+    };
     let clock = &ctx.worker.shared.clock;
     let (now, mut end) = (clock.instant(since), ExchangeDeadline::new(route, || clock.instant(ctx.started)));
     let mut watch = DisconnectWatch::new(source, holds_place, now, watch_deadline);
@@ -131,6 +147,17 @@ pub(crate) async fn forward(
     ctx.options.keep &= upload.is_done();
     let fault = upload.fault();
     fail(session, ctx, forward_request, &failed, fault).await
+}
+
+/// Answers the handshake of a WebSocket that cannot be passed on.
+async fn refuse_handshake(
+    session: &mut Session,
+    ctx: &mut RequestContext,
+    fault: HandshakeFault,
+) -> NextAction {
+    let (status, detail, error) = fault.problem();
+    ctx.answered(status, Some(error));
+    send(session, ctx, |page| page.problem_with(status, detail, fault.lines())).await
 }
 
 /// Tells adaptive limits that the request is passed on. Returns whether it holds a place.
@@ -195,7 +222,7 @@ impl ResponseRelay<'_, '_> {
         mut exchange: Exchange<'_, Upload<'_>>,
         head: ResponseHead,
     ) -> Result<NextAction, Failed> {
-        if head.status == StatusCode::SWITCHING_PROTOCOLS {
+        if head.status == StatusCode::SWITCHING_PROTOCOLS || exchange.opens_websocket(&head) {
             return Ok(self.switch(exchange, &head).await);
         }
         let may_keep = self.ctx.options.keep;
@@ -382,43 +409,6 @@ impl ResponseRelay<'_, '_> {
         }
     }
 
-    /// The backend agreed to switch protocols: the bytes that follow are not HTTP.
-    async fn switch(self, mut exchange: Exchange<'_, Upload<'_>>, head: &ResponseHead) -> NextAction {
-        let out = &mut *self.outbound;
-        exchange.body().end_interim(out);
-        let server = exchange.index();
-        let fields = exchange.answer().fields(head);
-        let protocol = fields.known(Name::Upgrade).unwrap_or_default();
-        let head_begins = out.len();
-        let mut sink = TextHead(out);
-        sink.status(head.status, None);
-        let ForwardRequest { route, tightest, .. } = self.forward_request;
-        let session = self.forward_request.session_of(self.ctx, server);
-        let rewrites = FieldRewrites { session, representation: None };
-        put_fields(self.ctx, route, tightest.as_ref(), fields, rewrites, &mut sink);
-        self.forward_request.put_own_cookies(self.ctx, server, &mut sink);
-        sink.field(b"connection", b"upgrade");
-        sink.field(b"upgrade", protocol);
-        sink.end();
-        self.ctx.note_response_head(out.get(head_begins..).unwrap_or_default());
-        if let Some(settlement) = &mut self.ctx.limits.settlement {
-            settlement.head(head.status, exchange.answer().fields(head));
-        }
-        exchange.answer().bytes.advance(head.length);
-        self.ctx.answered(head.status, None);
-        end_measurement(&mut self.ctx.limits.places, Some(SampleOutcome::Answered));
-        match self.writer.send(self.outbound, &LocalBody::default(), false).await {
-            Ok(()) => NextAction::Tunnel(Box::new(PendingTunnel {
-                backend: exchange.into_connection(),
-                silence: self.forward_request.route.tunnel_timeout,
-                end: self.end.at(),
-                places: self.ctx.limits.places.take(),
-                settlement: self.ctx.limits.settlement.take(),
-            })),
-            Err(_) => self.cut(RelayError::Client, false),
-        }
-    }
-
     /// The head is sent, but the body cannot be completed: only closing the connection can signal that. `unbounded`:
     /// the end of the connection ends the body too, so that only a reset shows that it is truncated.
     fn cut(self, cut: RelayError, unbounded: bool) -> NextAction {
@@ -496,6 +486,9 @@ async fn fail(
         Failure::Timeout => (StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time", word),
         Failure::Reset => (StatusCode::BAD_GATEWAY, "the upstream broke off", word),
         Failure::Protocol => (StatusCode::BAD_GATEWAY, "the upstream sent an invalid response", word),
+        Failure::NoWebSocket => {
+            (StatusCode::BAD_GATEWAY, "the upstream serves no WebSocket over HTTP/2", word)
+        }
         Failure::Overrun => TOO_LONG,
         Failure::Upload => upload_fault(body),
     };

@@ -11,8 +11,9 @@ use http::header::{ACCEPT_ENCODING, IF_NONE_MATCH};
 use http::{Method, StatusCode};
 
 use super::consumer_headers::ConsumerHeaders;
-use super::upstream_head::{UpstreamRequestHead, only, wanted_upgrade};
-use crate::http1::fields::Fields;
+use super::upstream_head::{UpstreamRequestHead, wanted_upgrade};
+use super::websocket::{Handshake, HandshakeFault};
+use crate::http1::fields::{Fields, only};
 use crate::http1::login::binds_connection;
 use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
@@ -33,7 +34,7 @@ use crate::proxy::session::peer::ConnectionPeer;
 use crate::proxy::session::request_reader::Source;
 use crate::route::consumers::Consumer;
 use crate::route::identity::GrantedField;
-use crate::upstream::exchange::{self, Exchange};
+use crate::upstream::exchange::{self, ConnectRule, Exchange};
 use crate::upstream::private::PrivateConnections;
 use crate::upstream::{Failed, Failure};
 
@@ -52,6 +53,8 @@ pub(crate) struct ForwardRequest<'p> {
     pub(crate) idempotent: bool,
     /// The protocol that the backend may switch the client to.
     pub(crate) upgrade: Option<Box<[u8]>>,
+    /// The handshake of a WebSocket where a side speaks HTTP/2.
+    pub(crate) websocket: Option<Box<Result<Handshake, HandshakeFault>>>,
     /// The client accepts trailers.
     pub(crate) trailers: bool,
     /// The content coding that the client prefers of those that the route offers.
@@ -77,6 +80,7 @@ impl<'p> ForwardRequest<'p> {
         routed: &RoutedRequest<'p, '_>,
         tightest: Option<BindingLimit<'p>>,
         since: Timestamp,
+        (plan, client_http2): (&Plan, bool),
     ) -> Self {
         let head = routed.head();
         let takes_trailers = |value| has_item(value, b"trailers");
@@ -89,6 +93,10 @@ impl<'p> ForwardRequest<'p> {
             compression.is_some() && head.fields.all(&IF_NONE_MATCH).iter().any(names_weak_tag);
         // A request that is forwarded has an upstream.
         let upstream = routed.upstream.unwrap_or(UpstreamIndex(0));
+        let upgrade = wanted_upgrade(head).map(Box::from);
+        let websocket = upgrade.as_deref().and_then(|protocol| {
+            Handshake::of(head, protocol, client_http2, plan.upstream(upstream).protocol)
+        });
         Self {
             route: routed.route,
             upstream,
@@ -97,7 +105,8 @@ impl<'p> ForwardRequest<'p> {
             granted: routed.caller.granted,
             authority: routed.normal_authority(),
             idempotent: is_idempotent(&head.method),
-            upgrade: wanted_upgrade(head).map(Box::from),
+            upgrade,
+            websocket: websocket.map(Box::new),
             // HTTP/1.0 has no chunks, and so no trailers.
             trailers: head.http_11 && head.fields.all_known(Name::Te).any(takes_trailers),
             accepted,
@@ -154,6 +163,7 @@ impl<'p> ForwardRequest<'p> {
             request_id: &ctx.request_id,
             loop_mark: &ctx.worker.shared.loop_mark,
             upgrade: self.upgrade.as_deref(),
+            websocket: self.handshake(),
             // A cost may be in trailers that the client does not take.
             trailers: self.trailers || settlement.is_some_and(|settlement| settlement.reads_trailers()),
             via: server.via,
@@ -202,18 +212,36 @@ impl<'p> ForwardRequest<'p> {
         Some(ServerSession { sticky: self.sessions(&ctx.plan)?, server })
     }
 
-    /// A switch to a protocol that the client did not ask for is not a valid response.
+    /// The handshake of a WebSocket where a side speaks HTTP/2.
+    fn handshake(&self) -> Option<&Handshake> {
+        self.websocket.as_deref().and_then(|handshake| handshake.as_ref().ok())
+    }
+
+    /// Why the handshake cannot be passed on.
+    pub(crate) fn handshake_fault(&self) -> Option<HandshakeFault> {
+        self.websocket.as_deref().and_then(|handshake| handshake.as_ref().err().copied())
+    }
+
+    /// How the request is sent to a server of HTTP/2.
+    pub(crate) fn connect_rule(&self) -> ConnectRule {
+        self.handshake().map_or(ConnectRule::Never, Handshake::rule)
+    }
+
+    /// A switch to a protocol that the client did not ask for is not a valid response. Neither is one without proof that
+    /// the key of the gateway was read, nor a success that would tell an HTTP/2 client that its WebSocket is open.
     pub(crate) fn is_answer<U: exchange::RequestBody>(
         &self,
         exchange: &Exchange<'_, U>,
         head: &ResponseHead,
     ) -> bool {
+        let http2 = self.handshake().filter(|handshake| handshake.of_http2);
         if head.status != StatusCode::SWITCHING_PROTOCOLS {
-            return true;
+            return http2.is_none() || !head.status.is_success() || exchange.opens_websocket(head);
         }
         let protocol = only(exchange.fields(head).all_known(Name::Upgrade));
         let is_asked = |asked: &[u8]| protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case(asked));
-        self.upgrade.as_deref().is_some_and(is_asked)
+        let is_proven = |handshake: &Handshake| handshake.is_proven(exchange.fields(head));
+        self.upgrade.as_deref().is_some_and(is_asked) && http2.is_none_or(is_proven)
     }
 
     /// Turns a response with a well-formed head into a failed one.

@@ -10,11 +10,12 @@ use bytes::BytesMut;
 use http::HeaderValue;
 
 use super::consumer_headers::ConsumerHeaders;
-use crate::http1::fields::{Field, Fields};
+use super::websocket::Handshake;
+use crate::http1::fields::{Field, Fields, only};
 use crate::http1::head_writer::put_field;
 use crate::http1::name::{Name, claims_certificate, same_to_cgi, with_hyphens};
 use crate::http1::request::{Body, RequestHead, is_authority};
-use crate::http1::syntax::is_token;
+use crate::http1::syntax::{is_named, is_token};
 use crate::http2::head_sink::HeadSink;
 use crate::net::client_certificate::ClientCertificate;
 use crate::plan::loop_mark::LoopMark;
@@ -50,6 +51,8 @@ pub(crate) struct UpstreamRequestHead<'a> {
     pub(crate) loop_mark: &'a LoopMark,
     /// The protocol that the client may switch to.
     pub(crate) upgrade: Option<&'a [u8]>,
+    /// The handshake of a WebSocket where a side speaks HTTP/2.
+    pub(crate) websocket: Option<&'a Handshake>,
     /// The client accepts trailers, and gets those of the response.
     pub(crate) trailers: bool,
     /// Whether to append this proxy to `via`.
@@ -109,6 +112,9 @@ impl UpstreamRequestHead<'_> {
         self.loop_mark.put(head.fields, sink);
         self.put_forwarded(head.fields, sent, &nominations, sink);
         sink.of_connection(|out| self.put_connection_options(out));
+        if let Some(handshake) = self.websocket {
+            handshake.put_request(sink);
+        }
         if self.via {
             // RFC 9110 §7.6.3.
             self.put_own(sink, b"via", b"1.1 tollgate");
@@ -135,6 +141,10 @@ impl UpstreamRequestHead<'_> {
     /// Whether a header is forwarded unchanged. Headers that are written anew are not.
     fn passes(&self, field: &Field<'_>) -> bool {
         match field.known {
+            // It is set anew.
+            Name::Other if self.websocket.is_some() && is_named(field.name, b"sec-websocket-key") => {
+                return false;
+            }
             Name::Other if self.session.is_some_and(|sticky| sticky.is_session(field.name)) => return false,
             Name::Other if self.is_twin(field.name) || self.is_false_source(field.name) => return false,
             Name::Other | Name::Authorization if !self.consumer.passes(field) => return false,
@@ -316,11 +326,6 @@ pub(crate) fn wanted_upgrade<'h>(head: &RequestHead<'h>) -> Option<&'h [u8]> {
     (is_protocol && !begins(b"h2") && !begins(b"http") && !begins(b"tls")).then_some(protocol)
 }
 
-/// The value, if there is exactly one.
-pub(crate) fn only<'h>(mut values: impl Iterator<Item = &'h [u8]>) -> Option<&'h [u8]> {
-    values.next().filter(|_| values.next().is_none())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -349,6 +354,7 @@ mod tests {
             request_id: b"7",
             loop_mark: &LoopMark::new(0xab),
             upgrade: None,
+            websocket: None,
             trailers: false,
             via: false,
             trace: None,

@@ -9,6 +9,7 @@ mod envoy_limits;
 mod mcp;
 mod openapi;
 mod published;
+mod websocket;
 
 use std::net::SocketAddr;
 

@@ -17,3 +17,4 @@ pub(crate) mod rate_limit_client;
 pub(crate) mod ratelimit;
 pub(crate) mod response;
 pub(crate) mod tls;
+pub(crate) mod websocket;
