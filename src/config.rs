@@ -41,6 +41,7 @@ mod lints;
 mod log;
 mod map_rules;
 mod maps;
+mod mirror;
 mod name;
 mod named_file;
 mod networks;

@@ -41,7 +41,7 @@ use tokio::time::Instant;
 use crate::boxed_cold::boxed_cold;
 use crate::clock::{self, Deadline};
 use crate::http1::response::ResponseHead;
-use crate::plan::{Affinity, Balance, Endpoint, Protocol, Upstream};
+use crate::plan::{Affinity, Balance, Endpoint, Protocol, Upstream, UpstreamIndex};
 use balance::{Balancer, SlowStart, WHOLE};
 use breaker::BreakerPermit;
 use cause::{AbortReason, Cause};
@@ -58,8 +58,12 @@ pub use failure::{Failed, Failure, RetryReason};
 /// All pools of one worker, by server, so that connections outlive a reload.
 #[derive(Debug, Default)]
 pub struct Pools {
-    endpoints: RefCell<HashMap<UpstreamServer, Rc<EndpointPool>>>,
+    endpoints: RefCell<PoolsByServer>,
+    /// Those of copies of requests, which take no connection of other requests.
+    mirrors: RefCell<PoolsByServer>,
 }
+
+type PoolsByServer = HashMap<UpstreamServer, Rc<EndpointPool>>;
 
 /// An upstream's name and `host:port`.
 type UpstreamServer = (Arc<str>, Arc<str>);
@@ -85,38 +89,61 @@ impl Pools {
         registry: &ServerRegistry,
         workers: usize,
     ) -> Vec<Rc<UpstreamClient>> {
-        let mut old = self.endpoints.take();
-        let mut kept = HashMap::new();
-        let servers = upstreams
-            .iter()
-            .map(|upstream| {
-                let limit = registry.connection_limit(upstream);
-                let pool_of = |endpoint: &Endpoint| {
-                    let key = (Arc::clone(&upstream.name), Arc::clone(&endpoint.authority));
-                    let host_address = registry.names.address_of(endpoint);
-                    let last = old.remove(&key).or_else(|| kept.get(&key).cloned());
-                    let http2_pool = http2_pool(upstream, workers);
-                    let last = last.filter(|pool| {
-                        pool.leads_to(endpoint, &host_address, limit.as_ref(), http2_pool.as_ref())
-                    });
-                    let fresh =
-                        || Rc::new(EndpointPool::new(endpoint, host_address, limit.clone(), http2_pool));
-                    let pool = last.unwrap_or_else(fresh);
-                    kept.insert(key, Rc::clone(&pool));
-                    pool
-                };
-                Rc::new(UpstreamClient::new(Arc::clone(upstream), pool_of, registry, workers))
-            })
-            .collect();
-        self.endpoints.replace(kept);
-        servers
+        let states_of = |upstream: &Upstream| registry.states(upstream);
+        adopt(&self.endpoints, upstreams.iter(), (registry, states_of), workers)
+    }
+
+    /// The clients by which copies of requests are sent, in the order of [`Plan::mirrors`](crate::plan::Plan::mirrors).
+    pub fn adopt_mirrors(
+        &self,
+        mirrors: &[(UpstreamIndex, Arc<Upstream>)],
+        registry: &ServerRegistry,
+        workers: usize,
+    ) -> Vec<Rc<UpstreamClient>> {
+        let states_of = |upstream: &Upstream| registry.observed_states(upstream);
+        let upstreams = mirrors.iter().map(|(_, upstream)| upstream);
+        adopt(&self.mirrors, upstreams, (registry, states_of), workers)
     }
 
     /// Closes connections that were unused for too long. Called about once a second.
     pub fn expire(&self) {
         let now = clock::now();
-        self.endpoints.borrow().values().for_each(|pool| pool.expire(now));
+        for pools in [&self.endpoints, &self.mirrors] {
+            pools.borrow().values().for_each(|pool| pool.expire(now));
+        }
     }
+}
+
+/// The client of each upstream, in order, with the pools that stay.
+fn adopt<'u>(
+    pools: &RefCell<PoolsByServer>,
+    upstreams: impl Iterator<Item = &'u Arc<Upstream>>,
+    (registry, states_of): (&ServerRegistry, impl Fn(&Upstream) -> ServerStates),
+    workers: usize,
+) -> Vec<Rc<UpstreamClient>> {
+    let mut old = pools.take();
+    let mut kept = HashMap::new();
+    let clients = upstreams
+        .map(|upstream| {
+            let limit = registry.connection_limit(upstream);
+            let pool_of = |endpoint: &Endpoint| {
+                let key = (Arc::clone(&upstream.name), Arc::clone(&endpoint.authority));
+                let host_address = registry.names.address_of(endpoint);
+                let last = old.remove(&key).or_else(|| kept.get(&key).cloned());
+                let http2_pool = http2_pool(upstream, workers);
+                let last = last.filter(|pool| {
+                    pool.leads_to(endpoint, &host_address, limit.as_ref(), http2_pool.as_ref())
+                });
+                let fresh = || Rc::new(EndpointPool::new(endpoint, host_address, limit.clone(), http2_pool));
+                let pool = last.unwrap_or_else(fresh);
+                kept.insert(key, Rc::clone(&pool));
+                pool
+            };
+            Rc::new(UpstreamClient::new(Arc::clone(upstream), pool_of, states_of(upstream), workers))
+        })
+        .collect();
+    pools.replace(kept);
+    clients
 }
 
 /// One worker's HTTP/2 connections to one server: the worker's share of the upstream's connection limit.
@@ -155,13 +182,15 @@ impl UpstreamClient {
     fn new(
         upstream: Arc<Upstream>,
         pool_of: impl FnMut(&Endpoint) -> Rc<EndpointPool>,
-        registry: &ServerRegistry,
+        server_states: ServerStates,
         workers: usize,
     ) -> Self {
         let endpoints = upstream.endpoints();
-        let (pools, server_states) =
-            (endpoints.iter().map(pool_of).collect::<Vec<_>>(), registry.states(&upstream));
-        pools.iter().zip(server_states.iter()).for_each(|(pool, server)| server.add_worker(pool.in_flight()));
+        let pools = endpoints.iter().map(pool_of).collect::<Vec<_>>();
+        if !server_states.are_observed() {
+            let servers = pools.iter().zip(server_states.iter());
+            servers.for_each(|(pool, server)| server.add_worker(pool.in_flight()));
+        }
         Self {
             pools,
             server_states,
@@ -374,8 +403,8 @@ impl UpstreamClient {
             let ended = clock::now();
             let attempt = FailedAttempt { begun, ended, cause: Cause::Status, status: Some(status) };
             self.server_states.failed(index, attempt, self.upstream.down_after(), rule);
-        } else if let Some(server) = self.server_states.get(index) {
-            server.answered(begun);
+        } else {
+            self.server_states.answered(index, begun);
         }
         self.count_attempt(permit, status.is_server_error());
     }
@@ -416,7 +445,7 @@ impl UpstreamClient {
         OwnConnections { kept: own, proxy_header, .. }: OwnConnections<'_>,
     ) -> Result<UpstreamConnection, Failure> {
         let pool = &self.pools[index];
-        let counted = self.upstream.balance == Balance::LeastRequests;
+        let counted = self.upstream.balance == Balance::LeastRequests && !self.server_states.are_observed();
         let in_flight = InFlight::begin(pool, self.server_states.get(index).filter(|_| counted));
         let shared = || if proxy_header.is_none() { pool.idle_connection(careful) } else { None };
         let kept = if fresh.is_some() { None } else { own.take(pool, proxy_header).or_else(shared) };

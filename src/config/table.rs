@@ -244,13 +244,12 @@ impl<'a> ConfigTable<'a> {
 }
 
 /// The keys by the table that they belong to; one that ends in `.` begins the titles of many tables.
-const LATER: [(&str, &[&str]); 6] = [
+const LATER: [(&str, &[&str]); 5] = [
     ("the file", &["acme"]),
     ("`[server]`", &["compress", "http3"]),
     ("`[store]`", &["on_change"]),
-    ("`[upstreams.", &["mirror"]),
     ("`[limits.", &["on_change"]),
-    ("`[[routes]]`", &["compress", "mirror"]),
+    ("`[[routes]]`", &["compress"]),
 ];
 
 /// Whether a later version knows this key in the table with this title.
