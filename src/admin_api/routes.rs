@@ -66,8 +66,8 @@ pub struct RouteMirrorReport {
     pub upstream: String,
     /// The share of callers whose requests are copied, from 0 to 1.
     pub share: f64,
-    /// What tells callers apart.
-    pub key: String,
+    /// The parts of the key that tells callers apart.
+    pub key: Vec<String>,
     /// The longest body that is copied, in bytes.
     pub max_body: u64,
 }

@@ -309,7 +309,7 @@ fn route(subject: &mut Subject<'_>, (last_plan, last): (&Plan, &Route), (next_pl
     let mirror = |plan: &Plan, route: &Route| {
         let words = |mirror: &Box<Mirror>| {
             let (name, percent) = (&plan.upstream(mirror.upstream).name, mirror.percent());
-            format!("{name}, {percent} by {}, bodies up to {} bytes", mirror.key, mirror.max_body)
+            format!("{name}, {percent}, {}, bodies up to {} bytes", mirror.key, mirror.max_body)
         };
         route.mirror.as_ref().map_or_else(String::new, words)
     };

@@ -65,7 +65,7 @@ fn mirror(plan: &Plan, mirror: &Mirror) -> RouteMirrorReport {
     RouteMirrorReport {
         upstream: plan.upstream(mirror.upstream).name.to_string(),
         share: mirror.share(),
-        key: mirror.key.to_string(),
+        key: mirror.key.parts.iter().map(ToString::to_string).collect(),
         max_body: mirror.max_body as u64,
     }
 }

@@ -90,7 +90,6 @@ const LACKS: &[(&str, &[(&str, &str)])] = &[
             ("compress = true", "`compress` is not available"),
         ],
     ),
-    ("`mirror` of a route", &[("mirror = \"demo\"", "`mirror` is not available")]),
     // `check` cannot be asked: these are not about the file.
     ("Other systems than Linux", &[]),
     ("Nothing is published yet", &[]),
