@@ -42,6 +42,7 @@ mod log;
 mod map_rules;
 mod maps;
 mod mirror;
+mod mirror_rules;
 mod name;
 mod named_file;
 mod networks;

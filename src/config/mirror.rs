@@ -1,16 +1,13 @@
 //! `mirror` of a route: copies of its requests for another upstream.
 
-use super::diagnostics::Diagnostics;
-use super::file::FileDraft;
 use super::keys::{SOME, Schema, keys, share, size};
 use super::name::Directory;
-use super::report::{SourceSpan, quoted};
+use super::report::SourceSpan;
 use super::split;
 use super::table::ConfigTable;
 use super::value::ConfigValue;
-use crate::plan::action::RouteAction;
+use crate::plan::UpstreamIndex;
 use crate::plan::mirror::Mirror;
-use crate::plan::{Backend, UpstreamIndex};
 use crate::route::key::{Key, Repeated};
 
 keys! {
@@ -30,7 +27,7 @@ keys! {
 /// A mirror of the file, and the position of its value.
 pub(super) struct MirrorDraft {
     pub(super) mirror: Mirror,
-    span: SourceSpan,
+    pub(super) span: SourceSpan,
 }
 
 /// Reads `mirror`. `forwards`: the route has an upstream.
@@ -72,24 +69,6 @@ fn key(table: &mut ConfigTable<'_>) -> Option<Key> {
         Some(value) => {
             let parts = split::parts(&value, "the key of a `mirror`")?;
             Some(Key { repeated: Some(Repeated::Join), ..Key::new(parts) })
-        }
-    }
-}
-
-/// What a mirror has to agree on with its upstream, and with that of its route.
-pub(super) fn check(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
-    for route in draft.routes.iter().filter(|route| diagnostics.is_known(route.route.is_some())) {
-        let Some(MirrorDraft { mirror, span }) = &route.mirror else { continue };
-        let Some(target) = draft.upstreams.get(mirror.upstream.0) else { continue };
-        if target.upstream.as_ref().is_some_and(|upstream| upstream.backend == Backend::Echo) {
-            let message =
-                format!("upstream {} is `builtin:echo`, which gets no copies", quoted(&target.name));
-            diagnostics.fault(*span, message, "name an upstream with servers");
-        }
-        let action = route.route.as_ref().map(|route| &route.action);
-        if matches!(action, Some(RouteAction::Forward(upstream)) if *upstream == mirror.upstream) {
-            let message = format!("upstream {} gets each request of the share twice", quoted(&target.name));
-            diagnostics.warn(*span, message, "name another upstream in `mirror`, or leave it out");
         }
     }
 }

@@ -41,6 +41,8 @@ use crate::upstream::{Failed, Failure, UpstreamClient};
 
 /// Copies of one worker that may be under way.
 const MAX_IN_FLIGHT: usize = 256;
+/// Bytes of a usual head.
+const HEAD: usize = 1 << 10;
 /// Bytes of a response that are read, so that its connection can be kept.
 const MAX_ANSWER: u64 = 1 << 20;
 /// The minimum time between two log lines of one worker about mirrors that give no answer.
@@ -49,7 +51,7 @@ const TELL_EVERY: Duration = Duration::from_secs(60);
 /// A copy of a request, on its way to the mirror. Exactly one result of it is counted.
 #[derive(Debug)]
 pub(crate) struct RequestCopy {
-    tally: Tally,
+    count: CopyCount,
     target: MirrorTarget,
     protocol: Protocol,
     /// The head, as text or as a header block; then the body.
@@ -67,7 +69,7 @@ pub(crate) struct RequestCopy {
 
 /// Counts the result of a copy.
 #[derive(Debug)]
-struct Tally {
+struct CopyCount {
     worker: Rc<Worker>,
     plan: Rc<WorkerPlan>,
     route: Option<RouteIndex>,
@@ -75,7 +77,7 @@ struct Tally {
     result: MirrorResult,
 }
 
-impl Drop for Tally {
+impl Drop for CopyCount {
     fn drop(&mut self) {
         self.plan.metrics.mirrored(self.route, self.result);
     }
@@ -93,23 +95,23 @@ impl RequestCopy {
             return None;
         }
         let (worker, plan) = (Rc::clone(&ctx.worker), Rc::clone(&ctx.plan));
-        let mut tally = Tally { worker, plan, route: ctx.route, result: MirrorResult::Skipped };
+        let mut count = CopyCount { worker, plan, route: ctx.route, result: MirrorResult::Skipped };
         let head = routed.head();
         let is_private = head.fields.all_known(Name::Authorization).any(binds_connection);
         if is_private || wanted_upgrade(head).is_some() || routed.is_copy(&ctx.plan) {
             return None;
         }
         if ctx.worker.mirrors_in_flight.get() >= MAX_IN_FLIGHT {
-            tally.result = MirrorResult::Busy;
+            count.result = MirrorResult::Busy;
             return None;
         }
         let target = routed.mirror_target(&ctx.plan, mirror)?;
-        tally.result = MirrorResult::Incomplete;
+        count.result = MirrorResult::Incomplete;
         Some(Box::new(Self {
-            tally,
+            count,
             protocol: ctx.plan.upstream(target.upstream).protocol,
             target,
-            message: BytesMut::new(),
+            message: BytesMut::with_capacity(HEAD),
             head_length: 0,
             method: head.method.clone(),
             timeout: routed.route.timeout,
@@ -166,13 +168,13 @@ impl RequestCopy {
             Body::Chunked => 0,
         };
         if length > self.max_body {
-            self.tally.result = MirrorResult::TooLong;
+            self.count.result = MirrorResult::TooLong;
             return None;
         }
-        let budget = &self.tally.worker.shared.buffer_budget;
-        self.held = budget.copy(self.head_length + length, self.tally.plan.server.max_buffered);
+        let budget = &self.count.worker.shared.buffer_budget;
+        self.held = budget.copy(self.head_length + length, self.count.plan.server.max_buffered);
         if self.held.is_none() {
-            self.tally.result = MirrorResult::OverBudget;
+            self.count.result = MirrorResult::OverBudget;
             return None;
         }
         if body == Body::EMPTY {
@@ -185,9 +187,9 @@ impl RequestCopy {
 
     /// Sends it: all of it is there.
     fn send(mut self: Box<Self>, trailers: Vec<u8>) {
-        let Some(client) = self.tally.plan.mirror_client(self.target.upstream).cloned() else { return };
-        let Some(flight) = Flight::begin(&self.tally.worker) else {
-            self.tally.result = MirrorResult::Busy;
+        let Some(client) = self.count.plan.mirror_client(self.target.upstream).cloned() else { return };
+        let Some(flight) = CopyInFlight::begin(&self.count.worker) else {
+            self.count.result = MirrorResult::Busy;
             return;
         };
         drop(tokio::task::spawn_local(async move {
@@ -216,10 +218,10 @@ impl RequestCopy {
         client.take_failed_attempts();
         match sent {
             Ok((_, head)) if head.status == StatusCode::SWITCHING_PROTOCOLS => {
-                self.tally.result = MirrorResult::Failed;
+                self.count.result = MirrorResult::Failed;
             }
             Ok((mut exchange, head)) => {
-                self.tally.result = match head.status.is_server_error() {
+                self.count.result = match head.status.is_server_error() {
                     true => MirrorResult::ServerError,
                     false => MirrorResult::Sent,
                 };
@@ -227,12 +229,12 @@ impl RequestCopy {
                     exchange.finish(&head, client.upstream.idle_timeout);
                 }
             }
-            Err(failed) => self.tally.fail(&client.upstream.name, &failed),
+            Err(failed) => self.count.fail(&client.upstream.name, &failed),
         }
     }
 }
 
-impl Tally {
+impl CopyCount {
     /// The mirror gave no answer.
     #[cold]
     fn fail(&mut self, upstream: &str, failed: &Failed) {
@@ -257,19 +259,19 @@ impl Tally {
 }
 
 /// A copy under way, counted until this is dropped.
-struct Flight(Rc<Worker>);
+struct CopyInFlight(Rc<Worker>);
 
-impl Flight {
+impl CopyInFlight {
     fn begin(worker: &Rc<Worker>) -> Option<Self> {
-        let count = worker.mirrors_in_flight.get();
-        (count < MAX_IN_FLIGHT).then(|| {
-            worker.mirrors_in_flight.set(count + 1);
+        let before = worker.mirrors_in_flight.get();
+        (before < MAX_IN_FLIGHT).then(|| {
+            worker.mirrors_in_flight.set(before + 1);
             Self(Rc::clone(worker))
         })
     }
 }
 
-impl Drop for Flight {
+impl Drop for CopyInFlight {
     fn drop(&mut self) {
         self.0.mirrors_in_flight.set(self.0.mirrors_in_flight.get() - 1);
     }
@@ -291,10 +293,10 @@ impl BodyObserver for BodyCopy {
         let Some(copy) = &mut self.copy else { return };
         let is_too_long = usize::try_from(data).is_ok_and(|data| data > copy.max_body);
         // Of a body with a known length the budget knows already.
-        let max = copy.tally.plan.server.max_buffered;
+        let max = copy.count.plan.server.max_buffered;
         let fits = !copy.is_chunked || copy.held.as_mut().is_some_and(|held| held.grow(part.len(), max));
         if is_too_long || !fits {
-            copy.tally.result = if is_too_long { MirrorResult::TooLong } else { MirrorResult::OverBudget };
+            copy.count.result = if is_too_long { MirrorResult::TooLong } else { MirrorResult::OverBudget };
             self.copy = None;
             self.data = BytesMut::new();
             return;
