@@ -42,6 +42,8 @@ mod lints;
 mod log;
 mod map_rules;
 mod maps;
+mod mirror;
+mod mirror_rules;
 mod name;
 mod named_file;
 mod networks;

@@ -23,9 +23,11 @@ pub mod decisions;
 pub mod descriptors;
 pub mod early_response;
 pub mod health_check;
+mod key_share;
 mod limit;
 pub mod log;
 pub mod loop_mark;
+pub mod mirror;
 mod overridden;
 mod peer;
 pub mod policy;
@@ -78,6 +80,7 @@ use cost::CostRule;
 use decisions::DecisionService;
 use descriptors::DescriptorRules;
 use log::Log;
+use mirror::Mirror;
 use overridden::OverriddenPolicies;
 use target::TargetTemplate;
 use template::HeaderTemplate;
@@ -297,6 +300,8 @@ pub struct Route {
     pub max_body_bytes: Option<u64>,
     /// The change of the path before forwarding; `None`: it is forwarded as the client spelled it.
     pub path_edit: Option<PathEdit>,
+    /// The copies of its requests for another upstream; `None`: there are none.
+    pub mirror: Option<Box<Mirror>>,
     /// Edits of the request's headers.
     pub request_headers: HeaderEdits,
     /// Edits of the response's headers.
@@ -366,6 +371,7 @@ impl Route {
             max_duration: None,
             max_body_bytes: None,
             path_edit: None,
+            mirror: None,
             request_headers: HeaderEdits::default(),
             response_headers: HeaderEdits::default(),
             redirect: None,

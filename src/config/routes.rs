@@ -14,6 +14,7 @@ use super::cost::{self, COST, CostDraft};
 use super::diagnostics::Diagnostics;
 use super::headers::{self, FIELD_NAMES, FIELDS, HeaderRule};
 use super::keys::{ConfigKey, Custom, Schema, duration, flag, keys, size};
+use super::mirror::MirrorDraft;
 use super::name::{self, Directory};
 use super::networks::ADDRESS_RULES;
 use super::report::{SourceSpan, quoted};
@@ -125,6 +126,8 @@ pub(super) struct RouteDraft {
     /// `None` if they have faults.
     pub(super) conditions: Option<Conditions>,
     pub(super) upstreams: Vec<UpstreamIndex>,
+    /// Its `mirror`, if it has one without faults.
+    pub(super) mirror: Option<MirrorDraft>,
     /// The limits it names, without undefined ones.
     pub(super) uses: Vec<RouteLimit>,
     /// Its `priority`, if it is given.
@@ -179,7 +182,7 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
     }
     let paths = (path.as_ref(), matcher.as_ref());
     let names = (&around.upstreams, &around.limits);
-    let ActionDraft { upstreams, redirect, path_edit, action } =
+    let ActionDraft { upstreams, redirect, path_edit, mirror, action } =
         action::read(&mut table, paths, names, around.path_matching);
     // To look at what is left costs nothing.
     let tells_usage = matches!(&action, Some(RouteAction::Respond(response)) if !response.usage.is_empty());
@@ -217,12 +220,13 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
         (true, Some(conditions), Some(action)) => {
             let limits = uses.iter().map(|used| used.limit_use.clone()).collect();
             let route = settings.into_route(Arc::clone(&name), conditions.clone(), action, cost.rule, limits);
-            Some(Route { sets, redirect, path_edit, ..route })
+            let mirror = mirror.as_ref().map(|draft| Box::new(draft.mirror.clone()));
+            Some(Route { sets, redirect, path_edit, mirror, ..route })
         }
         _ => None,
     };
     let priority = route.as_ref().and_then(|route| Some((route.priority, priority_span?)));
-    Some(RouteDraft { name, span, places, is_named, conditions, upstreams, uses, priority, route })
+    Some(RouteDraft { name, span, places, is_named, conditions, upstreams, mirror, uses, priority, route })
 }
 
 fn name_of(value: &ConfigValue<'_>) -> Option<(String, SourceSpan)> {
@@ -327,6 +331,7 @@ impl RouteSettings {
             max_duration,
             max_body_bytes,
             path_edit: None,
+            mirror: None,
             request_headers,
             response_headers,
             redirect: None,

@@ -244,13 +244,11 @@ impl<'a> ConfigTable<'a> {
 }
 
 /// The keys by the table that they belong to; one that ends in `.` begins the titles of many tables.
-const LATER: [(&str, &[&str]); 6] = [
+const LATER: [(&str, &[&str]); 4] = [
     ("the file", &["acme"]),
     ("`[server]`", &["http3"]),
     ("`[store]`", &["on_change"]),
-    ("`[upstreams.", &["mirror"]),
     ("`[limits.", &["on_change"]),
-    ("`[[routes]]`", &["mirror"]),
 ];
 
 /// Whether a later version knows this key in the table with this title.

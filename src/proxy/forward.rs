@@ -9,6 +9,7 @@ pub(super) mod consumer_headers;
 pub(super) mod echo;
 pub(super) mod exchange_deadline;
 pub(super) mod forward_request;
+pub(super) mod mirror;
 mod relayed_head;
 pub(super) mod response_body;
 mod switch;
@@ -70,6 +71,7 @@ pub(crate) async fn forward(
     if ctx.options.grpc {
         ctx.body_options.turn_to_messages(forward_request.silence());
     }
+    let mut copied = forward_request.start_copy(session, ctx);
     if plan.upstream(forward_request.upstream).backend == Backend::Echo {
         return echo::echo(session, ctx, forward_request).await;
     }
@@ -93,6 +95,9 @@ pub(crate) async fn forward(
     let mut upload = Upload::new(body_options, forward_request.route.max_body_bytes, reader, inbound);
     let trailer_rules = TrailerRules { plan: &plan, route: forward_request.route };
     upload.filter_trailers(&trailer_rules);
+    if let Some(copied) = &mut copied {
+        upload.show_to(copied);
+    }
     let &ForwardRequest { route, upstream, idempotent, affinity, private, since, .. } = forward_request;
     if ctx.options.http_11 {
         upload.pass_hints(&route.response_headers);

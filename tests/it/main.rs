@@ -34,6 +34,7 @@ mod limit;
 mod limit_options;
 mod measure;
 mod migrate;
+mod mirror;
 mod overload;
 mod packaging;
 mod passwords;

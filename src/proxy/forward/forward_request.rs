@@ -1,17 +1,19 @@
 //! An admitted request to be forwarded: its destination, and the properties that its response depends on.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use http::StatusCode;
 use http::header::{ACCEPT_ENCODING, IF_NONE_MATCH};
-use http::{Method, StatusCode};
 
 use super::consumer_headers::ConsumerHeaders;
-use super::upstream_head::{UpstreamRequestHead, wanted_upgrade};
+use super::mirror::{BodyCopy, RequestCopy};
+use super::upstream_head::{UpstreamRequestHead, is_idempotent, wanted_upgrade};
 use super::websocket::{Handshake, HandshakeFault};
 use crate::http1::fields::{Fields, only};
 use crate::http1::login::binds_connection;
@@ -30,6 +32,7 @@ use crate::plan::sticky::Sticky;
 use crate::plan::{Affinity, Plan, Protocol, Route, Upstream, UpstreamIndex};
 use crate::proxy::answer::response_fields::ServerSession;
 use crate::proxy::record::request_context::RequestContext;
+use crate::proxy::session::Session;
 use crate::proxy::session::peer::ConnectionPeer;
 use crate::proxy::session::request_reader::Source;
 use crate::route::consumers::Consumer;
@@ -73,6 +76,8 @@ pub(crate) struct ForwardRequest<'p> {
     pub(crate) private: bool,
     /// When the request was admitted, after any delay.
     pub(crate) since: Timestamp,
+    /// A copy of the request for the route's mirror, if it gets one.
+    pub(crate) copy: Cell<Option<Box<RequestCopy>>>,
 }
 
 impl<'p> ForwardRequest<'p> {
@@ -122,10 +127,11 @@ impl<'p> ForwardRequest<'p> {
             identified: routed.is_identified(),
             private: head.fields.all_known(Name::Authorization).any(binds_connection),
             since,
+            copy: Cell::default(),
         }
     }
 
-    /// Writes the head for the backend.
+    /// Writes the head for the backend, and for the mirror.
     pub(crate) fn write_head(
         &self,
         ctx: &mut RequestContext,
@@ -155,6 +161,7 @@ impl<'p> ForwardRequest<'p> {
             target,
             authority: self.authority.as_deref(),
             upstream: plan.upstream(self.upstream),
+            mirror: None,
             peer: peer.text.as_bytes(),
             scheme,
             trusted,
@@ -186,6 +193,10 @@ impl<'p> ForwardRequest<'p> {
                 onward.write(head, &mut sink);
                 sink.end_request();
             }
+        }
+        if let Some(mut copy) = self.copy.take() {
+            copy.write_head(&plan, onward, head);
+            self.copy.set(Some(copy));
         }
     }
 
@@ -268,6 +279,17 @@ impl<'p> ForwardRequest<'p> {
         Some(peer.proxy_header(version, self.client(ctx), source))
     }
 
+    /// Sends the copy of the request to its mirror, if there is one; or else, returns what copies the body.
+    #[inline]
+    pub(super) fn start_copy(&self, session: &Session, ctx: &RequestContext) -> Option<BodyCopy> {
+        let mut copy = self.copy.take()?;
+        if let Some(version) = ctx.plan.upstream(copy.upstream()).send_proxy_protocol {
+            let source = session.reader.source();
+            copy.announce(session.peer.proxy_header(version, self.client(ctx), source).0);
+        }
+        copy.start(ctx.body_options.body(), self.upstream_of(ctx).protocol)
+    }
+
     /// The client's address, if it is identified.
     fn client(&self, ctx: &RequestContext) -> Option<IpAddr> {
         ctx.client.filter(|_| self.identified)
@@ -291,9 +313,4 @@ impl<'p> ForwardRequest<'p> {
     pub(crate) fn upstream_of<'t>(&self, ctx: &'t RequestContext) -> &'t Upstream {
         ctx.plan.upstream(self.upstream)
     }
-}
-
-/// RFC 9110 §9.2.2.
-fn is_idempotent(method: &Method) -> bool {
-    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE)
 }

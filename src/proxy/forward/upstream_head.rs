@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use bytes::BytesMut;
-use http::HeaderValue;
+use http::{HeaderValue, Method};
 
 use super::consumer_headers::ConsumerHeaders;
 use super::websocket::Handshake;
@@ -33,6 +33,8 @@ pub(crate) struct UpstreamRequestHead<'a> {
     pub(crate) target: Cow<'a, str>,
     /// Provides the Host for the backend: its own, else the client's.
     pub(crate) upstream: &'a Upstream,
+    /// The upstream of a mirror, if the head is of a copy. It provides the Host.
+    pub(crate) mirror: Option<&'a Upstream>,
     /// The client's Host in its normal form, if the head has it in another one.
     pub(crate) authority: Option<&'a str>,
     /// The peer's address as text.
@@ -80,8 +82,9 @@ impl UpstreamRequestHead<'_> {
         // The target's authority wins where there is one (RFC 9112 §3.2.2).
         let sent = self.authority.or(head.target.authority).map(str::as_bytes);
         let sent = sent.or_else(|| head.fields.known(Name::Host));
-        let own = self.upstream.host.as_ref().map(HeaderValue::as_bytes);
-        let host = own.or(sent).unwrap_or_else(|| fallback_host(self.upstream));
+        let receiver = self.mirror.unwrap_or(self.upstream);
+        let own = receiver.host.as_ref().map(HeaderValue::as_bytes);
+        let host = own.or(sent).unwrap_or_else(|| fallback_host(receiver));
         sink.request(&head.method, &self.target, host);
         let nominations = ConnectionOptions::of(head.fields);
         let keeps = |field: &Field<'_>| self.passes(field) && !nominations.name(field.name);
@@ -114,6 +117,9 @@ impl UpstreamRequestHead<'_> {
         sink.of_connection(|out| self.put_connection_options(out));
         if let Some(handshake) = self.websocket {
             handshake.put_request(sink);
+        }
+        if self.mirror.is_some() {
+            self.put_own(sink, b"x-tollgate-mirror", b"1");
         }
         if self.via {
             // RFC 9110 §7.6.3.
@@ -158,6 +164,8 @@ impl UpstreamRequestHead<'_> {
             Name::Forwarded if !(self.trusted && *self.source == ClientSource::Forwarded) => return false,
             // Claims of an untrusted peer about the client it forwards for.
             Name::XForwardedHost | Name::XForwardedProto if !self.continues_claims() => return false,
+            // Only a gateway that is trusted says that a request is a copy.
+            Name::TollgateMirror if self.mirror.is_some() || !self.trusted => return false,
             Name::Traceparent if self.trace.is_some() => return false,
             // Headers of a trace that is not continued.
             Name::Tracestate if self.trace.is_some_and(|trace| !trace.continued) => return false,
@@ -326,6 +334,11 @@ pub(crate) fn wanted_upgrade<'h>(head: &RequestHead<'h>) -> Option<&'h [u8]> {
     (is_protocol && !begins(b"h2") && !begins(b"http") && !begins(b"tls")).then_some(protocol)
 }
 
+/// RFC 9110 §9.2.2.
+pub(crate) fn is_idempotent(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -345,6 +358,7 @@ mod tests {
         let onward = UpstreamRequestHead {
             target: head.target.text.into(),
             upstream: &upstream(([127, 0, 0, 1], 1).into()),
+            mirror: None,
             authority: None,
             peer: b"192.0.2.1",
             scheme: "http",

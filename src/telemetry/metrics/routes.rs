@@ -34,6 +34,9 @@ families! {
     Gauge tollgate_requests_in_flight{route}
         "Requests that matched the route, and whose response has not ended." always
         = sum(matched, RouteCounters::in_flight);
+    Counter tollgate_mirrored_requests_total{route, result}
+        "Requests to be copied to the mirror of their route, by what became of the copy."
+        = used_by(matched, MirrorResult::ALL.map(MirrorResult::as_str), RouteCounters::mirrored);
 }
 
 totals! {
@@ -71,6 +74,30 @@ labels! {
     }
 }
 
+labels! {
+    /// What became of the copy of a request: exactly one of these.
+    pub enum MirrorResult {
+        /// The mirror answered with less than 500.
+        Sent = "sent",
+        /// The mirror answered with 500 or above.
+        ServerError = "server_error",
+        /// The mirror gave no answer.
+        Failed = "failed",
+        /// Not sent: too many copies of the worker are under way.
+        Busy = "busy",
+        /// Not sent: the circuit breaker of the mirror's copies is open.
+        BreakerOpen = "breaker_open",
+        /// Not sent: the body is longer than `max_body`.
+        TooLong = "too_long",
+        /// Not sent: the request's body had not ended when its response had.
+        Incomplete = "incomplete",
+        /// Not sent: copies hold too much of `max_buffered`.
+        OverBudget = "over_budget",
+        /// Not sent: such a request is never copied.
+        Skipped = "skipped",
+    }
+}
+
 impl RequestOutcome {
     /// The refusals that are of no limit, in the order of the alphabet: further values of `decision` in
     /// `tollgate_decisions_total`.
@@ -98,6 +125,8 @@ pub(super) struct RouteCounters {
     compressed: OnceLock<Box<CompressionCounters>>,
     /// By [`RequestOutcome`], whose discriminants count from 0, like those of all such enums.
     pub(super) outcomes: [Counter; RequestOutcome::ALL.len()],
+    /// By [`MirrorResult`]. Created by the first request to be copied.
+    mirrored: OnceLock<Box<[Counter; MirrorResult::ALL.len()]>>,
 }
 
 /// Bodies of responses that were compressed.
@@ -172,6 +201,11 @@ impl WorkerMetrics {
         self.route(route).outcomes[outcome as usize].add(1);
     }
 
+    /// Counts a request to be copied; see [`Self::request`].
+    pub fn mirrored(&self, route: Option<RouteIndex>, result: MirrorResult) {
+        self.route(route).mirrored.get_or_init(Box::default)[result as usize].add(1);
+    }
+
     fn route(&self, route: Option<RouteIndex>) -> &RouteCounters {
         let routes = &self.series.routes;
         route.map_or_else(|| routes.of_none(), |route| routes.at(route.0))
@@ -202,6 +236,10 @@ impl RouteCounters {
 
     fn delayed(&self) -> impl Iterator<Item = &DelayCounters> {
         self.delayed.get().map(Box::as_ref).into_iter()
+    }
+
+    fn mirrored(&self) -> &[Counter] {
+        self.mirrored.get().map_or(&[], |counters| &counters[..])
     }
 
     fn in_flight(&self) -> u64 {

@@ -7,6 +7,7 @@ mod editor;
 mod envoy_calls;
 mod envoy_limits;
 mod mcp;
+mod mirroring;
 mod openapi;
 mod published;
 mod websocket;
