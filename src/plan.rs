@@ -88,7 +88,7 @@ use trial::Trial;
 
 pub use assemble::PlanSections;
 pub use batch::BatchRule;
-pub use limit::KeyBan;
+pub use limit::{BanCounter, KeyBan, LimitBan};
 pub use ratelimit::{RatelimitHeaders, RatelimitPolicies};
 pub use reject::Reject;
 pub use server::{Listener, ListenerRole, ListenerTls, RequestIds, Server};
@@ -201,26 +201,6 @@ pub struct Limit {
     pub before_auth: bool,
     /// The names of consumers and their units are kept, window by window.
     pub usage: Option<UsageSettings>,
-}
-
-/// `ban` of a limit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LimitBan {
-    /// It counts refusals.
-    pub algorithm: Algorithm,
-    /// Counts the refusals of requests for which the limit is enforced.
-    pub enforced: BanCounter,
-    /// Counts what it would have refused in shadow. Apart, so that no refusal or ban in shadow becomes real.
-    pub in_shadow: BanCounter,
-}
-
-/// The counter of refusals of a limit's keys, as stores know it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BanCounter {
-    /// The id of its parameters in the store.
-    pub params: ParamsId,
-    /// Names the limit and its key: a reload keeps refusals and bans while this is unchanged.
-    pub shared_key: SharedKeyInfo,
 }
 
 /// `tier` of a limit: the tier of a request by a part of it.

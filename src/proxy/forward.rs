@@ -29,7 +29,6 @@ use http::StatusCode;
 
 use super::answer::next_action::NextAction;
 use super::answer::respond::{send, send_problem};
-use super::answer::response_fields::{FieldRewrites, put_fields};
 use super::record::request_context::{RequestContext, RequestLimits};
 use super::record::settlement::body_format;
 use super::session::Session;

@@ -34,7 +34,7 @@ use crate::route::RouteIndex;
 use crate::shared::buffer_budget::BufferedCopy;
 use crate::telemetry::metrics::MirrorResult;
 use crate::upstream::exchange::{
-    BODY_READ, BodyFailed, Exchange, RequestBody, ResponseBuffer, UpstreamRequest,
+    BODY_READ, BodyFailed, ConnectRule, Exchange, RequestBody, ResponseBuffer, UpstreamRequest,
 };
 use crate::upstream::private::{OwnConnections, PrivateConnections};
 use crate::upstream::{Failed, Failure, UpstreamClient};
@@ -210,6 +210,7 @@ impl RequestCopy {
             answer: &mut answer,
             idempotent: is_idempotent(&self.method),
             to_head: self.method == Method::HEAD,
+            connect: ConnectRule::Never,
             affinity: self.target.affinity,
             private: false,
             own: OwnConnections::new(&kept, announced.as_ref(), false),
