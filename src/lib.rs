@@ -37,6 +37,8 @@ pub mod counter;
 pub mod explain;
 pub mod http1;
 pub mod http2;
+#[cfg(feature = "http3")]
+pub mod http3;
 pub mod import;
 pub mod labels;
 pub mod limit;

@@ -34,4 +34,6 @@ mod worker;
 
 pub use connection::accept::run;
 pub use connection::proxy_protocol;
-pub use worker::listen::{Listeners, bind, take};
+pub use worker::listen::{Listeners, QuicListener, WorkerListeners, bind, take};
+#[cfg(feature = "http3")]
+pub use worker::listen::{bind_datagrams, may_bind_datagrams};

@@ -10,6 +10,8 @@ mod descriptors;
 mod ended_bans;
 mod issuers;
 mod new_process;
+#[cfg(feature = "http3")]
+mod quic;
 mod reload;
 mod sampler;
 mod shutdown;
@@ -39,11 +41,13 @@ use crate::auth::runtime::AuthRuntime;
 use crate::auth::verification_pool::VerificationPool;
 use crate::config::{self, NamedFile, Report};
 use crate::limit::units::Timestamp;
+#[cfg(feature = "http3")]
+use crate::net::quic::QuicSecrets;
 use crate::plan::Plan;
 use crate::plan::admin::Admin;
 use crate::plan::log::Log;
 use crate::plan::loop_mark::LoopMark;
-use crate::proxy::{self, Listeners};
+use crate::proxy::{self, Listeners, WorkerListeners};
 use crate::shared::control::{ConfigStatus, Control};
 use crate::shared::worker_commands::WorkerCommands;
 use crate::shared::{Life, Shared};
@@ -57,6 +61,8 @@ use crate::telemetry::trace::exporter::Exporter;
 use crate::upstream::server_registry::ServerRegistry;
 use announce::announce;
 pub use new_process::stand_between;
+#[cfg(feature = "http3")]
+use quic::QuicSockets;
 use reload::{Reloader, RestartOnlySettings, log_report};
 use shutdown::Shutdown;
 use signals::{Rotation, Signals};
@@ -227,6 +233,7 @@ impl RunningGateway {
         settled.impose_on(&mut plan);
         let sockets = duplicate_sockets(&listeners, admin.as_ref())
             .map_err(|error| ServeError::System("keep the listeners for a takeover", error))?;
+        let listeners = with_datagrams(listeners, &plan)?;
         let access_log = start_access_log(&plan.log)?;
         let (life, born) = life::channel(Life::Running);
         let (shared, asking) = share(plan, earlier, &access_log, born, control)?;
@@ -422,6 +429,28 @@ fn bind(plan: &Plan, inherited: &mut Vec<TcpListener>) -> Result<Vec<Listeners>,
     let addresses = plan.server.listen.iter().map(|listener| listener.address);
     proxy::bind(addresses, plan.server.workers, inherited)
         .map_err(|error| ServeError::Listen(with_remedy(error.to_string(), &error)))
+}
+
+/// The listeners of all workers with the UDP sockets of those with HTTP/3.
+#[cfg(feature = "http3")]
+fn with_datagrams(streams: Vec<Listeners>, plan: &Plan) -> Result<Vec<WorkerListeners>, ServeError> {
+    let [process @ .., _, _, _, _] = random::<8>()?;
+    let secrets = QuicSecrets {
+        process: u32::from_ne_bytes(process),
+        id_key: random()?,
+        reset_key: random()?,
+        token_key: random()?,
+    };
+    let sockets = QuicSockets::bind(&plan.server.listen, streams.len(), &secrets)
+        .map_err(|error| ServeError::Listen(with_remedy(error.to_string(), &error)))?;
+    let all = streams.into_iter().zip(sockets.of_workers);
+    Ok(all.map(|(streams, quic)| WorkerListeners { streams, quic }).collect())
+}
+
+/// The listeners of all workers.
+#[cfg(not(feature = "http3"))]
+fn with_datagrams(streams: Vec<Listeners>, _plan: &Plan) -> Result<Vec<WorkerListeners>, ServeError> {
+    Ok(streams.into_iter().map(|streams| WorkerListeners { streams, quic: Vec::new() }).collect())
 }
 
 fn bind_admin(admin: &Admin, inherited: &mut Vec<TcpListener>) -> Result<AdminListener, ServeError> {

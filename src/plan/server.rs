@@ -115,6 +115,8 @@ pub struct Listener {
     pub address: SocketAddr,
     /// Whether clients use TLS there.
     pub tls: bool,
+    /// Whether clients speak HTTP/3 there, too, over QUIC.
+    pub http3: bool,
     /// Whether trusted proxies send a PROXY protocol header there, before TLS.
     pub proxy_protocol: bool,
     /// What it is for.

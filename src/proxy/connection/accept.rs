@@ -24,7 +24,7 @@ use crate::proxy::connection;
 use crate::proxy::session::peer::ConnectionEnds;
 use crate::proxy::worker::connection_handle::ConnectionHandle;
 use crate::proxy::worker::fd_reserve::DescriptorReserve;
-use crate::proxy::worker::listen::Listeners;
+use crate::proxy::worker::listen::WorkerListeners;
 use crate::proxy::worker::{Worker, WorkerPlan};
 use crate::shared::client_connections::ClientConnection;
 use crate::shared::{Life, Shared};
@@ -41,15 +41,27 @@ const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 
 /// Runs one worker on the calling thread until it is drained, in a single-threaded runtime of its own. Calls `up` when
 /// the worker accepts connections.
-pub fn run(worker: usize, listeners: Listeners, shared: Arc<Shared>, up: impl FnOnce()) -> io::Result<()> {
+pub fn run(
+    worker: usize,
+    listeners: WorkerListeners,
+    shared: Arc<Shared>,
+    up: impl FnOnce(),
+) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     runtime.block_on(async move {
         let worker = Rc::new(Worker::new(worker, shared));
-        for (index, listener) in listeners {
+        let WorkerListeners { streams, quic } = listeners;
+        for (index, listener) in streams {
             let listener = adopt(listener)?;
             // A reload does not change it.
             let tls = worker.plan().server.listen.get(index).is_some_and(|listener| listener.tls);
             tokio::task::spawn_local(accept(index, tls, listener, Rc::clone(&worker)));
+        }
+        for listener in quic {
+            #[cfg(feature = "http3")]
+            super::http3::accept::listen(listener, Rc::clone(&worker))?;
+            #[cfg(not(feature = "http3"))]
+            match listener {}
         }
         tokio::task::spawn_local(expire(Rc::clone(&worker)));
         if let Some(inbox) = worker.shared.worker_commands.inbox(worker.index()) {
@@ -290,7 +302,7 @@ pub(crate) struct ConnectionGuard {
     /// The connection's entry in the worker's list.
     handle: Option<Rc<ConnectionHandle>>,
     /// The connection counts among those of its client.
-    client: Option<ClientConnection>,
+    pub(super) client: Option<ClientConnection>,
     worker: Rc<Worker>,
     plan: Rc<WorkerPlan>,
 }

@@ -1,0 +1,97 @@
+use bytes::BytesMut;
+use proptest::prelude::*;
+
+use super::*;
+
+/// A frame whose payload consists of integers.
+fn frame(kind: u64, payload: &[u64]) -> Vec<u8> {
+    let (mut bytes, mut inner) = (BytesMut::new(), BytesMut::new());
+    payload.iter().for_each(|value| varint::put(*value, &mut inner));
+    varint::put(kind, &mut bytes);
+    varint::put(inner.len() as u64, &mut bytes);
+    bytes.extend_from_slice(&inner);
+    bytes.to_vec()
+}
+
+fn read(parts: &[&[u8]]) -> Result<(), UnidirectionalFault> {
+    let (mut decoder, mut opened) = (UnidirectionalDecoder::default(), OpenedKinds::default());
+    parts.iter().try_for_each(|part| decoder.decode(part, &mut opened))
+}
+
+fn streams() -> Vec<(Vec<u8>, Result<(), UnidirectionalFault>)> {
+    let fault = |code| Err(UnidirectionalFault::Connection(code));
+    let settings = frame(frame::SETTINGS, &[0x6, 1_000, 0x1, 0, 0x7, 0, 0x21, 5]);
+    let control = |frames: &[Vec<u8>]| [&[0][..], &settings, &frames.concat()].concat();
+    vec![
+        (vec![0], Ok(())),
+        (control(&[]), Ok(())),
+        (control(&[frame(0x40, &[1, 2]), frame(frame::GOAWAY, &[8]), frame(frame::GOAWAY, &[4])]), Ok(())),
+        (control(&[frame(frame::GOAWAY, &[4]), frame(frame::GOAWAY, &[8])]), fault(ErrorCode::ID_ERROR)),
+        (control(&[frame(frame::MAX_PUSH_ID, &[4]), frame(frame::MAX_PUSH_ID, &[8])]), Ok(())),
+        (
+            control(&[frame(frame::MAX_PUSH_ID, &[8]), frame(frame::MAX_PUSH_ID, &[4])]),
+            fault(ErrorCode::ID_ERROR),
+        ),
+        (control(&[frame(frame::CANCEL_PUSH, &[0])]), fault(ErrorCode::ID_ERROR)),
+        (control(&[frame(frame::GOAWAY, &[])]), fault(ErrorCode::FRAME_ERROR)),
+        (control(&[frame(frame::GOAWAY, &[1, 2])]), fault(ErrorCode::FRAME_ERROR)),
+        (control(&[settings.clone()]), fault(ErrorCode::FRAME_UNEXPECTED)),
+        (control(&[frame(frame::DATA, &[])]), fault(ErrorCode::FRAME_UNEXPECTED)),
+        (control(&[frame(frame::HEADERS, &[])]), fault(ErrorCode::FRAME_UNEXPECTED)),
+        (control(&[frame(0x6, &[])]), fault(ErrorCode::FRAME_UNEXPECTED)),
+        (control(&vec![frame(0x40, &[]); 10_000]), fault(ErrorCode::EXCESSIVE_LOAD)),
+        ([&[0][..], &frame(frame::GOAWAY, &[4])].concat(), fault(ErrorCode::MISSING_SETTINGS)),
+        ([&[0][..], &frame(frame::SETTINGS, &[0x2, 1])].concat(), fault(ErrorCode::SETTINGS_ERROR)),
+        ([&[0][..], &frame(frame::SETTINGS, &[0x6, 1, 0x6, 1])].concat(), fault(ErrorCode::SETTINGS_ERROR)),
+        ([&[0][..], &frame(frame::SETTINGS, &[0x8, 2])].concat(), fault(ErrorCode::SETTINGS_ERROR)),
+        ([&[0][..], &frame(frame::SETTINGS, &[0x6])].concat(), fault(ErrorCode::FRAME_ERROR)),
+        ([&[0][..], &frame(frame::SETTINGS, &[1_000_000; 300])].concat(), fault(ErrorCode::EXCESSIVE_LOAD)),
+        (vec![1], fault(ErrorCode::STREAM_CREATION_ERROR)),
+        (vec![0x21], Err(UnidirectionalFault::Unknown)),
+        (vec![0x7f, 0xff], Err(UnidirectionalFault::Unknown)),
+        (vec![2, 0x20, 0x20], Ok(())),
+        (vec![2, 0x21], fault(ErrorCode::QPACK_ENCODER_STREAM_ERROR)),
+        (vec![2, 0xc0], fault(ErrorCode::QPACK_ENCODER_STREAM_ERROR)),
+        (vec![3, 0x44, 0x7f, 0x80, 0x01], Ok(())),
+        (vec![3, 0x84], fault(ErrorCode::QPACK_DECODER_STREAM_ERROR)),
+        (vec![3, 0x01], fault(ErrorCode::QPACK_DECODER_STREAM_ERROR)),
+        (vec![3, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff], fault(ErrorCode::QPACK_DECODER_STREAM_ERROR)),
+    ]
+}
+
+#[test]
+fn a_stream_means_the_same_wherever_it_is_cut() {
+    for (bytes, expected) in streams() {
+        assert_eq!(read(&[&bytes]), expected, "{:02x?}", bytes.get(..40).unwrap_or(&bytes));
+        for cut in 0..bytes.len().min(300) {
+            let (one, other) = bytes.split_at(cut);
+            assert_eq!(read(&[one, other]), expected, "{bytes:02x?} cut at {cut}");
+        }
+    }
+}
+
+#[test]
+fn each_stream_is_there_once_and_needed() {
+    for kind in [0, 2, 3] {
+        let mut opened = OpenedKinds::default();
+        let [mut first, mut second] = [UnidirectionalDecoder::default(), UnidirectionalDecoder::default()];
+        first.decode(&[kind], &mut opened).unwrap();
+        let created = ErrorCode::STREAM_CREATION_ERROR.into();
+        assert_eq!(second.decode(&[kind], &mut opened), Err(created));
+        assert_eq!(first.end(), Err(ErrorCode::CLOSED_CRITICAL_STREAM.into()));
+    }
+    assert_eq!(UnidirectionalDecoder::default().end(), Ok(()), "its type was not told");
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused(
+        kind in 0..4_u8,
+        bytes in prop::collection::vec(any::<u8>(), 0..400),
+        cut in 0..400_usize,
+    ) {
+        let bytes = [&[kind][..], &bytes].concat();
+        let (one, other) = bytes.split_at(cut.min(bytes.len()));
+        prop_assert_eq!(read(&[one, other]), read(&[&bytes]));
+    }
+}
