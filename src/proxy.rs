@@ -36,4 +36,4 @@ pub use connection::accept::run;
 pub use connection::proxy_protocol;
 pub use worker::listen::{Listeners, QuicListener, WorkerListeners, bind, take};
 #[cfg(feature = "http3")]
-pub use worker::listen::{bind_datagrams, may_bind_datagrams};
+pub use worker::listen::{bind_datagrams, shared_datagrams};

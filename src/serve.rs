@@ -10,7 +10,7 @@ mod descriptors;
 mod ended_bans;
 mod issuers;
 mod new_process;
-#[cfg(feature = "http3")]
+#[cfg_attr(not(feature = "http3"), path = "serve/without_quic.rs")]
 mod quic;
 mod reload;
 mod sampler;
@@ -41,13 +41,11 @@ use crate::auth::runtime::AuthRuntime;
 use crate::auth::verification_pool::VerificationPool;
 use crate::config::{self, NamedFile, Report};
 use crate::limit::units::Timestamp;
-#[cfg(feature = "http3")]
-use crate::net::quic::QuicSecrets;
 use crate::plan::Plan;
 use crate::plan::admin::Admin;
 use crate::plan::log::Log;
 use crate::plan::loop_mark::LoopMark;
-use crate::proxy::{self, Listeners, WorkerListeners};
+use crate::proxy::{self, Listeners};
 use crate::shared::control::{ConfigStatus, Control};
 use crate::shared::worker_commands::WorkerCommands;
 use crate::shared::{Life, Shared};
@@ -61,7 +59,6 @@ use crate::telemetry::trace::exporter::Exporter;
 use crate::upstream::server_registry::ServerRegistry;
 use announce::announce;
 pub use new_process::stand_between;
-#[cfg(feature = "http3")]
 use quic::QuicSockets;
 use reload::{Reloader, RestartOnlySettings, log_report};
 use shutdown::Shutdown;
@@ -212,6 +209,7 @@ struct RunningGateway {
     access_log: AccessLogWriter,
     offer: Offer,
     counter_offer: CounterOffer,
+    quic: QuicSockets,
     supervisor: Systemd,
 }
 
@@ -233,7 +231,7 @@ impl RunningGateway {
         settled.impose_on(&mut plan);
         let sockets = duplicate_sockets(&listeners, admin.as_ref())
             .map_err(|error| ServeError::System("keep the listeners for a takeover", error))?;
-        let listeners = with_datagrams(listeners, &plan)?;
+        let (quic, listeners) = QuicSockets::bind(listeners, &plan, predecessor.as_ref(), random)?;
         let access_log = start_access_log(&plan.log)?;
         let (life, born) = life::channel(Life::Running);
         let (shared, asking) = share(plan, earlier, &access_log, born, control)?;
@@ -271,6 +269,7 @@ impl RunningGateway {
             access_log,
             offer,
             counter_offer,
+            quic,
             supervisor,
         })
     }
@@ -283,7 +282,8 @@ impl RunningGateway {
         log: ProgramLog,
         receiver: ControlReceiver,
     ) -> Result<Ended, ServeError> {
-        let Self { shared, settled, life, signals, upgrade, workers, admin, supervisor, .. } = self;
+        let Self { shared, settled, life, signals, upgrade, workers, admin, mut quic, supervisor, .. } = self;
+        quic.start();
         tokio::spawn(self.rotation.reopen(Arc::clone(&shared)));
         let exporter = Exporter::start(&shared.spans);
         let ControlReceiver { due, drain, config_status } = receiver;
@@ -301,6 +301,7 @@ impl RunningGateway {
             signals,
             upgrade,
             workers,
+            quic,
             life,
             shared,
             admin,
@@ -429,28 +430,6 @@ fn bind(plan: &Plan, inherited: &mut Vec<TcpListener>) -> Result<Vec<Listeners>,
     let addresses = plan.server.listen.iter().map(|listener| listener.address);
     proxy::bind(addresses, plan.server.workers, inherited)
         .map_err(|error| ServeError::Listen(with_remedy(error.to_string(), &error)))
-}
-
-/// The listeners of all workers with the UDP sockets of those with HTTP/3.
-#[cfg(feature = "http3")]
-fn with_datagrams(streams: Vec<Listeners>, plan: &Plan) -> Result<Vec<WorkerListeners>, ServeError> {
-    let [process @ .., _, _, _, _] = random::<8>()?;
-    let secrets = QuicSecrets {
-        process: u32::from_ne_bytes(process),
-        id_key: random()?,
-        reset_key: random()?,
-        token_key: random()?,
-    };
-    let sockets = QuicSockets::bind(&plan.server.listen, streams.len(), &secrets)
-        .map_err(|error| ServeError::Listen(with_remedy(error.to_string(), &error)))?;
-    let all = streams.into_iter().zip(sockets.of_workers);
-    Ok(all.map(|(streams, quic)| WorkerListeners { streams, quic }).collect())
-}
-
-/// The listeners of all workers.
-#[cfg(not(feature = "http3"))]
-fn with_datagrams(streams: Vec<Listeners>, _plan: &Plan) -> Result<Vec<WorkerListeners>, ServeError> {
-    Ok(streams.into_iter().map(|streams| WorkerListeners { streams, quic: Vec::new() }).collect())
 }
 
 fn bind_admin(admin: &Admin, inherited: &mut Vec<TcpListener>) -> Result<AdminListener, ServeError> {

@@ -1,6 +1,7 @@
 //! `[server]`: how clients are served.
 
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -121,6 +122,13 @@ pub struct Listener {
     pub proxy_protocol: bool,
     /// What it is for.
     pub role: ListenerRole,
+}
+
+impl Listener {
+    /// The UDP port at which it serves HTTP/3.
+    pub fn http3_port(&self) -> Option<NonZero<u16>> {
+        NonZero::new(self.address.port()).filter(|_| self.http3)
+    }
 }
 
 /// What a listener is for.

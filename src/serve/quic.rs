@@ -1,40 +1,147 @@
 //! The UDP sockets of listeners with HTTP/3, and what their connections have in common.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
+use tokio::sync::mpsc::channel;
+
+use super::ServeError;
+use super::takeover::{self, PassedPacket, Predecessor};
 use crate::net::quic::{PacketRoutes, QuicSecrets};
-use crate::plan::Listener;
-use crate::proxy::{QuicListener, bind_datagrams};
+use crate::plan::Plan;
+use crate::proxy::{Listeners, QuicListener, WorkerListeners, bind_datagrams, shared_datagrams};
+
+/// Packets that wait for the process before this one.
+const MAX_WAITING: usize = 1_024;
 
 /// The UDP sockets of a process.
 #[derive(Debug)]
 pub(super) struct QuicSockets {
-    /// Those of each worker.
-    pub(super) of_workers: Vec<Vec<QuicListener>>,
-    /// The ways to the workers, by address.
-    pub(super) routes: Vec<(SocketAddr, Arc<PacketRoutes>)>,
+    secrets: QuicSecrets,
+    listeners: Vec<Listener>,
+    /// The way for packets of the process before this one.
+    earlier: Option<UnixStream>,
+}
+
+/// The sockets of one address.
+#[derive(Debug)]
+struct Listener {
+    address: SocketAddr,
+    routes: Arc<PacketRoutes>,
+    /// Duplicates, for a process that takes over.
+    sockets: Vec<UdpSocket>,
 }
 
 impl QuicSockets {
-    /// Binds a socket for each worker to each of `listeners` that has HTTP/3.
-    ///
-    /// # Errors
-    ///
-    /// Another process has the address, or this one may not bind to it.
-    pub(super) fn bind(listeners: &[Listener], workers: usize, secrets: &QuicSecrets) -> io::Result<Self> {
-        let mut of_workers: Vec<Vec<QuicListener>> = (0..workers).map(|_| Vec::new()).collect();
-        let mut all_routes = Vec::new();
-        for (index, listener) in listeners.iter().enumerate().filter(|(_, listener)| listener.http3) {
-            let sockets = bind_datagrams(listener.address, workers)?;
-            let (routes, inboxes) = PacketRoutes::new(secrets.process, workers);
-            for ((of_worker, socket), inbox) in of_workers.iter_mut().zip(sockets).zip(inboxes) {
-                let (routes, secrets) = (Arc::clone(&routes), secrets.clone());
-                of_worker.push(QuicListener { index, socket, routes, inbox, secrets });
-            }
-            all_routes.push((listener.address, routes));
+    /// Adds UDP sockets to the listeners of all workers: those of `predecessor`, if there is one, or new ones.
+    pub(super) fn bind(
+        streams: Vec<Listeners>,
+        plan: &Plan,
+        predecessor: Option<&Predecessor>,
+        random: impl Fn() -> Result<[u8; 32], ServeError>,
+    ) -> Result<(Self, Vec<WorkerListeners>), ServeError> {
+        let mut all: Vec<_> =
+            streams.into_iter().map(|streams| WorkerListeners { streams, quic: Vec::new() }).collect();
+        let [number, id_key, reset_key, token_key] = [random()?, random()?, random()?, random()?];
+        let process = number.first_chunk().copied().map(u32::from_ne_bytes).unwrap_or_default();
+        let id_key = id_key.first_chunk().copied().unwrap_or_default();
+        let mut this = Self {
+            secrets: QuicSecrets { process, id_key, reset_key, token_key },
+            listeners: Vec::new(),
+            earlier: None,
+        };
+        if !plan.server.listen.iter().any(|listener| listener.http3) {
+            return Ok((this, all));
         }
-        Ok(Self { of_workers, routes: all_routes })
+        let mut inherited = Vec::new();
+        if let Some(offered) = predecessor.and_then(|predecessor| predecessor.datagrams(process)) {
+            tracing::info!("the process before passes {} UDP sockets", offered.sockets.len());
+            this.secrets = offered.secrets;
+            this.earlier = Some(offered.way);
+            inherited = offered.sockets;
+        }
+        for (index, listener) in plan.server.listen.iter().enumerate().filter(|(_, listener)| listener.http3)
+        {
+            this.listen((index, listener.address), &mut inherited, &mut all)
+                .map_err(|error| ServeError::Listen(super::with_remedy(error.to_string(), &error)))?;
+        }
+        Ok((this, all))
+    }
+
+    /// Listens on an address with all workers. There may be more sockets than workers: each is read, since the kernel goes on
+    /// to give it packets.
+    fn listen(
+        &mut self,
+        (index, address): (usize, SocketAddr),
+        inherited: &mut Vec<UdpSocket>,
+        workers: &mut [WorkerListeners],
+    ) -> io::Result<()> {
+        let is_there = |socket: &mut UdpSocket| socket.local_addr().is_ok_and(|bound| bound == address);
+        let mut sockets: Vec<_> = inherited.extract_if(.., is_there).collect();
+        match sockets.is_empty() {
+            true => sockets = bind_datagrams(address, workers.len())?,
+            false => {
+                while sockets.len() < workers.len() {
+                    sockets.push(shared_datagrams(address)?);
+                }
+            }
+        }
+        let (routes, inboxes) = PacketRoutes::new(self.secrets.process, sockets.len());
+        let duplicates = sockets.iter().map(UdpSocket::try_clone).collect::<io::Result<_>>()?;
+        let count = workers.len();
+        for (number, (socket, inbox)) in sockets.into_iter().zip(inboxes).enumerate() {
+            let (routes, secrets) = (Arc::clone(&routes), self.secrets.clone());
+            let number_id = u16::try_from(number).map_err(io::Error::other)?;
+            if let Some(worker) = workers.get_mut(number % count) {
+                worker.quic.push(QuicListener { index, number: number_id, socket, routes, inbox, secrets });
+            }
+        }
+        self.listeners.push(Listener { address, routes, sockets: duplicates });
+        Ok(())
+    }
+
+    /// Passes packets on between this process and those before and after it. Needs a local runtime around it.
+    pub(super) fn start(&mut self) {
+        if let Some(way) = self.earlier.take() {
+            let (sender, packets) = channel(MAX_WAITING);
+            for Listener { address, routes, .. } in &self.listeners {
+                let (of_address, mut passed) = channel(MAX_WAITING);
+                routes.set_earlier(Some(of_address));
+                let (listener, sender) = (*address, sender.clone());
+                drop(tokio::task::spawn_local(async move {
+                    while let Some((server, packet)) = passed.recv().await {
+                        if sender.send(PassedPacket { listener, server, packet }).await.is_err() {
+                            return;
+                        }
+                    }
+                }));
+            }
+            drop(tokio::task::spawn_local(async move {
+                if let Err(error) = takeover::pass_back(way, packets).await {
+                    tracing::debug!(%error, "packets of the process before this one are dropped");
+                }
+            }));
+        }
+        let routes: Vec<_> =
+            self.listeners.iter().map(|listener| (listener.address, Arc::clone(&listener.routes))).collect();
+        let take = move |PassedPacket { listener, server, packet }| {
+            if let Some((_, routes)) = routes.iter().find(|(address, _)| *address == listener)
+                && routes.pass(server, || packet).is_err()
+            {
+                tracing::debug!("a packet for a process that has ended");
+            }
+        };
+        let sockets: Vec<_> =
+            self.listeners.iter_mut().flat_map(|listener| listener.sockets.drain(..)).collect();
+        if !sockets.is_empty() {
+            drop(tokio::task::spawn_local(takeover::offer_datagrams(self.secrets.clone(), sockets, take)));
+        }
+    }
+
+    /// The process after this one reads the sockets from now on.
+    pub(super) fn hand_over(&self) {
+        self.listeners.iter().for_each(|listener| listener.routes.hand_over());
     }
 }

@@ -11,7 +11,7 @@ use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
 use siphasher::sip::SipHasher13;
 
 /// The length of an id: process and worker, then random bytes.
-pub const LENGTH: usize = NAME + RANDOM;
+pub(super) const LENGTH: usize = NAME + RANDOM;
 /// Bytes that name the process (4) and the worker (2).
 const NAME: usize = 6;
 const RANDOM: usize = 8;
@@ -24,7 +24,7 @@ pub type IdKey = [u8; 16];
 pub struct Server {
     /// A number of the process, drawn when it starts.
     pub process: u32,
-    /// The worker's number.
+    /// The number of the worker's socket among those of its address.
     pub worker: u16,
 }
 

@@ -40,7 +40,7 @@ pub struct PacketRoutes {
     process: u32,
     workers: Vec<Sender<Packet>>,
     /// The way to the process before this one, which still serves connections.
-    earlier: RwLock<Option<Sender<Packet>>>,
+    earlier: RwLock<Option<Sender<(Server, Packet)>>>,
     /// The process after this one reads the sockets; what is for this one comes by the inboxes.
     is_handed_over: AtomicBool,
 }
@@ -61,7 +61,7 @@ impl PacketRoutes {
     }
 
     /// Packets of other processes go this way from now on.
-    pub fn set_earlier(&self, earlier: Option<Sender<Packet>>) {
+    pub fn set_earlier(&self, earlier: Option<Sender<(Server, Packet)>>) {
         *self.earlier.write() = earlier;
     }
 
@@ -77,12 +77,12 @@ impl PacketRoutes {
     /// The packet names no server that is known.
     pub fn pass(&self, server: Server, packet: impl FnOnce() -> Packet) -> Result<(), NoSuchServer> {
         let sent = if server.process == self.process {
-            self.workers.get(usize::from(server.worker)).map(|way| way.try_send(packet()))
+            self.workers.get(usize::from(server.worker)).map(|way| way.try_send(packet()).is_ok())
         } else {
-            self.earlier.read().as_ref().map(|way| way.try_send(packet()))
+            self.earlier.read().as_ref().map(|way| way.try_send((server, packet())).is_ok())
         };
         // A way that is full drops the packet, and its client sends it again.
-        sent.map_or(Err(NoSuchServer), |_full_or_sent| Ok(()))
+        sent.map_or(Err(NoSuchServer), |_was_taken| Ok(()))
     }
 }
 

@@ -84,6 +84,10 @@ async fn serve(
     })
     .await;
     connection.close(code.into(), b"");
+    // The worker may end with this connection, whose end is sent by a task of QUIC.
+    for _ in 0..2 {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// One client connection.

@@ -160,6 +160,7 @@ impl RequestContext {
             grpc: peer.is_multiplexed() && grpc::is_call(head),
             // No other head of HTTP/2 has `upgrade`.
             connect: peer.is_multiplexed() && head.upgrade,
+            http3_port: peer.http3_port,
             as_forbidden: false,
         };
         self.body_options = BodyOptions::of(head);

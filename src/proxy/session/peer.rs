@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZero;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -52,6 +53,8 @@ pub(crate) struct ConnectionPeer {
     pub(crate) scheme: &'static str,
     /// The version of HTTP that the client speaks; `HTTP_11` stands for both of HTTP/1.
     pub(crate) version: Version,
+    /// The UDP port at which its listener serves HTTP/3.
+    pub(crate) http3_port: Option<NonZero<u16>>,
     /// What its listener is for.
     pub(crate) role: ListenerRole,
     /// What only servers with PROXY protocol need.
@@ -87,6 +90,7 @@ impl ConnectionPeer {
             listener: listener.and_then(|listener| listener.name.clone()),
             scheme: if stream.is_tls() { "https" } else { "http" },
             version: Version::HTTP_11,
+            http3_port: listener.and_then(Listener::http3_port),
             role: listener.map(|listener| listener.role).unwrap_or_default(),
         }
     }
@@ -107,6 +111,7 @@ impl ConnectionPeer {
             listener: listener.and_then(|listener| listener.name.clone()),
             scheme: "https",
             version: Version::HTTP_3,
+            http3_port: listener.and_then(Listener::http3_port),
             role: listener.map(|listener| listener.role).unwrap_or_default(),
             announced: AnnouncedClient::new(ends.local).into(),
         }
@@ -125,6 +130,7 @@ impl ConnectionPeer {
             listener: self.listener.clone(),
             scheme: self.scheme,
             version: Version::HTTP_2,
+            http3_port: self.http3_port,
             role: self.role,
             announced: AnnouncedClient::new(local).into(),
         }

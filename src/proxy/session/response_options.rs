@@ -1,5 +1,7 @@
 //! What a request decides about the form of its response.
 
+use std::num::NonZero;
+
 use bytes::{Bytes, BytesMut};
 use http::Version;
 
@@ -18,6 +20,8 @@ pub(crate) struct ResponseOptions {
     pub(crate) grpc: bool,
     /// The request is an extended CONNECT: a success says that its WebSocket is open.
     pub(crate) connect: bool,
+    /// The UDP port at which the client's listener serves HTTP/3.
+    pub(crate) http3_port: Option<NonZero<u16>>,
     /// A status from 300 on is told as 403, and in `x-tollgate-status`: nginx passes no other refusal on.
     pub(crate) as_forbidden: bool,
 }
@@ -32,6 +36,7 @@ impl ResponseOptions {
             version,
             grpc: false,
             connect: false,
+            http3_port: None,
             as_forbidden: false,
         }
     }

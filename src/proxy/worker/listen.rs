@@ -33,6 +33,8 @@ pub struct WorkerListeners {
 pub struct QuicListener {
     /// The index in `server.listen`.
     pub index: usize,
+    /// The number of the socket among those of the address, by which connection ids name it.
+    pub number: u16,
     /// The socket.
     pub socket: UdpSocket,
     /// The ways to all workers.
@@ -63,10 +65,10 @@ pub fn bind_datagrams(address: SocketAddr, workers: usize) -> io::Result<Vec<Udp
         .map_err(|error| io::Error::new(error.kind(), format!("cannot receive UDP on {address}: {error}")))
 }
 
-/// Whether UDP sockets could be bound to the address, beside those of a gateway that runs.
+/// A UDP socket on an address that this user's gateways share.
 #[cfg(feature = "http3")]
-pub fn may_bind_datagrams(address: SocketAddr) -> io::Result<()> {
-    datagrams(address, true).map(drop)
+pub fn shared_datagrams(address: SocketAddr) -> io::Result<UdpSocket> {
+    datagrams(address, true)
 }
 
 #[cfg(feature = "http3")]

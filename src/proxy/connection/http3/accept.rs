@@ -26,8 +26,7 @@ const MAX_UNVALIDATED: usize = 32;
 
 /// Serves the connections of a listener until the worker ends.
 pub(in crate::proxy) fn listen(listener: QuicListener, worker: Rc<Worker>) -> io::Result<()> {
-    let QuicListener { index, socket, routes, inbox, secrets } = listener;
-    let number = u16::try_from(worker.index()).map_err(io::Error::other)?;
+    let QuicListener { index, number, socket, routes, inbox, secrets } = listener;
     let ids = ConnectionIds::new(secrets.id_key, Server { process: secrets.process, worker: number });
     let config = endpoint_config(&ids, &secrets.reset_key);
     let socket = Arc::new(WorkerSocket::new(socket, ids, routes, inbox)?);
