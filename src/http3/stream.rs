@@ -335,10 +335,12 @@ impl Http3Stream {
         }
     }
 
-    /// Resets the stream in both directions.
+    /// Resets the stream in both directions, also where QUIC has taken the whole response and the client has not.
     pub fn reset(&self, code: ErrorCode) {
         self.lost.set(true);
-        self.sending.borrow_mut().reset(code);
+        let sending = &mut *self.sending.borrow_mut();
+        sending.finished = false;
+        sending.reset(code);
         self.receiving.borrow_mut().stop(code);
     }
 
@@ -375,7 +377,7 @@ impl Sending {
     fn reset(&mut self, code: ErrorCode) {
         self.outbound = BytesMut::new();
         if !std::mem::replace(&mut self.finished, true) && self.stream.reset(code.into()).is_err() {
-            // The client has stopped it already.
+            // The client has stopped it already, or has acknowledged all.
         }
     }
 

@@ -80,9 +80,13 @@ async fn answer(stream: Http3Stream, head: Result<ReceivedHead, RequestError>, g
 async fn sending<W: Future>(stream: &ServerStream, work: W) -> W::Output {
     let mut work = pin!(work);
     poll_fn(|context| {
-        // A stream that is lost shows where it is used.
-        let _sent_or_lost: Poll<Result<(), _>> = stream.transport().poll_flush(context);
-        work.as_mut().poll(context)
+        let worked = work.as_mut().poll(context);
+        if worked.is_pending() {
+            // After the work: what it has just sent may wait for the client, and only this wakes the task then. A stream that
+            // is lost shows where it is used.
+            let _sent_or_lost: Poll<Result<(), _>> = stream.transport().poll_flush(context);
+        }
+        worked
     })
     .await
 }
