@@ -94,8 +94,9 @@ impl Acceptor {
         }
         let client = incoming.remote_address().ip().to_canonical();
         let admits = connection_limits::admits(index, client, worker);
+        // A client that is not told so repeats its first packet, and each would count as another connection.
         if admits == Some(false) {
-            return incoming.ignore();
+            return incoming.refuse();
         }
         if worker.shared.connections.load(Ordering::Relaxed) >= server.max_connections && !worker.make_room()
         {
@@ -131,7 +132,7 @@ impl Handshake {
         let client = incoming.remote_address().ip().to_canonical();
         let listener = self.handle.listener();
         if !is_admitted && !connection_limits::admits_elsewhere(listener, client, &self.worker).await {
-            return incoming.ignore();
+            return incoming.refuse();
         }
         match self.worker.admit_client(client) {
             Ok(counted) => self.guard.client = counted,
