@@ -6,6 +6,7 @@ mod limits;
 mod malformed;
 mod requests;
 mod streams;
+mod websocket;
 
 use std::sync::Arc;
 

@@ -132,6 +132,23 @@ impl QuicClient {
         }
     }
 
+    /// The next frame of a response. `Ok(None)`: the stream has ended.
+    pub(crate) fn next_frame(&self, stream: &mut QuicStream) -> Result<Option<(u64, Vec<u8>)>, QuicEnd> {
+        let mut bytes = Vec::new();
+        loop {
+            if let Some((kind, payload, _)) = read_frame(&bytes) {
+                return Ok(Some((kind, payload)));
+            }
+            let mut byte = [0];
+            match self.block_on(stream.receiving.read(&mut byte)) {
+                Ok(Some(_)) => bytes.extend(byte),
+                Ok(None) => return Ok(None),
+                Err(ReadError::Reset(code)) => return Err(QuicEnd::Reset(code.into_inner())),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
     /// Opens a stream in one direction that begins with `bytes`.
     pub(crate) fn open_one_way(&self, bytes: &[u8]) -> SendStream {
         self.block_on(async {
@@ -253,7 +270,7 @@ fn final_status(mut bytes: &[u8]) -> u16 {
     let mut statuses = Vec::new();
     while let Some((kind, payload, length)) = read_frame(bytes) {
         if kind == H3_HEADERS {
-            statuses.extend(status_of(&payload));
+            statuses.extend(h3_status(&payload));
         }
         bytes = &bytes[length..];
     }
@@ -262,7 +279,7 @@ fn final_status(mut bytes: &[u8]) -> u16 {
 }
 
 /// The status, which is the first field: an entry of the static table (RFC 9204 appendix A), or a literal.
-fn status_of(section: &[u8]) -> Option<u16> {
+pub(crate) fn h3_status(section: &[u8]) -> Option<u16> {
     match section.get(2..)? {
         [0xff, index, ..] => {
             [100, 204, 206, 302, 400, 403, 421, 425, 500].get(usize::from(*index)).copied()
