@@ -203,18 +203,20 @@ impl Http3Stream {
         if self.lost.get() {
             return Poll::Ready(());
         }
-        let mut context = Context::from_waker(context.waker());
-        let lost = {
+        {
+            // A reset is found by reading ahead, a part at most. quinn would also tell of one before unread bytes, but it then
+            // holds the task for as long as the connection lives, if no further byte comes.
             let receiving = &mut *self.receiving.borrow_mut();
-            !receiving.ended
-                && !receiving.stopped
-                && match pin!(receiving.stream.received_reset()).poll(&mut context) {
-                    Poll::Ready(Ok(code)) => code.is_some(),
-                    Poll::Ready(Err(_)) => true,
-                    Poll::Pending => false,
+            while !receiving.ended && !receiving.stopped && receiving.body.len() < PART {
+                match self.poll_receive(receiving, context) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(StreamLost)) => return Poll::Ready(()),
+                    Poll::Pending => break,
                 }
-        };
-        if lost || self.sending.borrow_mut().poll_stopped(&mut context).is_ready() {
+            }
+        }
+        let mut context = Context::from_waker(context.waker());
+        if self.sending.borrow_mut().poll_stopped(&mut context).is_ready() {
             self.lost.set(true);
             return Poll::Ready(());
         }
@@ -323,6 +325,11 @@ impl Http3Stream {
             self.lost.set(true);
         }
         flushed
+    }
+
+    /// The bytes that QUIC has not taken yet.
+    pub fn unsent(&self) -> usize {
+        self.sending.borrow().outbound.len()
     }
 
     /// Ready once the client has acknowledged the whole response, or wants no more of it.
