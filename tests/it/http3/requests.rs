@@ -248,7 +248,7 @@ fn grpc_calls_are_served_refused_and_cut_in_their_own_form() {
 fn refusals_of_the_gateway_leave_the_connection_open() {
     let backend = mirror();
     let routes = "max_body_bytes = \"100KiB\"\n[[routes]]\nname = \"no\"\npath = \"/no\"\n\
-        respond = { status = 403 }\n[[routes]]\nname = \"other\"\nhost = \"b.test\"\npath = \"/b\"\nupstream = \"api\"\n";
+        respond = { status = 403 }\n[[routes]]\nname = \"other\"\nhosts = [\"b.test\"]\npath = \"/b\"\nupstream = \"api\"\n";
     let http3 = Http3Gateway::start(&everything_to(&backend, routes).replace("path = \"/*\"", "path = \"/a\""));
     let client = http3.connect();
     let refused = |request: Request<()>, body: &[u8], status| {
