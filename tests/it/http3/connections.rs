@@ -56,7 +56,8 @@ fn a_client_whose_port_changes_goes_on() {
 #[test]
 fn a_transfer_outlives_changes_of_the_port() {
     let backend = mirror();
-    let http3 = Http3Gateway::start_with("workers = 4", &everything_to(&backend, "max_body_bytes = \"20MiB\""));
+    let http3 =
+        Http3Gateway::start_with("workers = 4", &everything_to(&backend, "max_body_bytes = \"20MiB\""));
     let client = http3.connect();
     let body = pattern(5 << 20);
     std::thread::scope(|scope| {
@@ -101,6 +102,24 @@ fn another_protocol_is_refused() {
         assert!(QuicClient::try_connect(http3.gateway.addr(), &tls).is_err(), "{protocols:?}");
     }
     http3.connect().get("/").expect(200);
+}
+
+/// The first packets have a suite of their own (RFC 9001 §5.2), whatever the file lists.
+#[test]
+fn the_ciphers_of_the_file_are_spoken() {
+    let backend = Backend::ok();
+    let with = |ciphers: &str| {
+        let ciphers = format!("ciphers = [\"{ciphers}\"]\n{}", everything_to(&backend, ""));
+        Http3Gateway::start(&ciphers)
+    };
+    with("TLS_AES_256_GCM_SHA384").connect().get("/").expect(200);
+    let mut old = with("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256");
+    for _ in 0..3 {
+        assert!(old.try_connect().is_err(), "QUIC needs TLS 1.3");
+    }
+    assert!(old.gateway.alive());
+    let told = || old.gateway.stderr_lines().iter().filter(|line| line.contains("HTTP/3 keeps")).count();
+    assert!(told() <= 2, "once for each worker: {}", old.gateway.stderr());
 }
 
 /// Any datagram, cut anywhere: the gateway lives and serves others.

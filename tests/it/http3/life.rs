@@ -8,9 +8,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::{Http3Gateway, codes, http3_config};
 use crate::harness::quic_client::h3_head;
-use crate::harness::{
-    Backend, Body, Http3, Next, QuicClient, QuicEnd, eventually, everything_to, h3_get,
-};
+use crate::harness::{Backend, Body, Http3, Next, QuicClient, QuicEnd, eventually, everything_to, h3_get};
 
 /// The largest id of a request stream: none is refused yet (RFC 9114 §5.2).
 const MAX_ID: u64 = (1 << 62) - 4;
@@ -42,6 +40,7 @@ fn a_connection_ends_after_its_requests() {
     let server = "max_requests_per_connection = 10";
     let http3 = Http3Gateway::start_with(server, &everything_to(&backend, ""));
     let client = http3.quic();
+    let _control = client.open_control();
     for _ in 0..10 {
         assert_eq!(client.fate(&get()), QuicEnd::Answered(200));
     }
@@ -111,7 +110,9 @@ fn a_reload_shows_new_certificates_and_keeps_open_connections() {
     let limited = |rate: u32| {
         everything_to(
             &backend,
-            &format!("limits = [\"few\"]\n[limits.few]\nalgorithm = \"fixed-window\"\nkey = \"global\"\nrate = \"{rate}/day\"\nalign = \"first-request\"\n"),
+            &format!(
+                "limits = [\"few\"]\n[limits.few]\nalgorithm = \"fixed-window\"\nkey = \"global\"\nrate = \"{rate}/day\"\nalign = \"first-request\"\n"
+            ),
         )
     };
     let http3 = Http3Gateway::start(&limited(1000));
@@ -126,7 +127,11 @@ fn a_reload_shows_new_certificates_and_keeps_open_connections() {
     for _ in 0..4 {
         assert_eq!(common_name(&http3.quic()), "renewed");
     }
-    assert_eq!(open.fate(&get()), QuicEnd::Answered(429), "an open connection has the limits of the new file");
+    assert_eq!(
+        open.fate(&get()),
+        QuicEnd::Answered(429),
+        "an open connection has the limits of the new file"
+    );
 }
 
 /// RFC 9001 §9.2: early data can be repeated by anyone who has seen it.

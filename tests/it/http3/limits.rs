@@ -1,27 +1,13 @@
 //! Limits of requests and of connections, over HTTP/3.
 
-use std::net::SocketAddr;
-use std::time::Duration;
-
-use quinn::{ConnectionError, TransportConfig};
-
 use super::Http3Gateway;
 use crate::harness::{
-    Backend, Body, Http2, Http3, Next, QuicClient, eventually, everything_to, h2_get, h3_get,
+    Backend, Body, Http2, Http3, Next, eventually, everything_to, h2_get, h3_get,
 };
 
 const LIMITED: &str = "limits = [\"few\"]\n\
     [limits.few]\nalgorithm = \"fixed-window\"\nkey = \"ip\"\nrate = \"25/day\"\nalign = \"first-request\"\n";
 const ADMIN: &str = "[admin]\nlisten = \"127.0.0.1:0\"\n";
-
-/// A connection, unless the gateway refuses or ignores it.
-fn try_connect(http3: &Http3Gateway) -> Result<Http3, ConnectionError> {
-    let mut transport = TransportConfig::default();
-    transport.max_idle_timeout(Some(Duration::from_secs(1).try_into().expect("in bounds")));
-    transport.keep_alive_interval(Some(Duration::from_millis(300)));
-    let address: SocketAddr = http3.gateway.addr();
-    QuicClient::connect_by(address, &http3.tls(), transport, |connecting| connecting).map(Http3::over)
-}
 
 fn gated() -> Backend {
     Backend::start(|exchange| {
@@ -77,15 +63,14 @@ fn too_many_refusals_ban_the_client() {
 #[test]
 fn a_client_has_no_more_connections_than_it_may() {
     let backend = Backend::ok();
-    let http3 =
-        Http3Gateway::start_with("max_connections_per_client = 2", &everything_to(&backend, ADMIN));
-    let mut open: Vec<_> = (0..2).map(|_| try_connect(&http3).expect("a connection")).collect();
+    let http3 = Http3Gateway::start_with("max_connections_per_client = 2", &everything_to(&backend, ADMIN));
+    let mut open: Vec<_> = (0..2).map(|_| http3.try_connect().expect("a connection")).collect();
     open.iter().for_each(|client| drop(client.get("/").expect(200)));
     for _ in 0..3 {
-        assert!(try_connect(&http3).is_err(), "a third connection");
+        assert!(http3.try_connect().is_err(), "a third connection");
     }
     open.pop().expect("one").end();
-    let client = eventually("its place to be free again", || try_connect(&http3).ok());
+    let client = eventually("its place to be free again", || http3.try_connect().ok());
     client.get("/").expect(200);
     open.iter().for_each(|client| drop(client.get("/").expect(200)));
     let refused = http3.gateway.metric("tollgate_connections_refused_total", &["reason=\"per_client\""]);
@@ -99,7 +84,7 @@ fn exactly_the_allowance_of_connections_is_served() {
     let config = everything_to(&backend, &format!("{ADMIN}{limit}"));
     let http3 = Http3Gateway::start_with("connection_limits = [\"connections\"]", &config);
     let connected: Vec<_> = std::thread::scope(|scope| {
-        let all: Vec<_> = (0..12).map(|_| scope.spawn(|| try_connect(&http3))).collect();
+        let all: Vec<_> = (0..12).map(|_| scope.spawn(|| http3.try_connect())).collect();
         all.into_iter().map(|client| client.join().expect("no panic")).collect()
     });
     let served: Vec<_> = connected.into_iter().flatten().collect();
@@ -120,10 +105,10 @@ fn where_connections_are_scarce_an_idle_one_makes_room() {
     let (mut upload, download) = busy.begin(h3_get("/"));
     busy.end_body(&mut upload).expect("the stream is open");
     backend.wait_for(1);
-    assert!(try_connect(&http3).is_err(), "a connection more than there may be");
+    assert!(http3.try_connect().is_err(), "a connection more than there may be");
     backend.open_gate();
     busy.finish(download).expect("an answer").expect(200);
-    let other = eventually("room", || try_connect(&http3).ok());
+    let other = eventually("room", || http3.try_connect().ok());
     other.get("/").expect(200);
     assert_eq!(busy.quic().close_code(), super::codes::NO_ERROR);
 }

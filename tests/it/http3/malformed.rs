@@ -231,7 +231,11 @@ fn frames_out_of_place_on_a_request_stream_close_the_connection() {
         ("padding of Huffman code", &[0x51, 0x81, 0]),
     ] {
         case(what, &[&section(field)], qpack);
-        case(&format!("{what} in trailers"), &[&whole, &h3_frame(H3_HEADERS, &[&[0, 0], field].concat())], qpack);
+        case(
+            &format!("{what} in trailers"),
+            &[&whole, &h3_frame(H3_HEADERS, &[&[0, 0], field].concat())],
+            qpack,
+        );
     }
     for (what, bytes, code) in cases {
         let client = http3.quic();
@@ -260,8 +264,16 @@ fn faults_on_streams_in_one_direction_close_the_connection() {
         ("a setting twice".into(), vec![settings(&[6, 1, 6, 1])], codes::SETTINGS_ERROR),
         ("a cut setting".into(), vec![settings(&[6, 0x40])], codes::FRAME_ERROR),
         ("extended CONNECT of 2".into(), vec![settings(&[8, 2])], codes::SETTINGS_ERROR),
-        ("a GOAWAY that rises".into(), control([h3_frame(7, &[1]), h3_frame(7, &[2])].concat()), codes::ID_ERROR),
-        ("a MAX_PUSH_ID that falls".into(), control([h3_frame(13, &[2]), h3_frame(13, &[1])].concat()), codes::ID_ERROR),
+        (
+            "a GOAWAY that rises".into(),
+            control([h3_frame(7, &[1]), h3_frame(7, &[2])].concat()),
+            codes::ID_ERROR,
+        ),
+        (
+            "a MAX_PUSH_ID that falls".into(),
+            control([h3_frame(13, &[2]), h3_frame(13, &[1])].concat()),
+            codes::ID_ERROR,
+        ),
         ("no push to cancel".into(), control(h3_frame(3, &[0])), codes::ID_ERROR),
         ("an id and more".into(), control(h3_frame(7, &[1, 1])), codes::FRAME_ERROR),
         ("an id that is cut".into(), control(h3_frame(7, &[0x40])), codes::FRAME_ERROR),
@@ -317,7 +329,8 @@ fn what_is_not_known_is_skipped() {
     client.open_one_way(&[0x40]).finish().expect("it is open");
     let grease = h3_frame((1 << 62) - 2, &[0; 3_000]);
     let parts = [grease.clone(), post(&[]), grease.clone(), h3_frame(H3_DATA, b"abc"), grease.clone()];
-    let whole = [&parts.concat()[..], &h3_frame(H3_DATA, b""), &h3_frame(H3_DATA, b"de"), &h3_head(&[]), &grease];
+    let whole =
+        [&parts.concat()[..], &h3_frame(H3_DATA, b""), &h3_frame(H3_DATA, b"de"), &h3_head(&[]), &grease];
     assert_eq!(client.fate(&whole.concat()), QuicEnd::Answered(200));
     assert_eq!(backend.only().body, b"abcde");
     // More than a control stream may have, and requests go on.

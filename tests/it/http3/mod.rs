@@ -9,7 +9,9 @@ mod streams;
 mod websocket;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use quinn::{ConnectionError, TransportConfig};
 use rustls::ClientConfig;
 
 use crate::harness::{Authority, Gateway, Http3, QuicClient};
@@ -40,6 +42,15 @@ impl Http3Gateway {
 
     fn connect(&self) -> Http3 {
         Http3::connect(self.gateway.addr(), &self.tls())
+    }
+
+    /// A connection, unless the gateway refuses it or is silent for a second.
+    fn try_connect(&self) -> Result<Http3, ConnectionError> {
+        let mut transport = TransportConfig::default();
+        transport.max_idle_timeout(Some(Duration::from_secs(1).try_into().expect("in bounds")));
+        transport.keep_alive_interval(Some(Duration::from_millis(300)));
+        let (address, tls) = (self.gateway.addr(), self.tls());
+        QuicClient::connect_by(address, &tls, transport, |connecting| connecting).map(Http3::over)
     }
 
     fn quic(&self) -> QuicClient {

@@ -142,7 +142,10 @@ fn a_stalled_upload_ends_alone() {
 #[test]
 fn an_upload_of_unknown_frames_is_stalled() {
     let backend = Backend::ok();
-    let http3 = Http3Gateway::start_with("body_timeout = \"1s\"", &everything_to(&backend, "max_body_bytes = \"1KiB\""));
+    let http3 = Http3Gateway::start_with(
+        "body_timeout = \"1s\"",
+        &everything_to(&backend, "max_body_bytes = \"1KiB\""),
+    );
     let client = http3.quic();
     let mut stream = client.open(&request("POST", "/", &[("content-length", "3")]));
     let (mut sending, receiving) = (stream.sending, &mut stream.receiving);
@@ -176,7 +179,11 @@ fn a_client_that_reads_nothing_is_cut() {
     assert_eq!(client.fate(&request("GET", "/3", &[])), QuicEnd::Answered(200));
     let log = http3.gateway.access_log(3);
     let large = log.iter().find(|record| record["path"] == "/1000000").expect("a record");
-    assert_eq!((large["error"].as_str(), large["status"].as_u64()), (Some("write_timeout"), Some(200)), "{large}");
+    assert_eq!(
+        (large["error"].as_str(), large["status"].as_u64()),
+        (Some("write_timeout"), Some(200)),
+        "{large}"
+    );
 }
 
 /// What a client's window holds back is sent as it opens, whether the backend goes on or not.

@@ -281,9 +281,7 @@ fn final_status(mut bytes: &[u8]) -> u16 {
 /// The status, which is the first field: an entry of the static table (RFC 9204 appendix A), or a literal.
 pub(crate) fn h3_status(section: &[u8]) -> Option<u16> {
     match section.get(2..)? {
-        [0xff, index, ..] => {
-            [100, 204, 206, 302, 400, 403, 421, 425, 500].get(usize::from(*index)).copied()
-        }
+        [0xff, index, ..] => [100, 204, 206, 302, 400, 403, 421, 425, 500].get(usize::from(*index)).copied(),
         [index @ 0xd8..=0xdc, ..] => [103, 200, 304, 404, 503].get(usize::from(index - 0xd8)).copied(),
         [0x5f, 0x09, 3, digits @ ..] => std::str::from_utf8(digits.get(..3)?).ok()?.parse().ok(),
         _ => None,
