@@ -1,9 +1,7 @@
 //! Limits of requests and of connections, over HTTP/3.
 
 use super::Http3Gateway;
-use crate::harness::{
-    Backend, Body, Http2, Http3, Next, eventually, everything_to, h2_get, h3_get,
-};
+use crate::harness::{Backend, Body, Http2, Http3, Next, eventually, everything_to, h2_get, h3_get};
 
 const LIMITED: &str = "limits = [\"few\"]\n\
     [limits.few]\nalgorithm = \"fixed-window\"\nkey = \"ip\"\nrate = \"25/day\"\nalign = \"first-request\"\n";
