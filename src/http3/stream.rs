@@ -46,6 +46,9 @@ struct Receiving {
     stopped: bool,
 }
 
+/// What `SendStream::stopped` comes to.
+type Stopped = Result<Option<VarInt>, StoppedError>;
+
 struct Sending {
     stream: SendStream,
     outbound: BytesMut,
@@ -54,7 +57,7 @@ struct Sending {
     /// QUIC was told so, or the stream was reset.
     finished: bool,
     /// Ready once the client wants no more of the response.
-    stopped: Option<Pin<Box<dyn Future<Output = Result<Option<VarInt>, StoppedError>>>>>,
+    stopped: Option<Pin<Box<dyn Future<Output = Stopped>>>>,
 }
 
 impl std::fmt::Debug for Sending {
@@ -108,10 +111,11 @@ impl Http3Stream {
             ready!(self.poll_receive(receiving, context))?;
         }
         // The end comes with the head as a rule, and tells that there is no body.
-        if !receiving.ended && receiving.body.is_empty() {
-            if let Poll::Ready(Err(lost)) = self.poll_receive(receiving, context) {
-                return Poll::Ready(Err(lost));
-            }
+        if !receiving.ended
+            && receiving.body.is_empty()
+            && let Poll::Ready(Err(lost)) = self.poll_receive(receiving, context)
+        {
+            return Poll::Ready(Err(lost));
         }
         let ended = receiving.ended && receiving.body.is_empty();
         Poll::Ready(receiving.decoder.take_head(ended).ok_or(StreamLost))

@@ -178,9 +178,8 @@ async fn send_body(mut upload: Http3Upload, body: Body) -> Result<(), StreamErro
     while !rest.is_empty() {
         upload.send_data(rest.split_to(rest.len().min(50_000))).await?;
     }
-    match body.trailers {
-        Some(trailers) => upload.send_trailers(trailers).await?,
-        None => {}
+    if let Some(trailers) = body.trailers {
+        upload.send_trailers(trailers).await?;
     }
     upload.finish().await
 }
