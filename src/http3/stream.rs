@@ -46,6 +46,9 @@ struct Receiving {
     stopped: bool,
 }
 
+/// What `SendStream::stopped` comes to.
+type Stopped = Result<Option<VarInt>, StoppedError>;
+
 struct Sending {
     stream: SendStream,
     outbound: BytesMut,
@@ -54,7 +57,7 @@ struct Sending {
     /// QUIC was told so, or the stream was reset.
     finished: bool,
     /// Ready once the client wants no more of the response.
-    stopped: Option<Pin<Box<dyn Future<Output = Result<Option<VarInt>, StoppedError>>>>>,
+    stopped: Option<Pin<Box<dyn Future<Output = Stopped>>>>,
 }
 
 impl std::fmt::Debug for Sending {
@@ -108,10 +111,11 @@ impl Http3Stream {
             ready!(self.poll_receive(receiving, context))?;
         }
         // The end comes with the head as a rule, and tells that there is no body.
-        if !receiving.ended && receiving.body.is_empty() {
-            if let Poll::Ready(Err(lost)) = self.poll_receive(receiving, context) {
-                return Poll::Ready(Err(lost));
-            }
+        if !receiving.ended
+            && receiving.body.is_empty()
+            && let Poll::Ready(Err(lost)) = self.poll_receive(receiving, context)
+        {
+            return Poll::Ready(Err(lost));
         }
         let ended = receiving.ended && receiving.body.is_empty();
         Poll::Ready(receiving.decoder.take_head(ended).ok_or(StreamLost))
@@ -203,18 +207,20 @@ impl Http3Stream {
         if self.lost.get() {
             return Poll::Ready(());
         }
-        let mut context = Context::from_waker(context.waker());
-        let lost = {
+        {
+            // A reset is found by reading ahead, a part at most. quinn would also tell of one before unread bytes, but it then
+            // holds the task for as long as the connection lives, if no further byte comes.
             let receiving = &mut *self.receiving.borrow_mut();
-            !receiving.ended
-                && !receiving.stopped
-                && match pin!(receiving.stream.received_reset()).poll(&mut context) {
-                    Poll::Ready(Ok(code)) => code.is_some(),
-                    Poll::Ready(Err(_)) => true,
-                    Poll::Pending => false,
+            while !receiving.ended && !receiving.stopped && receiving.body.len() < PART {
+                match self.poll_receive(receiving, context) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(StreamLost)) => return Poll::Ready(()),
+                    Poll::Pending => break,
                 }
-        };
-        if lost || self.sending.borrow_mut().poll_stopped(&mut context).is_ready() {
+            }
+        }
+        let mut context = Context::from_waker(context.waker());
+        if self.sending.borrow_mut().poll_stopped(&mut context).is_ready() {
             self.lost.set(true);
             return Poll::Ready(());
         }
@@ -325,6 +331,11 @@ impl Http3Stream {
         flushed
     }
 
+    /// The bytes that QUIC has not taken yet.
+    pub fn unsent(&self) -> usize {
+        self.sending.borrow().outbound.len()
+    }
+
     /// Ready once the client has acknowledged the whole response, or wants no more of it.
     pub fn acknowledged(&self) -> impl Future<Output = ()> + 'static {
         let acknowledged = self.sending.borrow().stream.stopped();
@@ -335,10 +346,12 @@ impl Http3Stream {
         }
     }
 
-    /// Resets the stream in both directions.
+    /// Resets the stream in both directions, also where QUIC has taken the whole response and the client has not.
     pub fn reset(&self, code: ErrorCode) {
         self.lost.set(true);
-        self.sending.borrow_mut().reset(code);
+        let sending = &mut *self.sending.borrow_mut();
+        sending.finished = false;
+        sending.reset(code);
         self.receiving.borrow_mut().stop(code);
     }
 
@@ -375,7 +388,7 @@ impl Sending {
     fn reset(&mut self, code: ErrorCode) {
         self.outbound = BytesMut::new();
         if !std::mem::replace(&mut self.finished, true) && self.stream.reset(code.into()).is_err() {
-            // The client has stopped it already.
+            // The client has stopped it already, or has acknowledged all.
         }
     }
 

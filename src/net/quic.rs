@@ -15,7 +15,10 @@ use std::time::Duration;
 
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{EndpointConfig, IdleTimeout, TransportConfig, VarInt};
-use rustls::ServerConfig;
+use rustls::quic::Suite;
+use rustls::{ServerConfig, SupportedCipherSuite};
+
+use crate::net::crypto;
 
 pub use connection_id::{ConnectionIds, IdKey, Server};
 pub use socket::{Packet, PacketInbox, PacketRoutes, WorkerSocket};
@@ -68,7 +71,7 @@ pub fn endpoint_config(ids: &ConnectionIds, reset_key: &[u8; 32]) -> EndpointCon
 ///
 /// # Errors
 ///
-/// TLS 1.3 is not among the versions of the certificates' policy, or no cipher suite of it.
+/// No cipher suite of TLS 1.3 is in the certificates' policy.
 pub fn server_config(
     tls: &ServerConfig,
     token_key: &[u8; 32],
@@ -76,10 +79,21 @@ pub fn server_config(
     let mut tls = tls.clone();
     tls.alpn_protocols = vec![b"h3".to_vec()];
     tls.max_early_data_size = 0;
-    let quic = QuicServerConfig::try_from(tls)?;
+    let quic = match initial_suite(&tls) {
+        Some(initial) => QuicServerConfig::with_initial(Arc::new(tls), initial)?,
+        None => QuicServerConfig::try_from(tls)?,
+    };
     let mut config = quinn::ServerConfig::new(Arc::new(quic), Arc::new(keys::of_tokens(token_key)));
     config.transport_config(Arc::new(transport()));
     Ok(config)
+}
+
+/// The suite of the packets before keys are agreed on (RFC 9001 §5.2), whether or not the certificates' policy lists it.
+/// `None`: the policy lists no suite of TLS 1.3, without which there is no QUIC.
+fn initial_suite(tls: &ServerConfig) -> Option<Suite> {
+    let suites = &tls.crypto_provider().cipher_suites;
+    suites.iter().find_map(SupportedCipherSuite::tls13)?;
+    crypto::tls::cipher_suite::TLS13_AES_128_GCM_SHA256.tls13()?.quic_suite()
 }
 
 fn transport() -> TransportConfig {

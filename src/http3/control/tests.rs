@@ -35,7 +35,7 @@ fn streams() -> Vec<(Vec<u8>, Result<(), UnidirectionalFault>)> {
         (control(&[frame(frame::CANCEL_PUSH, &[0])]), fault(ErrorCode::ID_ERROR)),
         (control(&[frame(frame::GOAWAY, &[])]), fault(ErrorCode::FRAME_ERROR)),
         (control(&[frame(frame::GOAWAY, &[1, 2])]), fault(ErrorCode::FRAME_ERROR)),
-        (control(&[settings.clone()]), fault(ErrorCode::FRAME_UNEXPECTED)),
+        (control(std::slice::from_ref(&settings)), fault(ErrorCode::FRAME_UNEXPECTED)),
         (control(&[frame(frame::DATA, &[])]), fault(ErrorCode::FRAME_UNEXPECTED)),
         (control(&[frame(frame::HEADERS, &[])]), fault(ErrorCode::FRAME_UNEXPECTED)),
         (control(&[frame(0x6, &[])]), fault(ErrorCode::FRAME_UNEXPECTED)),

@@ -164,7 +164,8 @@ fn a_large_head_is_not_held() {
     }
     assert_eq!(decoder.section.capacity(), 0);
     assert_eq!(decoder.take_head(false), Some(Err(HeadError::TooLarge)));
-    let many = section(&[("x", &"y".repeat(100)); 20]);
+    let value = "y".repeat(100);
+    let many = section(&[("x", value.as_str()); 20]);
     let (_, head, ..) = read(&[&frame(frame::HEADERS, &many)]);
     assert_eq!(head, Some(Err(HeadError::TooLarge)));
 }

@@ -8,6 +8,7 @@ use std::hash::Hasher as _;
 use std::time::Duration;
 
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
+use rustix::rand::{GetRandomFlags, getrandom};
 use siphasher::sip::SipHasher13;
 
 /// The length of an id: process and worker, then random bytes.
@@ -86,7 +87,11 @@ impl ConnectionIdGenerator for ConnectionIds {
         name.iter_mut()
             .zip(process.to_be_bytes().into_iter().chain(worker.to_be_bytes()))
             .for_each(|(to, from)| *to = from);
-        let random = fastrand::u64(..).to_be_bytes();
+        // Unpredictable: an observer who could compute the generator's state would tell which ids follow one another.
+        let mut random = [0; RANDOM];
+        if getrandom(&mut random, GetRandomFlags::empty()).is_err() {
+            random = fastrand::u64(..).to_be_bytes();
+        }
         let mut id = [0; LENGTH];
         id.iter_mut()
             .zip(self.mask(name, &random).into_iter().chain(random))

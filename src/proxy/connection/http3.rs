@@ -149,6 +149,7 @@ impl Client {
 
     /// Ready once the connection can be closed, with the reason.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<ErrorCode> {
+        self.streams.wake_when_idle(context);
         if self.streams.is_flood() {
             return Poll::Ready(ErrorCode::EXCESSIVE_LOAD);
         }

@@ -30,6 +30,10 @@ pub(crate) use clients::client_libraries::{CostServer, Versions};
 pub(crate) use clients::grpc::{GrpcClient, GrpcServer};
 pub(crate) use clients::http2::{Frame, FrameServer, Frames, Http2Backend, send_all};
 pub(crate) use clients::http2_client::{Body, Http2, get as h2_get, reason as h2_reason};
+#[cfg(feature = "http3")]
+pub(crate) use clients::http3_client::{Http3, Http3Lost, h3_get, h3_request};
+#[cfg(feature = "http3")]
+pub(crate) use clients::quic_client::{self, QuicClient, QuicEnd};
 pub(crate) use clients::rate_limit_client::{RateLimitClient, descriptor, message};
 pub(crate) use clients::response::{Fault, Response};
 pub(crate) use clients::tls::{Authority, session as tls_session};

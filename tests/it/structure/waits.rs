@@ -83,6 +83,39 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
     ("proxy/session/server_stream.rs", "poll_room", "write_timeout", "proxy/session/server_stream.rs"),
     ("proxy/session/server_stream.rs", "poll_send", "write_timeout", "proxy/session/server_stream.rs"),
     ("proxy/forward/response_body.rs", "poll_http2", "write_timeout", "proxy/session/server_stream.rs"),
+    // The client's side, HTTP/3.
+    ("proxy/connection/http3.rs", "poll", "idle_timeout", "proxy/connection/http3.rs"),
+    ("proxy/connection/http3/control.rs", "poll_flush", "idle_timeout", "proxy/connection/http3.rs"),
+    ("proxy/connection/http3/stream.rs", "sending", "write_timeout", "proxy/session/server_stream.rs"),
+    ("proxy/connection/http3/stream.rs", "send_rest", "write_timeout", "proxy/connection/http3/stream.rs"),
+    ("http3/stream.rs", "put", "write_timeout", "proxy/session/server_stream.rs"),
+    ("http3/stream.rs", "poll_room", "write_timeout", "proxy/session/server_stream.rs"),
+    ("http3/stream.rs", "poll_flush", "write_timeout", "proxy/connection/http3/stream.rs"),
+    // Either version: a stream has the bounds of `server_stream.rs`, and a tunnel those of `tunnel.rs`.
+    (
+        "proxy/session/server_stream/transport.rs",
+        "poll_read",
+        "body_timeout",
+        "proxy/session/request_reader.rs",
+    ),
+    (
+        "proxy/session/server_stream/transport.rs",
+        "poll_room",
+        "write_timeout",
+        "proxy/session/server_stream.rs",
+    ),
+    (
+        "proxy/session/server_stream/transport.rs",
+        "poll_flush",
+        "write_timeout",
+        "proxy/connection/http3/stream.rs",
+    ),
+    ("proxy/session/server_stream/transport.rs", "poll_reset", "route.timeout", "proxy/forward.rs"),
+    ("proxy/connection/tunnel.rs", "relay", "silence", "proxy/connection/tunnel.rs"),
+    ("proxy/connection/tunnel/side.rs", "poll_read", "silence", "proxy/connection/tunnel.rs"),
+    ("proxy/connection/tunnel/side.rs", "poll_write", "silence", "proxy/connection/tunnel.rs"),
+    ("proxy/connection/tunnel/side.rs", "poll_flush", "silence", "proxy/connection/tunnel.rs"),
+    ("proxy/connection/tunnel/side.rs", "poll_reset", "silence", "proxy/connection/tunnel.rs"),
     // Beside the wait for the backend, or for the rest of the request.
     ("proxy/session/server_stream.rs", "poll_reset", "route.timeout", "proxy/forward.rs"),
     // Backends.
@@ -120,7 +153,12 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
 ];
 
 /// Waits on no peer: a listener waits for connections for as long as it lives, and a file is there.
-const NO_PEERS: [(&str, &str); 4] = [
+const NO_PEERS: [(&str, &str); 8] = [
+    ("proxy/connection/http3/accept.rs", "run"),
+    // A WebSocket's handshake, which is looked at.
+    ("proxy/forward/forward_request.rs", "connect_rule"),
+    ("proxy/forward/forward_request.rs", "is_answer"),
+    ("proxy/forward/forward_request.rs", "write_head"),
     ("admin.rs", "run"),
     ("serve/takeover/offer.rs", "next"),
     ("serve/takeover/give_counters.rs", "next"),

@@ -31,7 +31,8 @@ pub(in crate::proxy) fn listen(listener: QuicListener, worker: Rc<Worker>) -> io
     let config = endpoint_config(&ids, &secrets.reset_key);
     let socket = Arc::new(WorkerSocket::new(socket, ids, routes, inbox)?);
     let endpoint = Endpoint::new_with_abstract_socket(config, None, socket, Arc::new(TokioRuntime))?;
-    let acceptor = Acceptor { index, endpoint, secrets, tls: None, unvalidated: Rc::default(), worker };
+    let acceptor =
+        Acceptor { index, endpoint, secrets, plan: None, tls: None, unvalidated: Rc::default(), worker };
     tokio::task::spawn_local(acceptor.run());
     Ok(())
 }
@@ -40,8 +41,10 @@ struct Acceptor {
     index: usize,
     endpoint: Endpoint,
     secrets: QuicSecrets,
-    /// The settings of the plan's TLS, and the plan's number.
-    tls: Option<(u64, Arc<quinn::ServerConfig>)>,
+    /// The number of the plan whose TLS was looked at last.
+    plan: Option<u64>,
+    /// The settings of the last plan whose TLS can speak QUIC.
+    tls: Option<Arc<quinn::ServerConfig>>,
     /// Handshakes under way with clients whose addresses are not validated.
     unvalidated: Rc<Cell<usize>>,
     worker: Rc<Worker>,
@@ -64,14 +67,14 @@ impl Acceptor {
     /// Takes the certificates of the present plan.
     fn refresh(&mut self) {
         let plan = self.worker.plan();
-        if self.tls.as_ref().is_some_and(|(number, _)| *number == plan.number) {
+        if self.plan.replace(plan.number) == Some(plan.number) {
             return;
         }
         let Some(tls) = &plan.server.tls else { return };
         match server_config(&tls.config, &self.secrets.token_key) {
             Ok(config) => {
                 self.endpoint.set_server_config(Some(config.clone()));
-                self.tls = Some((plan.number, Arc::new(config)));
+                self.tls = Some(Arc::new(config));
             }
             Err(error) => tracing::error!(%error, "HTTP/3 keeps the certificates that it has"),
         }
@@ -93,15 +96,16 @@ impl Acceptor {
         }
         let client = incoming.remote_address().ip().to_canonical();
         let admits = connection_limits::admits(index, client, worker);
+        // A client that is not told so repeats its first packet, and each would count as another connection.
         if admits == Some(false) {
-            return incoming.ignore();
+            return incoming.refuse();
         }
         if worker.shared.connections.load(Ordering::Relaxed) >= server.max_connections && !worker.make_room()
         {
             plan.metrics.connection_rejected(index, ConnectionRejectReason::Crowd);
             return incoming.refuse();
         }
-        let Some((_, tls)) = &self.tls else { return incoming.refuse() };
+        let Some(tls) = &self.tls else { return incoming.refuse() };
         let handle = ConnectionHandle::new(index);
         let guard = ConnectionGuard::new(index, Rc::clone(worker), Some(&handle));
         let handshake = Handshake {
@@ -130,7 +134,7 @@ impl Handshake {
         let client = incoming.remote_address().ip().to_canonical();
         let listener = self.handle.listener();
         if !is_admitted && !connection_limits::admits_elsewhere(listener, client, &self.worker).await {
-            return incoming.ignore();
+            return incoming.refuse();
         }
         match self.worker.admit_client(client) {
             Ok(counted) => self.guard.client = counted,

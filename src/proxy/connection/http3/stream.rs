@@ -80,9 +80,13 @@ async fn answer(stream: Http3Stream, head: Result<ReceivedHead, RequestError>, g
 async fn sending<W: Future>(stream: &ServerStream, work: W) -> W::Output {
     let mut work = pin!(work);
     poll_fn(|context| {
-        // A stream that is lost shows where it is used.
-        let _sent_or_lost: Poll<Result<(), _>> = stream.transport().poll_flush(context);
-        work.as_mut().poll(context)
+        let worked = work.as_mut().poll(context);
+        if worked.is_pending() {
+            // After the work: what it has just sent may wait for the client, and only this wakes the task then. A stream that
+            // is lost shows where it is used.
+            let _sent_or_lost: Poll<Result<(), _>> = stream.transport().poll_flush(context);
+        }
+        worked
     })
     .await
 }
@@ -92,15 +96,31 @@ async fn sending<W: Future>(stream: &ServerStream, work: W) -> W::Output {
 async fn end(stream: Rc<ServerStream>, guard: StreamGuard, write_timeout: Duration) {
     poll_fn(|context| Poll::Ready(stream.discard(context))).await;
     let Transport::Http3(transport) = stream.transport() else { return };
-    let ending = async {
-        if poll_fn(|context| transport.poll_flush(context)).await.is_ok() {
-            transport.acknowledged().await;
+    let is_taken = async {
+        send_rest(transport, write_timeout).await && {
+            timeout(write_timeout, transport.acknowledged()).await.is_ok()
         }
     };
-    if timeout(write_timeout, ending).await.is_err() {
+    if !is_taken.await {
         transport.reset(ErrorCode::REQUEST_CANCELLED);
     }
     drop(guard);
+}
+
+/// Sends what waits for the client. Returns whether the client took all, each part within the timeout.
+async fn send_rest(transport: &Http3Stream, write_timeout: Duration) -> bool {
+    loop {
+        let before = transport.unsent();
+        let sent = poll_fn(|context| match transport.poll_flush(context) {
+            Poll::Pending if transport.unsent() < before => Poll::Ready(None),
+            flushed => flushed.map(|flushed| Some(flushed.is_ok())),
+        });
+        match timeout(write_timeout, sent).await {
+            Ok(None) => {}
+            Ok(Some(all)) => return all,
+            Err(_) => return false,
+        }
+    }
 }
 
 /// Joins a stream to its backend, in a task of its own.

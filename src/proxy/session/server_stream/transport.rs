@@ -134,6 +134,7 @@ impl Transport {
     }
 
     /// Ready once the connection has taken all that was sent.
+    #[cfg_attr(not(feature = "http3"), expect(unused_variables, reason = "HTTP/2 does not wait here"))]
     pub(crate) fn poll_flush(&self, context: &Context<'_>) -> Poll<Result<(), StreamLost>> {
         match self {
             // The connection holds a bounded number of bytes.
