@@ -58,7 +58,7 @@ use forward_request::ForwardRequest;
 use relayed_head::RelayedHead;
 use response_body::{BodyFraming, Download, RelayBuffers, RelayError};
 use trailer_rules::TrailerRules;
-use websocket::HandshakeFault;
+use websocket::WebSocketFault;
 
 /// Forwards the request with the head in the message buffer, and relays the response.
 pub(crate) async fn forward(
@@ -157,7 +157,7 @@ pub(crate) async fn forward(
 async fn refuse_handshake(
     session: &mut Session,
     ctx: &mut RequestContext,
-    fault: HandshakeFault,
+    fault: WebSocketFault,
 ) -> NextAction {
     let (status, detail, error) = fault.problem();
     ctx.answered(status, Some(error));

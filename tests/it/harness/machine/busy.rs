@@ -46,7 +46,7 @@ fn file(
         route("queued", "/queued", "api", "\"in-turn\""),
         route("trial", "/trial", "api", "\"shadow\""),
         route("staff", "/staff", "api", "\"exempted\""),
-        route("away", "/away", "away", ""),
+        route("away", "/away", "away", "") + "compress = true\n",
         route("checked", "/checked", "checked", ""),
         route("bounded", "/bounded", "bounded", ""),
         route("retried", "/retried", "retried", "") + "mirror = { upstream = \"away\" }\n",
