@@ -4,6 +4,7 @@
 //! section) → `compile` (checks across sections) → [`Plan`]. Syntax errors of all files are reported first; all other
 //! errors are reported together.
 
+mod acme;
 mod action;
 mod admin;
 mod algorithm;

@@ -244,8 +244,7 @@ impl<'a> ConfigTable<'a> {
 }
 
 /// The keys by the table that they belong to; one that ends in `.` begins the titles of many tables.
-const LATER: [(&str, &[&str]); 6] = [
-    ("the file", &["acme"]),
+const LATER: [(&str, &[&str]); 5] = [
     ("`[server]`", &["compress", "http3"]),
     ("`[store]`", &["on_change"]),
     ("`[upstreams.", &["mirror"]),

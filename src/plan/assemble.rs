@@ -16,6 +16,7 @@ use super::{
     BatchRule, Limit, LimitIndex, LimitUse, Mode, Plan, Reject, Route, Server, StoreSettings, Trace,
     Upstream, connections,
 };
+use crate::acme::settings::AcmeSettings;
 use crate::limit::units::Cost;
 use crate::measure::JsonPointer;
 use crate::route::guarded_headers::GuardedHeaders;
@@ -31,6 +32,8 @@ pub struct PlanSections {
     pub admin: Option<Admin>,
     /// `[decisions]`, if any.
     pub decisions: Option<DecisionService>,
+    /// `[acme]`, if any.
+    pub acme: Option<Arc<AcmeSettings>>,
     /// `[store]`.
     pub store: StoreSettings,
     /// `[log]`.
@@ -72,6 +75,7 @@ impl Plan {
             server,
             admin,
             decisions,
+            acme,
             store,
             mut log,
             trace,
@@ -117,6 +121,7 @@ impl Plan {
             server,
             admin,
             decisions,
+            acme,
             store,
             log,
             trace,
