@@ -101,7 +101,8 @@ impl StoredCertificate {
         let certified = certified(chain, key)?;
         match certified.keys_match() {
             Ok(()) => Ok(Self { pem, key: Arc::new(certified), names, validity, id, issuer }),
-            Err(_) => Err(CertificateFault::OtherKey),
+            Err(rustls::Error::InconsistentKeys(_)) => Err(CertificateFault::OtherKey),
+            Err(_) => Err(CertificateFault::Chain),
         }
     }
 
@@ -200,7 +201,8 @@ pub fn self_signed(names: &[String], now: WallTime) -> Result<StoredCertificate,
     if let Some(name) = names.first().filter(|name| name.len() <= MAX_COMMON_NAME) {
         params.distinguished_name.push(DnType::CommonName, name.as_str());
     }
-    made(params, now, SELF_SIGNED_DAYS * DAY)
+    let (pem, chain, key) = made(params, now, SELF_SIGNED_DAYS * DAY)?;
+    Ok(StoredCertificate::new(pem, chain, key)?)
 }
 
 /// The certificate that answers a challenge of tls-alpn-01 (RFC 8737 §3) for this name.
@@ -212,10 +214,15 @@ pub fn challenge(name: &str, digest: &[u8; 32], now: WallTime) -> Result<Arc<Cer
     let mut params = CertificateParams::new([name.to_owned()])?;
     params.distinguished_name = DistinguishedName::new();
     params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
-    Ok(made(params, now, 7 * DAY)?.key)
+    // Its extension is critical and known to authorities only, so that it is not read again here.
+    let (_, chain, key) = made(params, now, 7 * DAY)?;
+    Ok(Arc::new(certified(chain, key)?))
 }
 
-fn made(mut params: CertificateParams, now: WallTime, seconds: i64) -> Result<StoredCertificate, CannotMake> {
+/// The text, the chain and the private key of a self-signed certificate.
+type SelfSigned = (String, Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+fn made(mut params: CertificateParams, now: WallTime, seconds: i64) -> Result<SelfSigned, CannotMake> {
     let now = i64::try_from(now.seconds()).unwrap_or_default();
     let moment = |at: i64| OffsetDateTime::from_unix_timestamp(at).map_err(|_| CannotMake("the clock is off".into()));
     (params.not_before, params.not_after) = (moment(now.saturating_sub(BEFORE))?, moment(now + seconds)?);
@@ -223,7 +230,7 @@ fn made(mut params: CertificateParams, now: WallTime, seconds: i64) -> Result<St
     let certificate = params.self_signed(&key)?;
     let pem = format!("{}{}", certificate.pem(), key.serialize_pem());
     let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    Ok(StoredCertificate::new(pem, vec![certificate.der().clone()], private)?)
+    Ok((pem, vec![certificate.der().clone()], private))
 }
 
 /// A request for a certificate for these names (DER), and its private key (PEM).
@@ -278,6 +285,17 @@ mod tests {
         assert_eq!(StoredCertificate::from_pem(&mixed).unwrap_err(), CertificateFault::OtherKey);
         let long = format!("{}{}", made.pem.repeat(MAX_CHAIN + 1), key_of(&made.pem));
         assert_eq!(StoredCertificate::from_pem(&long).unwrap_err(), CertificateFault::Chain);
+    }
+
+    #[test]
+    fn a_challenge_is_answered_by_a_certificate_with_its_digest() {
+        let key = challenge("a.example", &[7; 32], NOW).unwrap();
+        let (_, parsed) = X509Certificate::from_der(&key.cert[0]).unwrap();
+        assert_eq!(names_of(&parsed), ["a.example"]);
+        let extension = parsed.extensions().iter().find(|one| one.oid.to_id_string() == "1.3.6.1.5.5.7.1.31");
+        let extension = extension.unwrap();
+        assert!(extension.critical);
+        assert_eq!(extension.value, [&[4, 32][..], &[7; 32]].concat());
     }
 
     #[test]

@@ -268,11 +268,11 @@ async fn answers(
 
 /// Why the authority rejected an order: of each name what it found.
 async fn rejected(order: &mut Order, client: &AuthorityClient, problem: Option<&Problem>) -> OrderFailure {
-    let mut texts: Vec<String> = problem.map(explained).into_iter().collect();
+    let mut texts: Vec<String> = Vec::new();
     let wish = client.seen().retry_after;
     let mut authorizations = order.authorizations();
     while let Some(Ok(mut one)) = authorizations.next().await {
-        if texts.len() > 3 {
+        if texts.len() >= 3 {
             break;
         }
         let name = one.identifier().to_string();
@@ -280,6 +280,7 @@ async fn rejected(order: &mut Order, client: &AuthorityClient, problem: Option<&
         let problems = state.challenges.iter().filter_map(|challenge| challenge.error.as_ref());
         texts.extend(problems.map(|problem| format!("`{name}`: {}", explained(problem))));
     }
-    let text = if texts.is_empty() { "no reason is given".to_owned() } else { texts.join("; ") };
+    let whole = problem.map_or_else(|| "no reason is given".to_owned(), explained);
+    let text = if texts.is_empty() { whole } else { texts.join("; ") };
     OrderFailure { wish, ..OrderFailure::of(format!("the authority rejects the order: {}", plain(&text, MAX_DETAIL))) }
 }
