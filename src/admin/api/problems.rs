@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::{fleet, top_keys};
+use super::{certificates, fleet, top_keys};
 use crate::admin_api::status::ProblemReport;
 use crate::clock;
 use crate::plan::{Limit, Upstream};
@@ -83,6 +83,12 @@ pub(super) async fn get(shared: &Shared) -> Vec<ProblemReport> {
     problems.extend(fleet::problems(shared).into_iter().map(|(kind, text)| Problem {
         severity: ProblemSeverity::Warn,
         kind,
+        upstream: "",
+        text,
+    }));
+    problems.extend(certificates::problems(&plan, shared.clock.wall_now()).into_iter().map(|(is_outage, text)| Problem {
+        severity: if is_outage { ProblemSeverity::Bad } else { ProblemSeverity::Warn },
+        kind: "certificate",
         upstream: "",
         text,
     }));

@@ -1,5 +1,6 @@
 //! What stands behind the gateway, or in its way.
 
+pub(crate) mod acme_server;
 pub(crate) mod backend;
 pub(crate) mod collector;
 pub(crate) mod drop_proxy;
