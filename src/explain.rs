@@ -118,6 +118,23 @@ pub struct MatchedRoute {
     pub limits: Vec<LimitExplanation>,
 }
 
+/// The mirror of a route, and whether it gets a copy of the request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MirrorExplanation {
+    /// Its upstream.
+    pub upstream: String,
+    /// The servers of the upstream in words.
+    pub words: String,
+    /// The share of callers whose requests are copied, from 0 to 1.
+    pub share: f64,
+    /// The same as text.
+    pub percent: String,
+    /// Whether the caller is one of them.
+    pub is_copied: bool,
+}
+
+impl Eq for MirrorExplanation {}
+
 /// What a route does with an admitted request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExplainedAction {
@@ -129,6 +146,8 @@ pub enum ExplainedAction {
         edits: Vec<&'static str>,
         /// The target forwarded to the upstream.
         target: String,
+        /// The mirror of the route, if it has one.
+        mirror: Option<MirrorExplanation>,
     },
     /// Redirects the client.
     Redirect {
@@ -397,6 +416,7 @@ impl ExplainedAction {
                     upstream: upstream_words(plan, route, &seen, upstream),
                     edits: edits.into_iter().chain(base).collect(),
                     target: target(forwarded.unwrap_or_default()),
+                    mirror: MirrorExplanation::of(plan, route, routed),
                 }
             }
             RouteAction::Redirect(redirect) => {
@@ -416,6 +436,20 @@ impl ExplainedAction {
                 }
             }
         }
+    }
+}
+
+impl MirrorExplanation {
+    fn of(plan: &Plan, route: &Route, routed: Option<&RoutedRequest<'_, '_>>) -> Option<Self> {
+        let mirror = route.mirror.as_ref()?;
+        let upstream = plan.upstream(mirror.upstream);
+        Some(Self {
+            upstream: upstream.name.to_string(),
+            words: description::upstream(upstream),
+            share: mirror.share(),
+            percent: mirror.percent(),
+            is_copied: routed.is_some_and(|routed| routed.is_mirrored_by(mirror)),
+        })
     }
 }
 

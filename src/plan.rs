@@ -14,6 +14,7 @@ mod assemble;
 pub mod auth;
 mod batch;
 pub mod certificates;
+pub mod compression;
 pub mod connections;
 pub mod cors;
 pub mod cost;
@@ -22,9 +23,11 @@ pub mod decisions;
 pub mod descriptors;
 pub mod early_response;
 pub mod health_check;
+mod key_share;
 mod limit;
 pub mod log;
 pub mod loop_mark;
+pub mod mirror;
 mod overridden;
 mod peer;
 pub mod policy;
@@ -73,10 +76,12 @@ use crate::store::{OnError, ParamsId, SharedKeyInfo};
 use action::{ErrorPages, RouteAction};
 use admin::Admin;
 use assemble::Derived;
+use compression::Compression;
 use cost::CostRule;
 use decisions::DecisionService;
 use descriptors::DescriptorRules;
 use log::Log;
+use mirror::Mirror;
 use overridden::OverriddenPolicies;
 use target::TargetTemplate;
 use template::HeaderTemplate;
@@ -84,7 +89,7 @@ use trial::Trial;
 
 pub use assemble::PlanSections;
 pub use batch::BatchRule;
-pub use limit::KeyBan;
+pub use limit::{BanCounter, KeyBan, LimitBan};
 pub use ratelimit::{RatelimitHeaders, RatelimitPolicies};
 pub use reject::Reject;
 pub use server::{Listener, ListenerRole, ListenerTls, RequestIds, Server};
@@ -201,26 +206,6 @@ pub struct Limit {
     pub usage: Option<UsageSettings>,
 }
 
-/// `ban` of a limit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LimitBan {
-    /// It counts refusals.
-    pub algorithm: Algorithm,
-    /// Counts the refusals of requests for which the limit is enforced.
-    pub enforced: BanCounter,
-    /// Counts what it would have refused in shadow. Apart, so that no refusal or ban in shadow becomes real.
-    pub in_shadow: BanCounter,
-}
-
-/// The counter of refusals of a limit's keys, as stores know it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BanCounter {
-    /// The id of its parameters in the store.
-    pub params: ParamsId,
-    /// Names the limit and its key: a reload keeps refusals and bans while this is unchanged.
-    pub shared_key: SharedKeyInfo,
-}
-
 /// `tier` of a limit: the tier of a request by a part of it.
 #[derive(Clone, Debug)]
 pub struct MappedTier {
@@ -298,6 +283,8 @@ pub struct Route {
     pub max_body_bytes: Option<u64>,
     /// The change of the path before forwarding; `None`: it is forwarded as the client spelled it.
     pub path_edit: Option<PathEdit>,
+    /// The copies of its requests for another upstream; `None`: there are none.
+    pub mirror: Option<Box<Mirror>>,
     /// Edits of the request's headers.
     pub request_headers: HeaderEdits,
     /// Edits of the response's headers.
@@ -306,6 +293,8 @@ pub struct Route {
     pub redirect: Option<Redirect>,
     /// The sites with scripts that may read responses; `None`: left to the backend.
     pub cors: Option<Box<cors::Cors>>,
+    /// Which responses of its upstream are compressed; `None`: none.
+    pub compression: Option<Arc<Compression>>,
     /// The form of a refusal; overrides the limit's.
     pub reject: Option<Arc<Reject>>,
     /// The clients that may send requests.
@@ -365,10 +354,12 @@ impl Route {
             max_duration: None,
             max_body_bytes: None,
             path_edit: None,
+            mirror: None,
             request_headers: HeaderEdits::default(),
             response_headers: HeaderEdits::default(),
             redirect: None,
             cors: None,
+            compression: None,
             reject: None,
             addresses: AddressRules::default(),
             forward_client_cert: false,

@@ -21,6 +21,7 @@ mod http2;
 mod in_flight;
 mod outlier_log;
 pub mod pool;
+mod pools;
 pub mod private;
 pub mod proxy_protocol;
 pub mod retry;
@@ -28,7 +29,6 @@ pub mod server_registry;
 pub mod server_state;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -41,25 +41,19 @@ use tokio::time::Instant;
 use crate::boxed_cold::boxed_cold;
 use crate::clock::{self, Deadline};
 use crate::http1::response::ResponseHead;
-use crate::plan::{Affinity, Balance, Endpoint, Protocol, Upstream};
+use crate::plan::{Affinity, Balance, Endpoint, Upstream};
 use balance::{Balancer, SlowStart, WHOLE};
 use breaker::BreakerPermit;
 use cause::{AbortReason, Cause};
 use exchange::{BodyFailed, Exchange, RequestBody, UpstreamRequest};
-use http2::{Http2Pool, MAX_HTTP2_CONNECTIONS};
 use pool::{EndpointPool, InFlight, Timeouts, UpstreamConnection};
 use private::OwnConnections;
 use retry::RetryBudget;
-use server_registry::{ServerRegistry, ServerStates};
+use server_registry::ServerStates;
 use server_state::{FailedAttempt, ServerState};
 
 pub use failure::{Failed, Failure, RetryReason};
-
-/// All pools of one worker, by server, so that connections outlive a reload.
-#[derive(Debug, Default)]
-pub struct Pools {
-    endpoints: RefCell<HashMap<UpstreamServer, Rc<EndpointPool>>>,
-}
+pub use pools::Pools;
 
 /// An upstream's name and `host:port`.
 type UpstreamServer = (Arc<str>, Arc<str>);
@@ -76,56 +70,6 @@ const WITH_STALE: u32 = 2;
 
 /// The indices of servers that failed a request, in order. More than these few are rarely tried.
 type Tried = SmallVec<[usize; 4]>;
-
-impl Pools {
-    /// The client of every upstream of a plan, in order. Pools of servers that the plan no longer names are dropped.
-    pub fn adopt(
-        &self,
-        upstreams: &[Arc<Upstream>],
-        registry: &ServerRegistry,
-        workers: usize,
-    ) -> Vec<Rc<UpstreamClient>> {
-        let mut old = self.endpoints.take();
-        let mut kept = HashMap::new();
-        let servers = upstreams
-            .iter()
-            .map(|upstream| {
-                let limit = registry.connection_limit(upstream);
-                let pool_of = |endpoint: &Endpoint| {
-                    let key = (Arc::clone(&upstream.name), Arc::clone(&endpoint.authority));
-                    let host_address = registry.names.address_of(endpoint);
-                    let last = old.remove(&key).or_else(|| kept.get(&key).cloned());
-                    let http2_pool = http2_pool(upstream, workers);
-                    let last = last.filter(|pool| {
-                        pool.leads_to(endpoint, &host_address, limit.as_ref(), http2_pool.as_ref())
-                    });
-                    let fresh =
-                        || Rc::new(EndpointPool::new(endpoint, host_address, limit.clone(), http2_pool));
-                    let pool = last.unwrap_or_else(fresh);
-                    kept.insert(key, Rc::clone(&pool));
-                    pool
-                };
-                Rc::new(UpstreamClient::new(Arc::clone(upstream), pool_of, registry, workers))
-            })
-            .collect();
-        self.endpoints.replace(kept);
-        servers
-    }
-
-    /// Closes connections that were unused for too long. Called about once a second.
-    pub fn expire(&self) {
-        let now = clock::now();
-        self.endpoints.borrow().values().for_each(|pool| pool.expire(now));
-    }
-}
-
-/// One worker's HTTP/2 connections to one server: the worker's share of the upstream's connection limit.
-fn http2_pool(upstream: &Upstream, workers: usize) -> Option<Http2Pool> {
-    let sharers = workers.max(1) * upstream.endpoints().len().max(1);
-    let max =
-        upstream.max_connections.map_or(MAX_HTTP2_CONNECTIONS, |limit| (limit.connections / sharers).max(1));
-    (upstream.protocol == Protocol::Http2).then(|| Http2Pool::new(max, upstream.idle_timeout))
-}
 
 /// The servers of one upstream, as one worker sees them.
 #[derive(Debug)]
@@ -155,13 +99,15 @@ impl UpstreamClient {
     fn new(
         upstream: Arc<Upstream>,
         pool_of: impl FnMut(&Endpoint) -> Rc<EndpointPool>,
-        registry: &ServerRegistry,
+        server_states: ServerStates,
         workers: usize,
     ) -> Self {
         let endpoints = upstream.endpoints();
-        let (pools, server_states) =
-            (endpoints.iter().map(pool_of).collect::<Vec<_>>(), registry.states(&upstream));
-        pools.iter().zip(server_states.iter()).for_each(|(pool, server)| server.add_worker(pool.in_flight()));
+        let pools = endpoints.iter().map(pool_of).collect::<Vec<_>>();
+        if !server_states.are_observed() {
+            let servers = pools.iter().zip(server_states.iter());
+            servers.for_each(|(pool, server)| server.add_worker(pool.in_flight()));
+        }
         Self {
             pools,
             server_states,
@@ -374,8 +320,8 @@ impl UpstreamClient {
             let ended = clock::now();
             let attempt = FailedAttempt { begun, ended, cause: Cause::Status, status: Some(status) };
             self.server_states.failed(index, attempt, self.upstream.down_after(), rule);
-        } else if let Some(server) = self.server_states.get(index) {
-            server.answered(begun);
+        } else {
+            self.server_states.answered(index, begun);
         }
         self.count_attempt(permit, status.is_server_error());
     }
@@ -416,7 +362,7 @@ impl UpstreamClient {
         OwnConnections { kept: own, proxy_header, .. }: OwnConnections<'_>,
     ) -> Result<UpstreamConnection, Failure> {
         let pool = &self.pools[index];
-        let counted = self.upstream.balance == Balance::LeastRequests;
+        let counted = self.upstream.balance == Balance::LeastRequests && !self.server_states.are_observed();
         let in_flight = InFlight::begin(pool, self.server_states.get(index).filter(|_| counted));
         let shared = || if proxy_header.is_none() { pool.idle_connection(careful) } else { None };
         let kept = if fresh.is_some() { None } else { own.take(pool, proxy_header).or_else(shared) };

@@ -116,10 +116,24 @@ pub struct ExplainedRoute {
     pub rewritten_by: Option<Vec<String>>,
     /// The target for the backend.
     pub forwarded: Option<String>,
+    /// The mirror of the route, if it has one.
+    pub mirror: Option<ExplainedMirror>,
     /// The response of a route that has no upstream.
     pub answer: Option<ExplainedResponse>,
     /// The URL that a request without TLS is redirected to.
     pub redirect: Option<String>,
+}
+
+/// The mirror of a route, and whether it gets a copy of the request.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ExplainedMirror {
+    /// The upstream that gets the copies.
+    pub upstream: String,
+    /// The share of callers whose requests are copied, from 0 to 1.
+    pub share: f64,
+    /// Whether the caller is one of them.
+    pub copied: bool,
 }
 
 /// The response of a route that redirects or answers.

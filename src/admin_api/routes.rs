@@ -44,6 +44,8 @@ pub struct RouteReport {
     pub upstream: Option<String>,
     /// The weights of several upstreams, by name.
     pub split: Option<BTreeMap<String, u32>>,
+    /// The copies of its requests for another upstream.
+    pub mirror: Option<RouteMirrorReport>,
     /// The status that the gateway itself answers with.
     pub answer: Option<u16>,
     /// The least cost of a request.
@@ -54,6 +56,20 @@ pub struct RouteReport {
     pub auth: Vec<String>,
     /// Its limits.
     pub limits: Vec<RouteLimitReport>,
+}
+
+/// The mirror of a route.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RouteMirrorReport {
+    /// The upstream that gets the copies.
+    pub upstream: String,
+    /// The share of callers whose requests are copied, from 0 to 1.
+    pub share: f64,
+    /// The parts of the key that tells callers apart.
+    pub key: Vec<String>,
+    /// The longest body that is copied, in bytes.
+    pub max_body: u64,
 }
 
 /// A limit of a route.

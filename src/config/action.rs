@@ -5,6 +5,7 @@ use http::StatusCode;
 
 use super::content::RESPOND;
 use super::keys::{Schema, keys};
+use super::mirror::{self, MIRROR, MirrorDraft};
 use super::name::Directory;
 use super::report::{cut_for_help, quoted};
 use super::split;
@@ -32,6 +33,8 @@ keys! {
         /// The path that the upstream gets instead: "/v2/{id}" with parts of `path`, {*} the rest. A query in it
         /// replaces the request's. Default: the path as sent.
         rewrite = Schema::Matching(r"^/|\$\{");
+        /// Copies of some requests go to a further upstream, whose answers are dropped. Default: none.
+        mirror = Schema::Table(&MIRROR);
         + SPLIT;
     }
 }
@@ -57,6 +60,7 @@ pub(super) struct ActionDraft {
     /// `redirect = "https"`.
     pub(super) redirect: Option<Redirect>,
     pub(super) path_edit: Option<PathEdit>,
+    pub(super) mirror: Option<MirrorDraft>,
     /// `None` if it has faults.
     pub(super) action: Option<RouteAction>,
 }
@@ -83,6 +87,8 @@ pub(super) fn read(
     let respond_value = table.take(&ACTION.respond);
     let respond = respond_value.as_ref().map(|value| content::respond(value, limits));
     let path_edit = path_edit(table, path, matching, upstream_given.is_some());
+    let mirror =
+        table.optional(&ACTION.mirror, |value| mirror::read(&value, upstreams, upstream_given.is_some()));
     let others = usize::from(upstream_given.is_some()) + usize::from(redirect_to.is_some());
     if let (Some(value), true) = (&respond_value, others > 0) {
         value.fault(
@@ -102,7 +108,7 @@ pub(super) fn read(
         (None, None, Some(respond)) => respond.map(Box::new).map(RouteAction::Respond),
         _ => None,
     };
-    ActionDraft { upstreams: named, redirect, path_edit, action }
+    ActionDraft { upstreams: named, redirect, path_edit, mirror, action }
 }
 
 fn path_edit(

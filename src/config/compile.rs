@@ -12,7 +12,8 @@ use super::route_limits::RouteLimit;
 use super::routes;
 use super::{
     acme, before_auth, connection_limits, consumer_rules as consumers, descriptor_rules, descriptors, geo_rules,
-    lease_rules, limits, map_rules, other_methods, places, server, split, sticky, upstreams, witnesses,
+    lease_rules, limits, map_rules, mirror_rules, other_methods, places, server, split, sticky, upstreams,
+    witnesses,
 };
 use crate::limit::Algorithm;
 use crate::plan::action::RouteAction;
@@ -106,6 +107,7 @@ fn check_upstreams(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
         }
     }
     upstreams::check_sticky_secrets(&draft.upstreams, &draft.store, diagnostics);
+    mirror_rules::check(draft, diagnostics);
 }
 
 /// A key by a certificate's subject has no effect if no client is asked for a certificate.

@@ -105,15 +105,9 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
     // The files are gathered, and each route is its sets and itself.
     file.skip(&[INCLUDE, SETS]);
     let acme = file.take(&FILE.acme).map(|value| acme::read(&value));
-    let ServerDraft {
-        mut server,
-        max_body_bytes,
-        limits: server_limits,
-        connection_limits,
-        geo_place,
-        names_acme,
-        server_is_sound,
-    } = server::read(section(&mut file, &FILE.server, server::TITLE), acme.as_ref());
+    let server_draft = server::read(section(&mut file, &FILE.server, server::TITLE), acme.as_ref());
+    let ServerDraft { mut server, max_body_bytes, compression, names_acme, server_is_sound, .. } = server_draft;
+    let ServerDraft { limits: server_limits, connection_limits, geo_place, .. } = server_draft;
     // Its tokens name limits.
     let admin = file.take(&FILE.admin);
     let (store, on_error) = store::read(section(&mut file, &FILE.store, store::TITLE));
@@ -149,6 +143,7 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
         auth_drafts: &auths,
         upstreams: Directory::new("upstream", upstreams.iter().map(|upstream| &*upstream.name)),
         max_body_bytes,
+        compression: compression.as_ref(),
         response_headers: &server.response_headers,
         path_matching: server.path_matching,
         max_buffered: server.max_buffered,

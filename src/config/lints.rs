@@ -263,7 +263,8 @@ fn unused_limits(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
 
 fn unused_upstreams(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
     let mut used = vec![false; draft.upstreams.len()];
-    for index in draft.routes.iter().flat_map(|route| &route.upstreams) {
+    let mirrored = draft.routes.iter().filter_map(|route| Some(route.mirror.as_ref()?.mirror.upstream));
+    for index in draft.routes.iter().flat_map(|route| &route.upstreams).copied().chain(mirrored) {
         used[index.0] = true;
     }
     for (upstream, _) in draft.upstreams.iter().zip(used).filter(|(_, used)| !used) {

@@ -7,12 +7,14 @@ use http::{HeaderName, Method};
 
 use super::action::{self, ActionDraft};
 use super::auth::AuthDraft;
+use super::compress;
 use super::content::REJECT;
 use super::cors::CORS;
 use super::cost::{self, COST, CostDraft};
 use super::diagnostics::Diagnostics;
 use super::headers::{self, FIELD_NAMES, FIELDS, HeaderRule};
 use super::keys::{ConfigKey, Custom, Schema, duration, flag, keys, size};
+use super::mirror::MirrorDraft;
 use super::name::{self, Directory};
 use super::networks::ADDRESS_RULES;
 use super::report::{SourceSpan, quoted};
@@ -27,6 +29,7 @@ use super::{auth, conditions, content, cors, networks, path_spelling, templates}
 use crate::limit::fair_queue::Priority;
 use crate::plan::action::RouteAction;
 use crate::plan::auth::RouteAuth;
+use crate::plan::compression::Compression;
 use crate::plan::cors::Cors;
 use crate::plan::cost::CostRule;
 use crate::plan::template::HeaderTemplate;
@@ -83,6 +86,8 @@ keys! {
         /// Which sites' scripts may read the answers. Preflights are answered here, never charged. Default: the
         /// backend's business.
         cors = Schema::Table(&CORS);
+        /// Which responses of the upstream are compressed, and how; false: none. Default: as [server] says.
+        compress = compress::EITHER;
         /// Whether the upstream gets the client's certificate in `client-cert` (RFC 9440). The field of a client is
         /// dropped.
         forward_client_cert: bool = flag() => false;
@@ -121,6 +126,8 @@ pub(super) struct RouteDraft {
     /// `None` if they have faults.
     pub(super) conditions: Option<Conditions>,
     pub(super) upstreams: Vec<UpstreamIndex>,
+    /// Its `mirror`, if it has one without faults.
+    pub(super) mirror: Option<MirrorDraft>,
     /// The limits it names, without undefined ones.
     pub(super) uses: Vec<RouteLimit>,
     /// Its `priority`, if it is given.
@@ -154,6 +161,8 @@ pub(super) struct DeclaredNames<'a> {
     pub(super) auth_drafts: &'a [AuthDraft],
     /// The bound on bodies that routes inherit.
     pub(super) max_body_bytes: Option<u64>,
+    /// `compress` of all routes.
+    pub(super) compression: Option<&'a Arc<Compression>>,
     /// The headers of every response.
     pub(super) response_headers: &'a [(HeaderName, HeaderTemplate)],
     pub(super) path_matching: PathMatching,
@@ -173,7 +182,7 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
     }
     let paths = (path.as_ref(), matcher.as_ref());
     let names = (&around.upstreams, &around.limits);
-    let ActionDraft { upstreams, redirect, path_edit, action } =
+    let ActionDraft { upstreams, redirect, path_edit, mirror, action } =
         action::read(&mut table, paths, names, around.path_matching);
     // To look at what is left costs nothing.
     let tells_usage = matches!(&action, Some(RouteAction::Respond(response)) if !response.usage.is_empty());
@@ -211,12 +220,13 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
         (true, Some(conditions), Some(action)) => {
             let limits = uses.iter().map(|used| used.limit_use.clone()).collect();
             let route = settings.into_route(Arc::clone(&name), conditions.clone(), action, cost.rule, limits);
-            Some(Route { sets, redirect, path_edit, ..route })
+            let mirror = mirror.as_ref().map(|draft| Box::new(draft.mirror.clone()));
+            Some(Route { sets, redirect, path_edit, mirror, ..route })
         }
         _ => None,
     };
     let priority = route.as_ref().and_then(|route| Some((route.priority, priority_span?)));
-    Some(RouteDraft { name, span, places, is_named, conditions, upstreams, uses, priority, route })
+    Some(RouteDraft { name, span, places, is_named, conditions, upstreams, mirror, uses, priority, route })
 }
 
 fn name_of(value: &ConfigValue<'_>) -> Option<(String, SourceSpan)> {
@@ -259,6 +269,7 @@ struct RouteSettings {
     request_headers: HeaderEdits,
     response_headers: HeaderEdits,
     cors: Option<Box<Cors>>,
+    compression: Option<Arc<Compression>>,
     reject: Option<Arc<Reject>>,
     addresses: AddressRules,
     auth: Option<RouteAuth>,
@@ -272,6 +283,7 @@ impl RouteSettings {
         let mut response_headers = edits(table, response, headers::framing);
         Self {
             cors: table.optional(&SETTINGS.cors, |value| cors_of(&value, methods, &response_headers)),
+            compression: compression(table, around, &response_headers),
             response_headers: {
                 response_headers.set_others(around.response_headers);
                 response_headers
@@ -304,7 +316,8 @@ impl RouteSettings {
     ) -> Route {
         let Self { timeout, read_timeout, tunnel_timeout, max_duration, max_body_bytes, .. } = self;
         let Self { forward_client_cert, max_key_body, batch, .. } = self;
-        let Self { request_headers, response_headers, cors, reject, addresses, auth, priority, .. } = self;
+        let Self { request_headers, response_headers, cors, compression, .. } = self;
+        let Self { reject, addresses, auth, priority, .. } = self;
         Route {
             name,
             sets: Vec::new(),
@@ -318,10 +331,12 @@ impl RouteSettings {
             max_duration,
             max_body_bytes,
             path_edit: None,
+            mirror: None,
             request_headers,
             response_headers,
             redirect: None,
             cors,
+            compression,
             reject,
             addresses,
             forward_client_cert,
@@ -371,6 +386,20 @@ fn cors_of(value: &ConfigValue<'_>, methods: &[Method], edits: &HeaderEdits) -> 
         value.fault(message, "leave one of the two out: `cors` sets this field itself");
     }
     cors::read(value, methods).map(Box::new)
+}
+
+/// `compress` of the route, else that of all routes.
+fn compression(
+    table: &mut ConfigTable<'_>,
+    around: &DeclaredNames<'_>,
+    edits: &HeaderEdits,
+) -> Option<Arc<Compression>> {
+    let own = table.optional(&SETTINGS.compress, |value| {
+        let own = compress::read(&value)?;
+        own.iter().for_each(|_| compress::check_edits(&value, edits));
+        Some(own.map(Arc::new))
+    });
+    own.unwrap_or_else(|| around.compression.cloned())
 }
 
 fn edits(

@@ -15,7 +15,8 @@ use super::table::ConfigTable;
 use super::text::SyntaxError;
 use super::value::ConfigValue;
 use super::acme::AcmeDraft;
-use super::{geo, name, networks, remedies, templates, tls};
+use super::{compress, geo, name, networks, remedies, templates, tls};
+use crate::plan::compression::Compression;
 use crate::plan::template::HeaderTemplate;
 use crate::plan::{Listener, ListenerRole, RatelimitHeaders, RatelimitPolicies, RequestIds, Server};
 use crate::route::client::{ClientRule, ClientSource};
@@ -58,6 +59,8 @@ keys! {
         max_buffered: usize = size(1 << 20, 64 << 30) => 64 << 20;
         /// The largest request body; a larger one is answered 413. 0: no bound. A route may have its own.
         max_body_bytes: u64 = size(0, MAX_SIZE) => 10 << 20;
+        /// Which responses of upstreams are compressed, and how. A route may have its own. Default: none.
+        compress = compress::EITHER;
         /// From the first byte of a request head to its last; then 408.
         header_timeout: Duration = duration() => Duration::from_secs(10);
         /// Silence inside a request body; then 408.
@@ -139,6 +142,8 @@ pub(super) struct ServerDraft<'a> {
     pub(super) server: Server,
     /// The bound on bodies that routes inherit (`None`: no bound).
     pub(super) max_body_bytes: Option<u64>,
+    /// `compress` that routes inherit.
+    pub(super) compression: Option<Arc<Compression>>,
     /// `limits`, whose names are known later.
     pub(super) limits: Option<ConfigValue<'a>>,
     /// `connection_limits`, likewise.
@@ -161,6 +166,7 @@ pub(super) fn read<'a>(mut table: ConfigTable<'a>, acme: Option<&AcmeDraft>) -> 
     let (proxy_protocol, role) = (false, ListenerRole::Traffic);
     let default_listen = vec![Listener { name: None, address: DEFAULT_ADDRESS, tls, proxy_protocol, role }];
     let max_body_bytes = body_bound(table.value(&SERVER.max_body_bytes));
+    let compression = table.optional(&SERVER.compress, |value| compress::read(&value)).flatten();
     let server = Server {
         listen: table.or(&SERVER.listen, default_listen, |value| listen(&value, tls)),
         tls: certificates.as_ref().and_then(|value| tls::server::read(value, acme)),
@@ -217,7 +223,17 @@ pub(super) fn read<'a>(mut table: ConfigTable<'a>, acme: Option<&AcmeDraft>) -> 
     table.finish();
     let names_acme = server.tls.as_ref().is_some_and(|tls| tls.acme().next().is_some());
     let server_is_sound = server.tls.is_some() == tls;
-    ServerDraft { server, max_body_bytes, limits, connection_limits, geo_place, names_acme, server_is_sound }
+    let compression = compression.map(Arc::new);
+    ServerDraft {
+        server,
+        max_body_bytes,
+        compression,
+        limits,
+        connection_limits,
+        geo_place,
+        names_acme,
+        server_is_sound,
+    }
 }
 
 /// A value for all answers: some of them are written before a request is read.

@@ -66,7 +66,7 @@ pub(super) fn with_key(table: &mut ConfigTable<'_>, action: Option<RouteAction>)
     let value = table.take(&SPLIT.upstream_key);
     match (action, value) {
         (Some(RouteAction::Split(mut split)), Some(value)) => {
-            split.key = Some(key(parts(&value)?));
+            split.key = Some(key(parts(&value, "an `upstream_key`")?));
             Some(RouteAction::Split(split))
         }
         (Some(action), Some(value)) => {
@@ -104,11 +104,11 @@ pub(super) fn add_cookies(routes: &mut [Route], upstreams: &[Arc<Upstream>], key
     }
 }
 
-fn parts(value: &ConfigValue<'_>) -> Option<Vec<Part>> {
+/// The parts of a key that chooses an upstream. `what` names the key in messages.
+pub(super) fn parts(value: &ConfigValue<'_>, what: &str) -> Option<Vec<Part>> {
     let parts = limits::parts_before_upstream(value)?;
     if let Some(part) = parts.iter().find(|part| part.is_of_body()) {
-        let message =
-            format!("`{part}` cannot be an `upstream_key`: the upstream is chosen before the body is read");
+        let message = format!("`{part}` cannot be {what}: the upstream is chosen before the body is read");
         value.fault(message, "name a header, a cookie or `ip`");
         return None;
     }

@@ -165,6 +165,10 @@ fn route_words(plan: &Plan, route: &Route) -> String {
     if route.redirect == Some(Redirect::Https) {
         text.push_str("  without TLS: sent to https by 308, and charged nothing\n");
     }
+    if let Some(mirror) = &route.mirror {
+        let (upstream, percent) = (upstream_words(plan.upstream(mirror.upstream)), mirror.percent());
+        let _ = writeln!(text, "  copies to {upstream} for {percent} of the callers, {}", mirror.key);
+    }
     text.push_str(&address_words("  ", &route.addresses));
     if let Some(auth) = &route.auth {
         let _ = writeln!(text, "  {}", auth_words(plan, auth));

@@ -244,12 +244,10 @@ impl<'a> ConfigTable<'a> {
 }
 
 /// The keys by the table that they belong to; one that ends in `.` begins the titles of many tables.
-const LATER: [(&str, &[&str]); 5] = [
-    ("`[server]`", &["compress", "http3"]),
+const LATER: [(&str, &[&str]); 3] = [
+    ("`[server]`", &["http3"]),
     ("`[store]`", &["on_change"]),
-    ("`[upstreams.", &["mirror"]),
     ("`[limits.", &["on_change"]),
-    ("`[[routes]]`", &["compress", "mirror"]),
 ];
 
 /// Whether a later version knows this key in the table with this title.

@@ -6,7 +6,8 @@ use super::{
     DescriptorExplanation, ExplainedAction, Explanation, LimitExplanation, LimitStatus, MatchedRoute,
 };
 use crate::admin_api::explain::{
-    ExplainReport, ExplainedDescriptor, ExplainedLimit, ExplainedPolicy, ExplainedResponse, ExplainedRoute,
+    ExplainReport, ExplainedDescriptor, ExplainedLimit, ExplainedMirror, ExplainedPolicy, ExplainedResponse,
+    ExplainedRoute,
 };
 use crate::limit::Algorithm;
 use crate::limit::display::ShortDisplay;
@@ -69,10 +70,15 @@ fn route(route: &MatchedRoute) -> ExplainedRoute {
         Some(ExplainedResponse { status: status.as_u16(), location, content_type })
     };
     match &route.action {
-        ExplainedAction::Forward { upstream, edits, target } => ExplainedRoute {
+        ExplainedAction::Forward { upstream, edits, target, mirror } => ExplainedRoute {
             upstream: Some(upstream.clone()),
             rewritten_by: Some(edits.iter().map(|edit| (*edit).to_owned()).collect()),
             forwarded: Some(target.clone()),
+            mirror: mirror.as_ref().map(|mirror| ExplainedMirror {
+                upstream: mirror.upstream.clone(),
+                share: mirror.share,
+                copied: mirror.is_copied,
+            }),
             ..explained
         },
         ExplainedAction::Redirect { status, location } => {

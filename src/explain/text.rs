@@ -6,7 +6,7 @@ use http::StatusCode;
 
 use super::{
     DescriptorExplanation, ExplainedAction, ExplainedAnswer, ExplainedConsumer, ExplainedShadow, Explanation,
-    LimitExplanation, LimitStatus, MatchedRoute,
+    LimitExplanation, LimitStatus, MatchedRoute, MirrorExplanation,
 };
 use crate::plan::Mode;
 
@@ -95,11 +95,20 @@ impl Display for MatchedRoute {
 impl Display for ExplainedAction {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Forward { upstream, edits, target } => {
+            Self::Forward { upstream, edits, target, mirror } => {
                 if !edits.is_empty() {
                     line(f, "rewritten", format_args!("to `{target}` by {}", edits.join(" and ")))?;
                 }
-                line(f, "upstream", format_args!("{upstream} gets `{target}`"))
+                line(f, "upstream", format_args!("{upstream} gets `{target}`"))?;
+                mirror.iter().try_for_each(|mirror| {
+                    let this_one = if mirror.is_copied { "this one" } else { "not of this one" };
+                    let MirrorExplanation { words, percent, .. } = mirror;
+                    line(
+                        f,
+                        "mirror",
+                        format_args!("{words} gets copies for {percent} of the callers, {this_one}"),
+                    )
+                })
             }
             Self::Redirect { status, location } => line(
                 f,

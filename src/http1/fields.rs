@@ -43,6 +43,13 @@ impl FieldSpan {
     pub fn name(&self) -> Name {
         self.name
     }
+
+    /// Whether the field has this name in `head`.
+    pub fn is_named(&self, head: &[u8], name: &HeaderName) -> bool {
+        let at = self.name_at as usize;
+        let own = head.get(at..at + usize::from(self.name_length)).unwrap_or_default();
+        own.eq_ignore_ascii_case(name.as_str().as_bytes())
+    }
 }
 
 /// One field.
@@ -54,6 +61,11 @@ pub struct Field<'h> {
     pub name: &'h [u8],
     /// Its value without the blanks around it.
     pub value: &'h [u8],
+}
+
+/// The value, if there is exactly one.
+pub fn only<'h>(mut values: impl Iterator<Item = &'h [u8]>) -> Option<&'h [u8]> {
+    values.next().filter(|_| values.next().is_none())
 }
 
 /// The fields of a head, in the order in which they were sent.

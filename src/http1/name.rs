@@ -69,6 +69,8 @@ pub enum Name {
     NextHop,
     /// `te`.
     Te,
+    /// `x-tollgate-mirror`: marks a copy of a request.
+    TollgateMirror,
     /// `traceparent`.
     Traceparent,
     /// `tracestate`.
@@ -120,6 +122,9 @@ impl Name {
             (16, Some(b'w')) => (b"www-authenticate", Self::WwwAuthenticate),
             (16, Some(b'x')) => (b"x-forwarded-host", Self::XForwardedHost),
             (17, Some(b't')) => (b"transfer-encoding", Self::TransferEncoding),
+            (17, Some(b'x')) if matches!(name, [_, _, b't' | b'T', ..]) => {
+                (b"x-tollgate-mirror", Self::TollgateMirror)
+            }
             (17, Some(b'x')) => (b"x-forwarded-proto", Self::XForwardedProto),
             (18, Some(b'p')) => (b"proxy-authenticate", Self::NextHop),
             (19, Some(b'p')) => (b"proxy-authorization", Self::NextHop),

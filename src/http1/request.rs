@@ -37,6 +37,8 @@ pub enum RequestError {
     HeadTooLarge,
     /// 501: a transfer coding other than `chunked`.
     Coding,
+    /// 501: an extended CONNECT of HTTP/2 for another protocol than WebSocket (RFC 8441, RFC 9220).
+    Protocol,
     /// 501: the method is longer than 256 bytes (RFC 9112 §3).
     MethodTooLong,
     /// 505: neither HTTP/1.0 nor HTTP/1.1.
@@ -52,7 +54,7 @@ impl RequestError {
             Self::HeadTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::Target => StatusCode::URI_TOO_LONG,
             Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            Self::Coding | Self::MethodTooLong => StatusCode::NOT_IMPLEMENTED,
+            Self::Coding | Self::Protocol | Self::MethodTooLong => StatusCode::NOT_IMPLEMENTED,
             Self::Version => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
         }
     }
@@ -66,6 +68,7 @@ impl RequestError {
             Self::Target => "the request target is too long",
             Self::HeadTooLarge => "the request head is too large",
             Self::Coding => "this transfer coding is not implemented",
+            Self::Protocol => "of the protocols of CONNECT, only websocket is implemented",
             Self::MethodTooLong => "this method is not implemented",
             Self::Version => "this HTTP version is not supported",
         }

@@ -46,6 +46,8 @@ pub mod setting {
     pub const INITIAL_WINDOW_SIZE: u16 = 4;
     pub const MAX_FRAME_SIZE: u16 = 5;
     pub const MAX_HEADER_LIST_SIZE: u16 = 6;
+    /// RFC 8441 §3.
+    pub const ENABLE_CONNECT_PROTOCOL: u16 = 8;
 }
 
 /// Why a stream or a connection ends (RFC 9113 §7). A peer may send any number.

@@ -3,6 +3,9 @@
 //! A received block is converted to text and checked by the parser of HTTP/1.1. Rules specific to HTTP/2 are checked
 //! here (RFC 9113 §8.2, §8.3): pseudo-header fields, lower-case names, connection-specific fields, and the length of
 //! the body. A head to be sent is text already and is converted to a block.
+//!
+//! An extended CONNECT (RFC 8441) is written as the GET of an HTTP/1.1 upgrade, which is what it means. So routes, limits,
+//! services and logs see one kind of WebSocket handshake.
 
 use std::borrow::Cow;
 
@@ -39,6 +42,8 @@ pub enum HeadError {
     Malformed,
     /// Its fields exceed the maximum size.
     TooLarge,
+    /// An extended CONNECT (RFC 8441) for another protocol than `websocket`.
+    Protocol,
 }
 
 /// A received head.
@@ -52,6 +57,9 @@ pub struct ReceivedHead {
     pub unknown_length: bool,
     /// The status of a response, else 0.
     pub status: u16,
+    /// The request is an extended CONNECT (RFC 8441), written as the GET of an HTTP/1.1 upgrade. What follows it is not a
+    /// body.
+    pub connect: bool,
 }
 
 /// The position of a value in [`HeadBuilder::values`].
@@ -68,6 +76,8 @@ pub struct HeadBuilder {
     scheme: Option<Place>,
     path: Option<Place>,
     authority: Option<Place>,
+    /// That of an extended CONNECT.
+    protocol: Option<Place>,
     status: u16,
     /// The first line is written, or the block has none.
     begun: bool,
@@ -92,6 +102,7 @@ impl HeadBuilder {
             scheme: None,
             path: None,
             authority: None,
+            protocol: None,
             status: 0,
             begun: kind == BlockKind::Trailers,
             cookie: SmallVec::new(),
@@ -131,6 +142,7 @@ impl HeadBuilder {
             (BlockKind::Request, b":scheme") => &mut self.scheme,
             (BlockKind::Request, b":path") => &mut self.path,
             (BlockKind::Request, b":authority") => &mut self.authority,
+            (BlockKind::Request, b":protocol") => &mut self.protocol,
             (BlockKind::Response, b":status") if self.status == 0 => {
                 // A status of a class that does not exist has no meaning (RFC 9110 §15).
                 self.status = read_status(value).filter(|status| *status < 600)?;
@@ -162,6 +174,8 @@ impl HeadBuilder {
             Name::Host if self.authority.is_some_and(|slot| self.value(slot).eq_ignore_ascii_case(value)) => {
                 return Some(());
             }
+            // An extended CONNECT has no body (RFC 9110 §9.3.6).
+            Name::ContentLength if self.protocol.is_some() => return None,
             Name::ContentLength if self.kind != BlockKind::Trailers => {
                 let length = parse_length(value).filter(|_| value.len() <= MAX_LENGTH_DIGITS)?;
                 if self.content_length.replace(length).is_some_and(|other| other != length) {
@@ -211,20 +225,43 @@ impl HeadBuilder {
             return None;
         }
         let target = match (method, self.scheme, self.path) {
-            (b"CONNECT", None, None) => authority?,
-            (b"CONNECT", ..) => return None,
-            (_, Some(scheme), Some(path)) => {
-                let (scheme, path) = (self.value(scheme), self.value(path));
-                (is_scheme(scheme) && could_be_path(path)).then_some(path)?
+            (b"CONNECT", None, None) if self.protocol.is_none() => authority?,
+            (b"CONNECT", Some(scheme), Some(path)) if self.protocol.is_some() && authority.is_some() => {
+                self.target(scheme, path)?
             }
+            (b"CONNECT", ..) => return None,
+            (_, Some(scheme), Some(path)) if self.protocol.is_none() => self.target(scheme, path)?,
             _ => return None,
         };
+        // Whatever reads the head sees what HTTP/1.1 has for it: the GET of an upgrade.
+        let method = if self.protocol.is_some() { &b"GET"[..] } else { method };
         put(&mut text, &[method, b" ", target, b" HTTP/1.1\r\n"]);
         if let Some(authority) = authority {
             put_line(&mut text, b"host", authority);
         }
+        if self.protocol.is_some() {
+            put(&mut text, &[b"connection: upgrade\r\nupgrade: websocket\r\n"]);
+        }
         self.text = text;
         Some(())
+    }
+
+    /// The target of a request with this scheme and path.
+    fn target(&self, scheme: Place, path: Place) -> Option<&[u8]> {
+        let (scheme, path) = (self.value(scheme), self.value(path));
+        (is_scheme(scheme) && could_be_path(path)).then_some(path)
+    }
+
+    /// The fault of an extended CONNECT.
+    #[cold]
+    fn connect_fault(&self, protocol: Place, ended: bool) -> Option<HeadError> {
+        let is_websocket = self.value(protocol).eq_ignore_ascii_case(b"websocket");
+        match () {
+            // Nothing can follow in the protocol.
+            () if ended => Some(HeadError::Malformed),
+            () if is_websocket => None,
+            () => Some(HeadError::Protocol),
+        }
     }
 
     /// The head, after all its fields. `ended`: no body follows.
@@ -236,6 +273,11 @@ impl HeadBuilder {
         if !self.begun && self.error.is_none() && self.begin().is_none() {
             self.error = Some(HeadError::Malformed);
         }
+        if let Some(protocol) = self.protocol
+            && self.error.is_none()
+        {
+            self.error = self.connect_fault(protocol, ended);
+        }
         if let Some(error) = self.error {
             return Err(error);
         }
@@ -245,8 +287,10 @@ impl HeadBuilder {
         if self.kind != BlockKind::Trailers {
             put(&mut self.text, &[b"\r\n"]);
         }
-        let Self { text, content_length, status, .. } = self;
-        Ok(ReceivedHead { text, content_length, unknown_length: !ended && content_length.is_none(), status })
+        let Self { text, content_length, status, protocol, .. } = self;
+        let connect = protocol.is_some();
+        let unknown_length = !ended && content_length.is_none() && !connect;
+        Ok(ReceivedHead { text, content_length, unknown_length, status, connect })
     }
 }
 

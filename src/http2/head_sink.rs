@@ -6,7 +6,7 @@
 use bytes::{BufMut as _, BytesMut};
 use http::{Method, StatusCode};
 
-use super::head::{is_grpc, percent_encoded, put_lines};
+use super::head::{InvalidHead, is_grpc, percent_encoded, put_lines};
 use super::hpack::encoder::{self, Scheme};
 use crate::http1::fields::{Field, Fields};
 use crate::http1::head_writer::{self, HeaderPair};
@@ -164,7 +164,7 @@ impl HeadSink for BlockHead<'_> {
 
     #[inline]
     fn request(&mut self, method: &Method, target: &str, host: &[u8]) {
-        // The scheme is that of the server's connection, which is not known yet.
+        // The scheme is that of the server's connection, which is not known yet. `put_connect` knows this order.
         self.out.put_u8(encoder::scheme_field(Scheme::Http));
         encoder::put_field(b":method", method.as_str().as_bytes(), self.out);
         encoder::put_field(b":path", &percent_encoded(target.as_bytes()), self.out);
@@ -234,6 +234,24 @@ impl HeadSink for BlockHead<'_> {
         encoder::put_field(b"te", b"trailers", self.out);
     }
 }
+
+/// Writes the block of a GET as that of an extended CONNECT for a WebSocket (RFC 8441 §4).
+///
+/// # Errors
+///
+/// It is not the block of a GET, as [`BlockHead`] writes it.
+pub fn put_connect(block: &[u8], scheme: Scheme, out: &mut BytesMut) -> Result<(), InvalidHead> {
+    // Scheme and method are one byte each.
+    let [_, INDEXED_GET, fields @ ..] = block else { return Err(InvalidHead) };
+    encoder::put_field(b":method", b"CONNECT", out);
+    out.put_u8(encoder::scheme_field(scheme));
+    encoder::put_new_field(b":protocol", b"websocket", &[], out);
+    out.extend_from_slice(fields);
+    Ok(())
+}
+
+/// The field `:method` with the value `GET` (RFC 7541 appendix A).
+const INDEXED_GET: u8 = 0x82;
 
 #[cfg(test)]
 mod tests {
@@ -309,6 +327,40 @@ mod tests {
             write(BlockHead::new(&mut block), (&method, target, host), &value, length);
             put_request(&text, Scheme::Http, &mut expected).expect("a head");
             prop_assert_eq!(fields(&block), fields(&expected));
+        }
+    }
+
+    #[test]
+    fn the_block_of_a_get_becomes_an_extended_connect() {
+        let block = |method: &Method| {
+            let mut block = BytesMut::new();
+            let mut sink = BlockHead::new(&mut block);
+            sink.request(method, "/chat?a", b"h:1");
+            sink.field(b"sec-websocket-version", b"13");
+            sink.end_request();
+            block
+        };
+        let mut connect = BytesMut::new();
+        put_connect(&block(&Method::GET), Scheme::Https, &mut connect).expect("a GET");
+        let mut fields = Vec::new();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let read = Decoder::new(0)
+            .decode(&connect, |name, value| fields.push(format!("{}={}", text(name), text(value))));
+        read.expect("a block");
+        assert_eq!(
+            fields,
+            [
+                ":method=CONNECT",
+                ":scheme=https",
+                ":protocol=websocket",
+                ":path=/chat?a",
+                ":authority=h:1",
+                "sec-websocket-version=13",
+                "te=trailers"
+            ]
+        );
+        for other in [Method::POST, Method::PUT, Method::HEAD] {
+            assert_eq!(put_connect(&block(&other), Scheme::Http, &mut connect), Err(InvalidHead), "{other}");
         }
     }
 

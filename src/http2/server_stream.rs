@@ -192,6 +192,17 @@ impl ServerStream {
         Poll::Ready(Err(StreamLost))
     }
 
+    /// The stream itself, for a WebSocket after a successful response.
+    pub fn handle(&self) -> &StreamHandle {
+        &self.stream
+    }
+
+    /// Resets a stream that was joined to a backend, since the backend broke off or the time is over.
+    pub fn cancel(&self) {
+        self.answer.set(Answer::Ended);
+        self.stream.reset(ErrorCode::CANCEL);
+    }
+
     /// Ends the response body. `trailers` are lines; there may be none.
     ///
     /// # Errors

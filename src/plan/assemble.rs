@@ -10,11 +10,12 @@ use super::cost::CostRule;
 use super::decisions::{DecisionService, NAMED_LIMITS};
 use super::descriptors::{DescriptorRule, DescriptorRules};
 use super::log::Log;
+use super::mirror::upstreams_of_mirrors;
 use super::overridden::OverriddenPolicies;
 use super::template::{BodyTemplate, HeaderTemplate};
 use super::{
     BatchRule, Limit, LimitIndex, LimitUse, Mode, Plan, Reject, Route, Server, StoreSettings, Trace,
-    Upstream, connections,
+    Upstream, UpstreamIndex, connections,
 };
 use crate::acme::settings::AcmeSettings;
 use crate::limit::units::Cost;
@@ -66,6 +67,7 @@ pub(super) struct Derived {
     /// The route that stands for new connections, if they have limits.
     pub(super) connections: Option<RouteIndex>,
     body_pointers: Vec<JsonPointer>,
+    mirrors: Vec<(UpstreamIndex, Arc<Upstream>)>,
 }
 
 impl Plan {
@@ -115,6 +117,7 @@ impl Plan {
                 || routes.iter().any(has_values),
             connections,
             body_pointers: body_pointers.into_iter().collect(),
+            mirrors: upstreams_of_mirrors(&routes, &upstreams),
         };
         let descriptors = DescriptorRules::new(descriptors);
         Self {
@@ -146,6 +149,11 @@ impl Plan {
     /// found by the body.
     pub fn body_pointers(&self) -> &[JsonPointer] {
         &self.derived.body_pointers
+    }
+
+    /// The upstreams that copies of requests go to, as these use them.
+    pub fn mirrors(&self) -> &[(UpstreamIndex, Arc<Upstream>)] {
+        &self.derived.mirrors
     }
 
     /// Whether a text of the file has values of the request.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use super::{BanCounter, Limit, LimitBan, Mode, Policy, TierIndex, policy};
+use super::{Limit, Mode, Policy, TierIndex, policy};
 use crate::limit::Algorithm;
 use crate::limit::concurrency::Concurrency;
 use crate::limit::lease::Lease;
@@ -12,7 +12,7 @@ use crate::limit::units::{Cost, Fingerprint, Micros, Rate, Timestamp};
 use crate::route::MatchedRequest;
 use crate::route::key::{Key, Part};
 use crate::store::bans::{ActiveBan, BanCause, BanCounts, Banned, Bans};
-use crate::store::{Charge, Group, LeasePolicy, MaxKeys, ParamsId, PolicyRegistration};
+use crate::store::{Charge, Group, LeasePolicy, MaxKeys, ParamsId, PolicyRegistration, SharedKeyInfo};
 
 /// The ban of a key of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,26 @@ pub struct KeyBan {
     pub ban: ActiveBan,
     /// The limit is in shadow for this ban: it refuses nothing.
     pub in_shadow: bool,
+}
+
+/// `ban` of a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitBan {
+    /// It counts refusals.
+    pub algorithm: Algorithm,
+    /// Counts the refusals of requests for which the limit is enforced.
+    pub enforced: BanCounter,
+    /// Counts what it would have refused in shadow. Apart, so that no refusal or ban in shadow becomes real.
+    pub in_shadow: BanCounter,
+}
+
+/// The counter of refusals of a limit's keys, as stores know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BanCounter {
+    /// The id of its parameters in the store.
+    pub params: ParamsId,
+    /// Names the limit and its key: a reload keeps refusals and bans while this is unchanged.
+    pub shared_key: SharedKeyInfo,
 }
 
 impl LimitBan {

@@ -45,6 +45,7 @@ use crate::plan::ListenerRole;
 use crate::plan::template::TemplateValues;
 use crate::telemetry::metrics::ConnectionRejectReason;
 use linger::{SILENCE, linger, linger_for};
+use tunnel::EarlyBytes;
 
 /// One client connection.
 #[derive(Debug)]
@@ -184,12 +185,13 @@ impl Connection {
     async fn end(&mut self, session: &mut Session, after: NextAction) {
         if let NextAction::Tunnel(tunnel) = after {
             let PendingTunnel { backend, silence, end, places, settlement } = *tunnel;
-            let buffers = session.buffers.take().unwrap_or_default();
+            let early = EarlyBytes::take(session.buffers.get_or_insert_default());
+            self.worker.spare.put(session.buffers.take());
             session.writer.lift_timeout();
-            let sent = tunnel::run(&self.stream, backend, buffers, (silence, end)).await;
+            let ended = tunnel::run(&*self.stream, backend, early, (silence, end)).await;
             drop(places);
             if let Some(mut settlement) = settlement {
-                settlement.finish_tunnel(sent);
+                settlement.finish_tunnel(ended.sent);
             }
         }
         self.worker.spare.put(session.buffers.take());

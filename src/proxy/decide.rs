@@ -31,6 +31,7 @@ use super::answer::respond::{send, send_problem};
 use super::answer::usage;
 use super::forward;
 use super::forward::forward_request::ForwardRequest;
+use super::forward::mirror::RequestCopy;
 use super::record::noted_values::NotedValues;
 use super::record::request_context::RequestContext;
 use super::session::Session;
@@ -340,7 +341,11 @@ async fn act<'p, 'r>(
         }
         RouteAction::Respond(response) => FixedForm::Respond(response),
         RouteAction::Forward(_) | RouteAction::Split(_) | RouteAction::Decide => {
-            let forward_request = ForwardRequest::new(routed, tightest, since);
+            let plan = (&**ctx.plan, ctx.options.http2);
+            let forward_request = ForwardRequest::new(routed, tightest, since, plan);
+            if let Some(mirror) = &route.mirror {
+                forward_request.copy.set(RequestCopy::begin(ctx, routed, mirror));
+            }
             return RequestAction::Forward(forward_request, std::mem::take(&mut routed.target));
         }
     };

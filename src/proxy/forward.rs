@@ -4,14 +4,18 @@
 //! the body, and `response_body` relays what comes back while it comes. For example, a backend that responds before it has
 //! read the whole upload is relayed at once, and the connection to it is not kept.
 
+mod body_encoder;
 pub(super) mod consumer_headers;
 pub(super) mod echo;
 pub(super) mod exchange_deadline;
 pub(super) mod forward_request;
+pub(super) mod mirror;
 mod relayed_head;
 pub(super) mod response_body;
+mod switch;
 pub(super) mod trailer_rules;
 pub(super) mod upstream_head;
+pub(super) mod websocket;
 
 use std::future::poll_fn;
 use std::hash::BuildHasher as _;
@@ -23,37 +27,38 @@ use bytes::{Buf as _, BytesMut};
 use foldhash::fast::FixedState;
 use http::StatusCode;
 
-use super::answer::next_action::{NextAction, PendingTunnel};
+use super::answer::next_action::NextAction;
 use super::answer::respond::{send, send_problem};
-use super::answer::response_fields::put_fields;
 use super::record::request_context::{RequestContext, RequestLimits};
 use super::record::settlement::body_format;
 use super::session::Session;
 use super::session::grpc;
 use super::session::request_body::Upload;
 use super::session::request_reader::{BodyFault, DisconnectWatch, upload_fault};
-use super::session::response_options::LocalBody;
 use super::session::response_writer::ResponseWriter;
 use super::worker::WorkerPlan;
 use super::worker::buffer_pool::Buffers;
+use crate::boxed_cold::boxed_cold;
 use crate::clock::Deadline;
 use crate::http1::fields::Fields;
-use crate::http1::name::Name;
 use crate::http1::response::{Framing, ResponseHead};
 use crate::http1::trailers::Trailers;
-use crate::http2::head_sink::{BlockHead, HeadFormat, HeadSink as _, TextHead};
+use crate::http2::head_sink::{BlockHead, HeadFormat, TextHead};
 use crate::limit::adaptive_concurrency::SampleOutcome;
 use crate::measure::BodyFormat;
+use crate::plan::compression::Representation;
 use crate::plan::{Backend, Protocol, UpstreamIndex};
 use crate::store::Places;
 use crate::upstream::exchange::{Exchange, UpstreamRequest};
 use crate::upstream::private::OwnConnections;
 use crate::upstream::{Failed, FailedAttempts, Failure};
+use body_encoder::BodyEncoder;
 use exchange_deadline::{ExchangeDeadline, TOO_LONG};
 use forward_request::ForwardRequest;
 use relayed_head::RelayedHead;
 use response_body::{BodyFraming, Download, RelayBuffers, RelayError};
 use trailer_rules::TrailerRules;
+use websocket::HandshakeFault;
 
 /// Forwards the request with the head in the message buffer, and relays the response.
 pub(crate) async fn forward(
@@ -65,8 +70,12 @@ pub(crate) async fn forward(
     if ctx.options.grpc {
         ctx.body_options.turn_to_messages(forward_request.silence());
     }
+    let mut copied = forward_request.start_copy(session, ctx);
     if plan.upstream(forward_request.upstream).backend == Backend::Echo {
         return echo::echo(session, ctx, forward_request).await;
+    }
+    if let Some(fault) = forward_request.handshake_fault() {
+        return boxed_cold(|| refuse_handshake(session, ctx, fault)).await;
     }
     let Session { peer, reader, writer, private: own, buffers, .. } = &mut *session;
     let Buffers { inbound, message, answer, outbound, backend_deadline, watch_deadline, .. } =
@@ -77,6 +86,7 @@ pub(crate) async fn forward(
     if backend_http2 {
         body_options.turn_to_http2(client_http2);
     }
+    let connect = forward_request.connect_rule();
     answer.bytes.clear();
     let (holds_place, source) = (begin_measurement(ctx, forward_request), reader.source().clone());
     let announced = forward_request.announce(ctx, peer, &source);
@@ -84,13 +94,26 @@ pub(crate) async fn forward(
     let mut upload = Upload::new(body_options, forward_request.route.max_body_bytes, reader, inbound);
     let trailer_rules = TrailerRules { plan: &plan, route: forward_request.route };
     upload.filter_trailers(&trailer_rules);
+    if let Some(copied) = &mut copied {
+        upload.show_to(copied);
+    }
     let &ForwardRequest { route, upstream, idempotent, affinity, private, since, .. } = forward_request;
     if ctx.options.http_11 {
         upload.pass_hints(&route.response_headers);
     }
     let (head_length, body, to_head) = (message.len(), &mut upload, ctx.options.to_head);
-    let request =
-        UpstreamRequest { message, head_length, body, answer, idempotent, to_head, affinity, private, own };
+    let request = UpstreamRequest {
+        message,
+        head_length,
+        body,
+        answer,
+        idempotent,
+        to_head,
+        affinity,
+        private,
+        connect,
+        own,
+    };
     let clock = &ctx.worker.shared.clock;
     let (now, mut end) = (clock.instant(since), ExchangeDeadline::new(route, || clock.instant(ctx.started)));
     let mut watch = DisconnectWatch::new(source, holds_place, now, watch_deadline);
@@ -128,6 +151,17 @@ pub(crate) async fn forward(
     ctx.options.keep &= upload.is_done();
     let fault = upload.fault();
     fail(session, ctx, forward_request, &failed, fault).await
+}
+
+/// Answers the handshake of a WebSocket that cannot be passed on.
+async fn refuse_handshake(
+    session: &mut Session,
+    ctx: &mut RequestContext,
+    fault: HandshakeFault,
+) -> NextAction {
+    let (status, detail, error) = fault.problem();
+    ctx.answered(status, Some(error));
+    send(session, ctx, |page| page.problem_with(status, detail, fault.lines())).await
 }
 
 /// Tells adaptive limits that the request is passed on. Returns whether it holds a place.
@@ -192,17 +226,18 @@ impl ResponseRelay<'_, '_> {
         mut exchange: Exchange<'_, Upload<'_>>,
         head: ResponseHead,
     ) -> Result<NextAction, Failed> {
-        if head.status == StatusCode::SWITCHING_PROTOCOLS {
+        if head.status == StatusCode::SWITCHING_PROTOCOLS || exchange.opens_websocket(&head) {
             return Ok(self.switch(exchange, &head).await);
         }
         let may_keep = self.ctx.options.keep;
         // An early response: the rest of the request body would have to be read before the next request.
         self.ctx.options.keep &= exchange.body().is_done() && !self.ctx.worker.is_draining();
-        let framing = self.frame(&head);
+        let (representation, encoder) = self.represent(exchange.answer().fields(&head), &head);
+        let framing = if encoder.is_some() { self.frame_compressed() } else { self.frame(&head) };
         let trailers = self.trailers(exchange.answer().fields(&head));
         exchange.body().end_interim(self.outbound);
         let head_begins = self.outbound.len();
-        let format = self.put_head(&mut exchange, &head, framing);
+        let format = self.put_head(&mut exchange, &head, (framing, representation));
         self.ctx.note_response_head(self.outbound.get(head_begins..).unwrap_or_default());
         if let Some(settlement) = &mut self.ctx.limits.settlement {
             settlement.head(head.status, exchange.answer().fields(&head));
@@ -210,14 +245,7 @@ impl ResponseRelay<'_, '_> {
         let mut awaits_body = self.measure(exchange.answer().fields(&head), &head);
         exchange.answer().bytes.advance(head.length);
         self.ctx.answered(head.status, None);
-        let mut download =
-            Download::new(head.framing, (format, framing), trailers, self.forward_request.route.read_timeout);
-        if !self.ctx.options.keep {
-            download.mark_last();
-        }
-        if self.ctx.limits.settlement.as_ref().is_some_and(|settlement| settlement.reads_trailers()) {
-            download.keep_trailers();
-        }
+        let mut download = self.download(head.framing, (format, framing), trailers, encoder);
         let Self {
             ctx: RequestContext { options, limits, .. }, outbound, writer, watch, deadline, end, ..
         } = &mut self;
@@ -239,6 +267,7 @@ impl ResponseRelay<'_, '_> {
         });
         let passed = passed.await;
         self.ctx.response.bytes_out = download.sent();
+        self.count_compressed(&download);
         self.ctx.received = exchange.body().bytes();
         Ok(match passed {
             Ok(()) => {
@@ -260,6 +289,32 @@ impl ResponseRelay<'_, '_> {
                 }
             }
         })
+    }
+
+    fn download(
+        &self,
+        received: Framing,
+        sent: (HeadFormat, BodyFraming),
+        trailers: Trailers,
+        encoder: Option<Box<BodyEncoder>>,
+    ) -> Download {
+        let mut download = Download::new(received, sent, trailers, self.forward_request.route.read_timeout);
+        if !self.ctx.options.keep {
+            download.mark_last();
+        }
+        if let Some(encoder) = encoder {
+            download.compress(encoder);
+        }
+        if self.ctx.limits.settlement.as_ref().is_some_and(|settlement| settlement.reads_trailers()) {
+            download.keep_trailers();
+        }
+        download
+    }
+
+    fn count_compressed(&self, download: &Download) {
+        if let Some((bytes_in, bytes_out)) = download.compressed() {
+            self.ctx.plan.metrics.compressed(self.ctx.route, bytes_in, bytes_out);
+        }
     }
 
     /// Tells adaptive limits of the response, unless its first bytes have to be awaited, as those of calls and event streams:
@@ -309,6 +364,26 @@ impl ResponseRelay<'_, '_> {
         }
     }
 
+    /// How the response goes to the client on a route with `compress`, and the encoder of its body, if that is compressed.
+    fn represent(
+        &self,
+        fields: Fields<'_>,
+        head: &ResponseHead,
+    ) -> (Option<Representation>, Option<Box<BodyEncoder>>) {
+        let Some(representation) = self.forward_request.represent(head, fields) else { return (None, None) };
+        let Some(encoding) = representation.encoding.filter(|_| head.framing != Framing::None) else {
+            return (Some(representation), None);
+        };
+        match BodyEncoder::new(encoding, head.content_length, body_format(fields) == BodyFormat::Events) {
+            None => (Some(Representation::UNCHANGED), None),
+            encoder => (Some(representation), encoder),
+        }
+    }
+
+    fn frame_compressed(&self) -> BodyFraming {
+        if self.ctx.options.http2 { BodyFraming::Frames } else { BodyFraming::Chunked }
+    }
+
     /// The trailers that may be forwarded, if the client accepts any.
     fn trailers(&self, fields: Fields<'_>) -> Trailers {
         match self.forward_request.trailers {
@@ -323,53 +398,18 @@ impl ResponseRelay<'_, '_> {
         &mut self,
         exchange: &mut Exchange<'_, Upload<'_>>,
         head: &ResponseHead,
-        framing: BodyFraming,
+        (framing, representation): (BodyFraming, Option<Representation>),
     ) -> HeadFormat {
         let Self { ctx, forward_request, outbound, .. } = self;
         let (server, answer) = (exchange.index(), exchange.answer());
         let reason = answer.bytes.get(head.reason.0..head.reason.1);
+        let fields = answer.fields(head);
         let response =
-            RelayedHead { ctx, forward_request, server, head, reason, fields: answer.fields(head), framing };
+            RelayedHead { ctx, forward_request, server, head, reason, fields, framing, representation };
         // The log reads the headers that it names from text.
         match ctx.options.http2 && !ctx.notes_response_head() {
             true => response.write(BlockHead::new(outbound)),
             false => response.write(TextHead(outbound)),
-        }
-    }
-
-    /// The backend agreed to switch protocols: the bytes that follow are not HTTP.
-    async fn switch(self, mut exchange: Exchange<'_, Upload<'_>>, head: &ResponseHead) -> NextAction {
-        let out = &mut *self.outbound;
-        exchange.body().end_interim(out);
-        let server = exchange.index();
-        let fields = exchange.answer().fields(head);
-        let protocol = fields.known(Name::Upgrade).unwrap_or_default();
-        let head_begins = out.len();
-        let mut sink = TextHead(out);
-        sink.status(head.status, None);
-        let ForwardRequest { route, tightest, .. } = self.forward_request;
-        let session = self.forward_request.session_of(self.ctx, server);
-        put_fields(self.ctx, route, tightest.as_ref(), fields, session, &mut sink);
-        self.forward_request.put_own_cookies(self.ctx, server, &mut sink);
-        sink.field(b"connection", b"upgrade");
-        sink.field(b"upgrade", protocol);
-        sink.end();
-        self.ctx.note_response_head(out.get(head_begins..).unwrap_or_default());
-        if let Some(settlement) = &mut self.ctx.limits.settlement {
-            settlement.head(head.status, exchange.answer().fields(head));
-        }
-        exchange.answer().bytes.advance(head.length);
-        self.ctx.answered(head.status, None);
-        end_measurement(&mut self.ctx.limits.places, Some(SampleOutcome::Answered));
-        match self.writer.send(self.outbound, &LocalBody::default(), false).await {
-            Ok(()) => NextAction::Tunnel(Box::new(PendingTunnel {
-                backend: exchange.into_connection(),
-                silence: self.forward_request.route.tunnel_timeout,
-                end: self.end.at(),
-                places: self.ctx.limits.places.take(),
-                settlement: self.ctx.limits.settlement.take(),
-            })),
-            Err(_) => self.cut(RelayError::Client, false),
         }
     }
 
@@ -450,6 +490,9 @@ async fn fail(
         Failure::Timeout => (StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time", word),
         Failure::Reset => (StatusCode::BAD_GATEWAY, "the upstream broke off", word),
         Failure::Protocol => (StatusCode::BAD_GATEWAY, "the upstream sent an invalid response", word),
+        Failure::NoWebSocket => {
+            (StatusCode::BAD_GATEWAY, "the upstream serves no WebSocket over HTTP/2", word)
+        }
         Failure::Overrun => TOO_LONG,
         Failure::Upload => upload_fault(body),
     };

@@ -26,12 +26,13 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::{ArcSwap, Cache};
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use crate::auth::runtime::{AuthState, CredentialVerification};
 use crate::limit::units::{Micros, Timestamp};
 use crate::limit::wall_clock;
 use crate::plan::auth::AuthIndex;
-use crate::plan::{Limit, Plan};
+use crate::plan::{Limit, Plan, UpstreamIndex};
 use crate::route::RouteRequest;
 use crate::route::key::KeySecret;
 use crate::route::mask::ShortIds;
@@ -73,6 +74,10 @@ pub(crate) struct Worker {
     /// Detects a new plan without touching memory that the workers share.
     newest: RefCell<Cache<Arc<ArcSwap<Plan>>, Arc<Plan>>>,
     pub(super) pools: Pools,
+    /// Copies of requests that are under way to mirrors.
+    pub(super) mirrors_in_flight: Cell<usize>,
+    /// When the program log last told of a mirror that gives no answer.
+    pub(super) mirror_reported: Cell<Option<Instant>>,
     /// Client connections open now.
     pub(super) open: Cell<usize>,
     /// The same, without the rejected ones.
@@ -102,6 +107,8 @@ pub(crate) struct WorkerPlan {
     pub(crate) metrics: WorkerMetrics,
     /// Upstream clients, in the order of the plan's upstreams.
     pub(crate) upstream_clients: Vec<Rc<UpstreamClient>>,
+    /// The clients of copies of requests, in the order of the plan's mirrors.
+    mirror_clients: Vec<Rc<UpstreamClient>>,
     /// What the auths have learned, in the order of the plan's auths.
     auths: Box<[AuthState]>,
     pub(crate) counters: Rc<Counters>,
@@ -133,6 +140,8 @@ impl Worker {
             plan: RefCell::new(Rc::new(plan)),
             newest: RefCell::new(Cache::new(Arc::clone(&shared.plan))),
             pools,
+            mirrors_in_flight: Cell::new(0),
+            mirror_reported: Cell::default(),
             open: Cell::new(0),
             idle: Rc::default(),
             spare: BufferPool::default(),
@@ -264,7 +273,9 @@ impl WorkerPlan {
     /// Servers and counters that stay in place keep their connections.
     fn new(index: usize, shared: &Shared, pools: &Pools, plan: Arc<Plan>, last: Option<&Self>) -> Self {
         let metrics = shared.metrics.worker(index, &plan);
-        let upstream_clients = pools.adopt(&plan.upstreams, &shared.server_registry, plan.server.workers);
+        let (registry, workers) = (&shared.server_registry, plan.server.workers);
+        let upstream_clients = pools.adopt(&plan.upstreams, registry, workers);
+        let mirror_clients = pools.adopt_mirrors(plan.mirrors(), registry, workers);
         // Keys have other fingerprints if the secret differs.
         let same_store = last.filter(|last| last.store.shared == plan.store.shared);
         let counters =
@@ -291,6 +302,7 @@ impl WorkerPlan {
             number,
             metrics,
             upstream_clients,
+            mirror_clients,
             auths,
             counters,
             key_stats,
@@ -301,6 +313,12 @@ impl WorkerPlan {
             refusal_templates,
             read_bounds,
         }
+    }
+
+    /// The client by which copies of requests go to an upstream.
+    pub(super) fn mirror_client(&self, upstream: UpstreamIndex) -> Option<&Rc<UpstreamClient>> {
+        let index = self.mirrors().iter().position(|(index, _)| *index == upstream)?;
+        self.mirror_clients.get(index)
     }
 
     /// What an auth has learned.

@@ -10,6 +10,7 @@ use crate::config::{consumers_words, counted};
 use crate::plan::action::RouteAction;
 use crate::plan::auth::{Auth, RouteAuth};
 use crate::plan::descriptors::DescriptorRule;
+use crate::plan::mirror::Mirror;
 use crate::plan::{HeaderEdits, LimitUse, Plan, Route, Server, Upstream};
 use crate::route::Conditions;
 use crate::route::client::AddressRules;
@@ -306,6 +307,14 @@ fn route(subject: &mut Subject<'_>, (last_plan, last): (&Plan, &Route), (next_pl
         }
     };
     subject.shown("upstream", name(last_plan, last), name(next_plan, next));
+    let mirror = |plan: &Plan, route: &Route| {
+        let words = |mirror: &Box<Mirror>| {
+            let (name, percent) = (&plan.upstream(mirror.upstream).name, mirror.percent());
+            format!("{name}, {percent}, {}, bodies up to {} bytes", mirror.key, mirror.max_body)
+        };
+        route.mirror.as_ref().map_or_else(String::new, words)
+    };
+    subject.shown("mirror", mirror(last_plan, last), mirror(next_plan, next));
     if last.action.upstreams().is_empty() && next.action.upstreams().is_empty() {
         subject.hidden("answer", &last.action, &next.action);
     }
@@ -331,6 +340,7 @@ fn route(subject: &mut Subject<'_>, (last_plan, last): (&Plan, &Route), (next_pl
     edits(subject, "response", &last.response_headers, &next.response_headers);
     subject.hidden("redirect", &last.redirect, &next.redirect);
     subject.hidden("cors", &last.cors, &next.cors);
+    subject.hidden("compress", &last.compression, &next.compression);
     subject.hidden("reject", &last.reject, &next.reject);
     addresses(subject, &last.addresses, &next.addresses);
     let auths = |plan: &Plan, route: &Route| {

@@ -8,13 +8,15 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
 /// A network that holds less than this part of the budget loses no request to another one's growth.
 const PROTECTED_SHARE: usize = 16;
+/// All copies for mirrors together hold at most this part of the size of the budget.
+const COPIES_SHARE: usize = 4;
 
 /// The bytes held by all requests that are not decided.
 #[derive(Debug, Default)]
@@ -22,6 +24,8 @@ pub struct BufferBudget {
     /// One lock: which network holds most is a question about all of them. Only requests that wait take it.
     ledger: Mutex<Ledger>,
     evictions: AtomicU64,
+    /// Bytes of copies for mirrors. Apart, so that a copy evicts no request.
+    copies: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -71,7 +75,14 @@ impl BufferBudget {
         BufferedRequest { budget: Arc::clone(self), network, number, bytes: 0, evicted, waker }
     }
 
-    /// Bytes held now.
+    /// Counts a copy of a request, of so many bytes for now. `None`: copies would hold too much of the budget of `max`
+    /// bytes.
+    pub fn copy(self: &Arc<Self>, bytes: usize, max: usize) -> Option<BufferedCopy> {
+        let mut copy = BufferedCopy { budget: Arc::clone(self), bytes: 0 };
+        copy.grow(bytes, max).then_some(copy)
+    }
+
+    /// Bytes of requests held now.
     pub fn bytes(&self) -> usize {
         self.ledger.lock().bytes
     }
@@ -154,6 +165,32 @@ impl Drop for BufferedRequest {
     }
 }
 
+/// The bytes of a copy of a request, counted until it is dropped.
+#[derive(Debug)]
+pub struct BufferedCopy {
+    budget: Arc<BufferBudget>,
+    bytes: usize,
+}
+
+impl BufferedCopy {
+    /// Counts further bytes. False: copies would hold too much of the budget of `max` bytes.
+    #[must_use]
+    pub fn grow(&mut self, bytes: usize, max: usize) -> bool {
+        let fits = |held: usize| Some(held + bytes).filter(|held| *held <= max / COPIES_SHARE);
+        let counted = self.budget.copies.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok();
+        if counted {
+            self.bytes += bytes;
+        }
+        counted
+    }
+}
+
+impl Drop for BufferedCopy {
+    fn drop(&mut self) {
+        self.budget.copies.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,6 +229,17 @@ mod tests {
         drop(honest);
         assert_eq!(budget.bytes(), 0);
         assert!(budget.ledger.lock().networks.is_empty());
+    }
+
+    #[test]
+    fn copies_hold_a_quarter_at_most_and_evict_no_request() {
+        let budget = Arc::new(BufferBudget::default());
+        let mut request = hold(&budget, 1, MAX);
+        let mut copy = budget.copy(300, MAX).unwrap();
+        assert!(copy.grow(100, MAX) && !copy.grow(1, MAX) && budget.copy(1, MAX).is_none());
+        drop(copy);
+        assert!(budget.copy(400, MAX).is_some());
+        assert!(!is_evicted(&mut request) && budget.bytes() == MAX);
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub use decisions::{
 pub use delta::{Delta, DeltaReader, ServerName};
 pub use family::{Family, MetricKind};
 pub use listeners::ConnectionRejectReason;
-pub use routes::{Answered, RequestOutcome};
+pub use routes::{Answered, MirrorResult, RequestOutcome};
 use series::Series;
 pub use upstreams::{Attempts, ServerAttempts, ServerCounts, StatusClass};
 

@@ -53,6 +53,7 @@ impl Cause {
                 Failure::NoneHealthy
                 | Failure::BreakerOpen
                 | Failure::Full
+                | Failure::NoWebSocket
                 | Failure::Overrun
                 | Failure::Upload,
                 _,

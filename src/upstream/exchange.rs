@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::Failure;
 use super::cause::AbortReason;
+pub use super::http2::ConnectRule;
 use super::http2::NoAnswer;
 use super::pool::UpstreamConnection;
 use super::private::OwnConnections;
@@ -87,6 +88,8 @@ pub struct UpstreamRequest<'r, U> {
     pub affinity: Affinity,
     /// Whether the request carries a login that is bound to the connection (NTLM, Negotiate).
     pub private: bool,
+    /// Whether it opens a WebSocket on a stream of HTTP/2.
+    pub connect: ConnectRule,
     /// This client's connections that carry such logins, or a PROXY protocol header.
     pub own: OwnConnections<'r>,
 }
@@ -154,6 +157,8 @@ struct SendProgress {
     write_closed: bool,
     /// The request body broke off.
     body_failed: bool,
+    /// It was sent as an extended CONNECT.
+    is_connect: bool,
     /// Sending began in an earlier poll.
     begun: bool,
     /// When the backend last accepted a byte.
@@ -189,6 +194,7 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
             keeps_body,
             write_closed: false,
             body_failed: false,
+            is_connect: false,
             begun: false,
             progress: now,
         };
@@ -258,6 +264,7 @@ impl<'r, U: RequestBody> Exchange<'r, U> {
             Failure::Protocol | Failure::Tls => true,
             Failure::Upload
             | Failure::Full
+            | Failure::NoWebSocket
             | Failure::Overrun
             | Failure::Connect
             | Failure::ConnectTimeout

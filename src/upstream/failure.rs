@@ -28,6 +28,8 @@ labels! {
         Reset = "reset",
         /// The response is not valid HTTP, or is ambiguous.
         Protocol = "protocol",
+        /// An HTTP/2 client asks for a WebSocket, and the server serves none over HTTP/2 (RFC 8441).
+        NoWebSocket = "no_websocket",
         /// The exchange has taken the route's `max_duration`, and there is no response head yet.
         Overrun = "max_duration",
         /// The request body broke off: not the backend's fault.

@@ -23,6 +23,7 @@ use crate::http2::frame::{ErrorCode, MAX_31_BITS};
 use crate::http2::hpack::encoder::Scheme;
 use crate::net::{Alpn, Stream};
 use liveness::Liveness;
+pub use stream::ConnectRule;
 pub(super) use stream::{ClientStream, NoAnswer};
 
 /// Concurrent requests on one connection, if the server accepts as many; more open another connection.
@@ -158,6 +159,7 @@ const SETTINGS: LocalSettings = LocalSettings {
     max_stream_window: MAX_STREAM_WINDOW,
     connection_window: CONNECTION_WINDOW,
     max_header_list: MAX_FIELDS,
+    connect_protocol: false,
 };
 
 impl Http2Pool {

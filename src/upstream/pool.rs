@@ -16,6 +16,7 @@ use super::http2::{ClientStream, Http2Connection, Http2Pool, Pick};
 use super::in_flight::WorkerInFlight;
 use super::server_state::ServerState;
 use crate::clock;
+use crate::http2::connection::StreamHandle;
 use crate::net::{Peek, Stream};
 use crate::plan::Endpoint;
 
@@ -403,6 +404,14 @@ impl UpstreamConnection {
         match &mut self.carrier {
             Carrier::Http1(_) => None,
             Carrier::Http2(stream) => Some(stream),
+        }
+    }
+
+    /// Its HTTP/2 stream, on which a WebSocket was opened. `None`: it is an HTTP/1.1 connection.
+    pub fn websocket(&self) -> Option<&StreamHandle> {
+        match &self.carrier {
+            Carrier::Http1(_) => None,
+            Carrier::Http2(stream) => stream.handle(),
         }
     }
 

@@ -34,6 +34,8 @@ struct UpstreamState {
     servers: HashMap<Arc<str>, Arc<ServerState>>,
     connection_limit: Option<Arc<ConnectionLimit>>,
     breaker: Option<Arc<UpstreamBreaker>>,
+    /// That of copies of requests.
+    mirror_breaker: Option<Arc<UpstreamBreaker>>,
 }
 
 /// The servers of one upstream, in the order of the plan.
@@ -42,6 +44,8 @@ pub struct ServerStates {
     servers: Vec<Arc<ServerState>>,
     breaker: Option<Arc<UpstreamBreaker>>,
     ejecting: Arc<Mutex<()>>,
+    /// The servers' states are only read.
+    are_observed: bool,
 }
 
 impl Default for ServerRegistry {
@@ -78,7 +82,18 @@ impl ServerRegistry {
             servers: upstream.endpoints().iter().map(|server| state_of(&server.authority)).collect(),
             breaker: upstream.breaker.map(|_| Arc::clone(breaker.get_or_insert_with(fresh_breaker))),
             ejecting: Arc::clone(&self.ejecting),
+            are_observed: false,
         }
+    }
+
+    /// The servers of an upstream as copies of requests use them: what a copy meets changes no server's state, and the
+    /// breaker is that of all copies.
+    pub(super) fn observed_states(&self, upstream: &Upstream) -> ServerStates {
+        let states = self.states(upstream);
+        let mut state = self.upstreams.entry(Arc::clone(&upstream.name)).or_default();
+        let fresh = || Arc::new(UpstreamBreaker::new(self.epoch));
+        let breaker = Some(Arc::clone(state.mirror_breaker.get_or_insert_with(fresh)));
+        ServerStates { breaker, are_observed: true, ..states }
     }
 
     /// The connection limit of an upstream, if it has one.
@@ -155,6 +170,21 @@ impl ServerStates {
         self.servers.iter()
     }
 
+    /// Whether the servers' states are only read.
+    pub(super) fn are_observed(&self) -> bool {
+        self.are_observed
+    }
+
+    /// Records that the server at this index answered an attempt that began at `begun`.
+    #[inline]
+    pub(super) fn answered(&self, index: usize, begun: Instant) {
+        if let Some(server) = self.get(index)
+            && !self.are_observed
+        {
+            server.answered(begun);
+        }
+    }
+
     /// The number of servers.
     pub(super) fn len(&self) -> usize {
         self.servers.len()
@@ -163,6 +193,9 @@ impl ServerStates {
     /// Records a failed attempt of the server at this index. The server is ejected if that is due and enough others are
     /// left: at least half of them not ejected, and one available. Without a `rule`, no server is ejected.
     pub(super) fn failed(&self, index: usize, attempt: FailedAttempt, down_after: u32, rule: Option<Eject>) {
+        if self.are_observed {
+            return;
+        }
         let due = self.get(index).filter(|server| server.failed(attempt, down_after));
         // The only server is never ejected.
         let Some((server, rule)) = due.zip(rule.filter(|_| self.len() > 1)) else { return };
@@ -192,7 +225,7 @@ pub(super) mod tests {
     pub(in crate::upstream) fn server_states(count: usize) -> ServerStates {
         let epoch = clock::now();
         let servers = (0..count).map(|_| Arc::new(ServerState::new(epoch))).collect();
-        ServerStates { servers, breaker: None, ejecting: Arc::default() }
+        ServerStates { servers, breaker: None, ejecting: Arc::default(), are_observed: false }
     }
 
     const RULE: Eject = Eject { failures: 2, span: Duration::from_secs(10), statuses: StatusSet::NONE };

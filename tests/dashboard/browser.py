@@ -18,7 +18,7 @@ class Browser:
     """One browser with one page. `complaints` has the page's log messages and exceptions, `requests` its requests, and `questions`
     its `alert` and `confirm` dialogs, which it should not open."""
 
-    def __init__(self, width=1440, height=900):
+    def __init__(self, width=1440, height=900, flags=()):
         self.folder = tempfile.mkdtemp(prefix="dashboard-")
         ours_in, their_end = os.pipe()
         their_start, ours_out = os.pipe()
@@ -26,7 +26,7 @@ class Browser:
         theirs_in, theirs_out = (fcntl.fcntl(pipe, fcntl.F_DUPFD, 10) for pipe in (their_start, their_end))
         self.process = subprocess.Popen(
             [sys.executable, "-c", f"import os, sys; os.dup2({theirs_in}, 3); os.dup2({theirs_out}, 4); os.execv(sys.argv[1], sys.argv[1:])", chromium(), "--headless=new", "--no-sandbox", "--disable-gpu",
-             "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4", "--remote-debugging-pipe", f"--user-data-dir={self.folder}", "about:blank"],
+             "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4", "--remote-debugging-pipe", f"--user-data-dir={self.folder}", *flags, "about:blank"],
             pass_fds=(theirs_in, theirs_out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for pipe in (their_start, their_end, theirs_in, theirs_out):
             os.close(pipe)

@@ -302,7 +302,7 @@ class Gateway:
         return {"request": f"{body.get('method', 'GET')} api.example.com{body['url']}", "client": client, "identified": "the peer itself", "verdict": seen["verdict"], "status": 429 if no else None,
                 "limit": "per-client" if no else None, "wait_ms": 84 if no else None, "until": time.time() + 0.084 if no else None,
                 "route": {"name": "search", "conditions": [["path", f"`{body['url']}` matches `/search/*`"], ["host", "any"], ["method", "any"]], "upstream": "`search` (10.0.0.1:9000)",
-                          "rewritten_by": ["strip_prefix", "base path"], "forwarded": "/api" + body["url"].removeprefix("/search"), "answer": None, "redirect": None},
+                          "rewritten_by": ["strip_prefix", "base path"], "forwarded": "/api" + body["url"].removeprefix("/search"), "mirror": None, "answer": None, "redirect": None},
                 "limits": [{"name": "per-client", "mode": "enforce", "standing": "charged", "detail": None, "cost": 1, "measured": None, "settled_by": "json:/usage/total_tokens" if limit.get("settles") else None, "id": seen["id"], "key": seen["key"], "verdict": seen["verdict"],
                             "banned_until": seen["banned_until"], "policies": seen["policies"]}],
                 "others": [["shop", "the path is not `/shop/*`"]], "untold": 0}
@@ -314,7 +314,7 @@ class Gateway:
         answer = {"status": status, "location": location, "content_type": None if redirects else "text/plain; charset=utf-8"}
         return {"request": f"GET api.example.com{body['url']}", "client": client, "identified": "the peer itself", "verdict": "redirected" if redirects else "answered", "status": status,
                 "limit": None, "wait_ms": None, "until": None, "limits": [], "others": [], "untold": 0,
-                "route": {"name": "old" if redirects else "closed", "conditions": [["host", "any"]], "upstream": None, "rewritten_by": None, "forwarded": None, "answer": answer, "redirect": None}}
+                "route": {"name": "old" if redirects else "closed", "conditions": [["host", "any"]], "upstream": None, "rewritten_by": None, "forwarded": None, "mirror": None, "answer": answer, "redirect": None}}
 
     def reload_file(self):
         """Every second reload fails, so that a test sees both results."""

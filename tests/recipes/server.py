@@ -1,7 +1,7 @@
 """The backend of docs/recipes: `server.py PORT [NAME]`.
 
 /login answers 200 to `password=correct` and else 401, /own-keys to one of two API keys and else 401, /v1/chat/completions tells the tokens that it used, an upgrade to
-WebSocket gets an echo, and /slow takes a fifth of a second. All other paths tell what came.
+WebSocket gets an echo, /catalogue is long, and /slow takes a fifth of a second. All other paths tell what came.
 """
 
 import base64
@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 NAME = sys.argv[2] if len(sys.argv) > 2 else "backend"
 TOLD = ["x-forwarded-for", "x-real-ip", "x-consumer", "x-consumer-tier"]
 KEYS = ["acme-5d1c9b7e0a42", "globex-71f0e3d8c6b5"]
+CATALOGUE = [{"id": number, "name": f"article {number}", "price": number * 7 % 100} for number in range(1000)]
 WORDS = ["All ", "is ", "counted", "."]
 USAGE = {"prompt_tokens": 300, "completion_tokens": 1200, "total_tokens": 1500}
 
@@ -43,6 +44,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(200 if good else 401, "welcome\n" if good else "wrong key\n")
         if self.path.startswith("/slow"):
             time.sleep(0.2)
+        if self.path.endswith("/catalogue"):
+            return self.answer(200, json.dumps(CATALOGUE), "application/json")
         told = [f"{name}: {self.headers[name]}\n" for name in TOLD if self.headers[name]]
         self.answer(200, f"{NAME}: {self.command} {self.path}\n" + "".join(told))
 

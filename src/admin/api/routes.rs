@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::admin_api::routes::{RouteLimitReport, RouteList, RouteReport};
+use crate::admin_api::routes::{RouteLimitReport, RouteList, RouteMirrorReport, RouteReport};
 use crate::plan::action::RouteAction;
 use crate::plan::cost::CostRule;
+use crate::plan::mirror::Mirror;
 use crate::plan::{LimitUse, Plan, Route, UpstreamIndex};
 use crate::route::condition::Condition;
 
@@ -35,6 +36,7 @@ fn one(plan: &Plan, route: &Route) -> RouteReport {
         not: conditions.values.iter().filter_map(excluded).collect(),
         upstream: upstream(plan, &route.action),
         split: split(plan, &route.action),
+        mirror: route.mirror.as_deref().map(|mirror| self::mirror(plan, mirror)),
         answer: answer(&route.action),
         cost: route.cost.least(),
         cost_rule: rule(&route.cost),
@@ -57,6 +59,15 @@ fn split(plan: &Plan, action: &RouteAction) -> Option<BTreeMap<String, u32>> {
     let share =
         |&(upstream, weight): &(UpstreamIndex, u32)| (plan.upstream(upstream).name.to_string(), weight);
     Some(split.shares.iter().map(share).collect())
+}
+
+fn mirror(plan: &Plan, mirror: &Mirror) -> RouteMirrorReport {
+    RouteMirrorReport {
+        upstream: plan.upstream(mirror.upstream).name.to_string(),
+        share: mirror.share(),
+        key: mirror.key.parts.iter().map(ToString::to_string).collect(),
+        max_body: mirror.max_body as u64,
+    }
 }
 
 /// The status that the gateway itself answers with.

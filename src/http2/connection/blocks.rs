@@ -160,7 +160,7 @@ impl ConnectionState {
         let malformed = FrameError::Stream(id, ErrorCode::PROTOCOL_ERROR);
         let length = match &head {
             Err(HeadError::Malformed) => return Err(malformed),
-            Err(HeadError::TooLarge) => None,
+            Err(HeadError::TooLarge | HeadError::Protocol) => None,
             Ok(head) => head.content_length,
         };
         if ended && length.is_some_and(|length| length > 0) {
@@ -168,6 +168,7 @@ impl ConnectionState {
         }
         let mut stream = StreamState::new(id, self.initial_receive_window(), self.peer.initial_window);
         (stream.begun, stream.receive_ended, stream.expected) = (true, ended, length);
+        stream.is_connect = head.as_ref().is_ok_and(|head| head.connect);
         self.streams.add(stream);
         self.requests.push_back((id, head));
         Ok(())
@@ -195,8 +196,15 @@ impl ConnectionState {
         }
         stream.begun = !interim;
         let bodiless = stream.to_head || matches!(head.status, 100..200 | 204 | 304);
-        // Such a response has no DATA with bytes, whatever length it declares.
-        stream.expected = if bodiless { Some(0) } else { head.content_length };
+        // Only this status opens a WebSocket, whose bytes have no declared length (RFC 9110 §9.3.6).
+        let opens_websocket = stream.is_connect && head.status == 200;
+        stream.is_connect &= interim || opens_websocket;
+        stream.expected = match opens_websocket {
+            true => None,
+            // Such a response has no DATA with bytes, whatever length it declares.
+            false if bodiless => Some(0),
+            false => head.content_length,
+        };
         if ended && stream.expected.is_some_and(|length| length > 0) {
             return Err(fault);
         }
@@ -226,6 +234,10 @@ impl ConnectionState {
                 ErrorCode::STREAM_CLOSED,
                 "HEADERS after the end of a stream",
             ));
+        }
+        if stream.is_connect {
+            // RFC 9113 §8.5.
+            return Err(FrameError::Stream(id, ErrorCode::PROTOCOL_ERROR));
         }
         let whole = ended && stream.expected.is_none_or(|left| left == 0);
         let Ok(head) = head else { return Err(FrameError::Stream(id, ErrorCode::PROTOCOL_ERROR)) };

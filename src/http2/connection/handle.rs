@@ -8,6 +8,7 @@ use bytes::{BufMut as _, BytesMut};
 
 use super::super::frame::{ErrorCode, put_headers, put_window_update};
 use super::super::head::{InvalidHead, ReceivedHead, put_request, put_response, put_trailers};
+use super::super::head_sink::put_connect;
 use super::super::hpack::encoder::{Scheme, put_table_size, scheme_field};
 use super::streams::StreamState;
 use super::waiting::is_scarce;
@@ -169,6 +170,13 @@ impl StreamHandle {
         discarded
     }
 
+    /// Whether the peer has sent all, and all of it was read.
+    pub fn is_read_to_end(&self) -> bool {
+        self.with(false, |state, id| {
+            state.streams.get(id).is_some_and(|stream| stream.receive_ended && stream.received.is_empty())
+        })
+    }
+
     /// The lines of the trailers, once the body was received and read completely.
     pub fn trailers(&self) -> Option<BytesMut> {
         self.with(None, |state, id| {
@@ -320,7 +328,7 @@ impl Http2Codec {
         ended: bool,
     ) -> Result<StreamHandle, OpenError> {
         let to_head = head.starts_with(b"HEAD ");
-        self.open_with(to_head, ended, |out| put_request(head, scheme, out))
+        self.open_with(|stream| stream.to_head = to_head, ended, |out| put_request(head, scheme, out))
     }
 
     /// The same with the head given as a header block of
@@ -335,18 +343,31 @@ impl Http2Codec {
         scheme: Scheme,
         (to_head, ended): (bool, bool),
     ) -> Result<StreamHandle, OpenError> {
-        self.open_with(to_head, ended, |out| {
-            // The scheme comes first.
-            let (_, fields) = block.split_first().ok_or(InvalidHead)?;
-            out.put_u8(scheme_field(scheme));
-            out.extend_from_slice(fields);
-            Ok(())
-        })
+        self.open_with(
+            |stream| stream.to_head = to_head,
+            ended,
+            |out| {
+                // The scheme comes first.
+                let (_, fields) = block.split_first().ok_or(InvalidHead)?;
+                out.put_u8(scheme_field(scheme));
+                out.extend_from_slice(fields);
+                Ok(())
+            },
+        )
+    }
+
+    /// A stream for a WebSocket: an extended CONNECT (RFC 8441) instead of the GET with this header block.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`].
+    pub fn open_connect(self: &Rc<Self>, block: &[u8], scheme: Scheme) -> Result<StreamHandle, OpenError> {
+        self.open_with(|stream| stream.is_connect = true, false, |out| put_connect(block, scheme, out))
     }
 
     fn open_with(
         self: &Rc<Self>,
-        to_head: bool,
+        prepare: impl FnOnce(&mut StreamState),
         ended: bool,
         put: impl FnOnce(&mut BytesMut) -> Result<(), InvalidHead>,
     ) -> Result<StreamHandle, OpenError> {
@@ -356,7 +377,7 @@ impl Http2Codec {
         }
         let id = state.streams.next_id();
         let mut stream = StreamState::new(id, state.initial_receive_window(), state.peer.initial_window);
-        stream.to_head = to_head;
+        prepare(&mut stream);
         state.streams.add(stream);
         if state.put_head(id, ended, put).is_err() {
             state.streams.remove(id);
@@ -379,12 +400,27 @@ impl Http2Codec {
             Ok(true) => Poll::Ready(Ok(())),
             Err(_) => Poll::Ready(Err(OpenError::Closed)),
             Ok(false) => {
-                if !state.open_waiters.iter().any(|waker| waker.will_wake(context.waker())) {
-                    state.open_waiters.push(context.waker().clone());
-                }
+                state.wait_to_open(context);
                 Poll::Pending
             }
         }
+    }
+
+    /// Ready with whether the peer serves extended CONNECT, once it has announced its settings.
+    ///
+    /// # Errors
+    ///
+    /// The connection accepts no more requests.
+    pub fn poll_connect_protocol(&self, context: &Context<'_>) -> Poll<Result<bool, OpenError>> {
+        let mut state = self.state.borrow_mut();
+        if state.may_open().is_err() {
+            return Poll::Ready(Err(OpenError::Closed));
+        }
+        if state.inbound.greeted {
+            return Poll::Ready(Ok(state.peer.connect_protocol));
+        }
+        state.wait_to_open(context);
+        Poll::Pending
     }
 
     /// The number of concurrent requests that the peer accepts; `None` until it has announced it.
@@ -425,6 +461,13 @@ pub enum OpenError {
 }
 
 impl ConnectionState {
+    /// Wakes the present task when a stream has ended or the peer has sent SETTINGS.
+    fn wait_to_open(&mut self, context: &Context<'_>) {
+        if !self.open_waiters.iter().any(|waker| waker.will_wake(context.waker())) {
+            self.open_waiters.push(context.waker().clone());
+        }
+    }
+
     fn put_head<T>(
         &mut self,
         id: u32,

@@ -22,6 +22,8 @@ pub struct LocalSettings {
     pub connection_window: u32,
     /// Maximum bytes of a head, with 32 more for each field.
     pub max_header_list: usize,
+    /// Whether clients may open WebSockets (RFC 8441 §3).
+    pub connect_protocol: bool,
 }
 
 impl LocalSettings {
@@ -41,7 +43,11 @@ impl LocalSettings {
             Role::Client => (setting::ENABLE_PUSH, 0),
         };
         let window = (setting::INITIAL_WINDOW_SIZE, self.stream_window);
-        put_settings(&[first, window, (setting::MAX_HEADER_LIST_SIZE, list)], out);
+        let (list, connect) = ((setting::MAX_HEADER_LIST_SIZE, list), (setting::ENABLE_CONNECT_PROTOCOL, 1));
+        match self.connect_protocol {
+            true => put_settings(&[first, window, list, connect], out),
+            false => put_settings(&[first, window, list], out),
+        }
     }
 }
 
@@ -52,12 +58,14 @@ pub(super) struct PeerSettings {
     pub(super) initial_window: u32,
     /// Streams that this side may open at once.
     pub(super) max_streams: usize,
+    /// The peer serves extended CONNECT (RFC 8441 §3).
+    pub(super) connect_protocol: bool,
 }
 
 impl Default for PeerSettings {
     fn default() -> Self {
         // The value until a server announces its maximum: it would refuse streams above it.
-        Self { initial_window: DEFAULT_WINDOW, max_streams: 1 }
+        Self { initial_window: DEFAULT_WINDOW, max_streams: 1, connect_protocol: false }
     }
 }
 
@@ -124,6 +132,11 @@ impl ConnectionState {
             setting::MAX_FRAME_SIZE if !(1 << 14..1 << 24).contains(&value) => {
                 return Err(FrameError::protocol("a wrong MAX_FRAME_SIZE"));
             }
+            setting::ENABLE_CONNECT_PROTOCOL if value > 1 => {
+                return Err(FrameError::protocol("a wrong ENABLE_CONNECT_PROTOCOL"));
+            }
+            // What was announced once holds on.
+            setting::ENABLE_CONNECT_PROTOCOL => self.peer.connect_protocol |= value == 1,
             // MAX_HEADER_LIST_SIZE is advice.
             _ => {}
         }

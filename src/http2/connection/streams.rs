@@ -52,6 +52,8 @@ pub(super) struct StreamState {
     pub(super) queued: bool,
     /// The request is a HEAD: its response has no body.
     pub(super) to_head: bool,
+    /// An extended CONNECT (RFC 8441), or the stream of a WebSocket after it: nothing but DATA may come.
+    pub(super) is_connect: bool,
     pub(super) reset: Option<Reset>,
     /// The waker of the task that waits to read.
     reader: Option<Waker>,

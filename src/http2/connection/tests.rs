@@ -27,11 +27,14 @@ const SETTINGS: LocalSettings = LocalSettings {
     max_stream_window: 64 << 10,
     connection_window: 1 << 20,
     max_header_list: 32 << 10,
+    connect_protocol: false,
 };
 /// `GET /` from `a`, with indices of the static table as far as it goes (RFC 7541 appendix A).
 const GET: &[u8] = &[0x82, 0x86, 0x84, 0x01, 1, b'a'];
 /// `POST /` from `a`.
 const POST: &[u8] = &[0x83, 0x86, 0x84, 0x01, 1, b'a'];
+/// An extended CONNECT (RFC 8441) for `websocket` at `/` of `a`.
+const CONNECT: &[u8] = b"\x02\x07CONNECT\x86\x84\x01\x01a\x00\x09:protocol\x09websocket";
 /// A response's head, as HTTP/1.1 has it.
 const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\n\r\n";
 const END: u8 = flag::END_STREAM | flag::END_HEADERS;

@@ -62,6 +62,45 @@ fn a_request_is_written_as_http_1_1() {
     );
 }
 
+/// RFC 8441.
+#[test]
+fn an_extended_connect_is_the_get_of_an_upgrade() {
+    const CONNECT: [Field<'_>; 5] = [
+        (":method", "CONNECT"),
+        (":protocol", "websocket"),
+        (":scheme", "https"),
+        (":path", "/chat?a"),
+        (":authority", "a.test"),
+    ];
+    let with = |more: &[Field<'static>]| [&CONNECT[..], more].concat();
+    let kept = [("sec-websocket-key", "x"), ("sec-websocket-version", "13")];
+    assert_eq!(
+        build(BlockKind::Request, &with(&kept), false).as_deref(),
+        Ok("GET /chat?a HTTP/1.1\r\nhost: a.test\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+            sec-websocket-key: x\r\nsec-websocket-version: 13\r\n\r\n")
+    );
+    let of = |protocol| {
+        let mut fields = CONNECT;
+        fields[1].1 = protocol;
+        build(BlockKind::Request, &fields, false).map(drop)
+    };
+    assert_eq!((of("WEBSOCKET"), of("connect-udp")), (Ok(()), Err(HeadError::Protocol)));
+    assert_eq!((of(""), of("websocket ")), (Err(HeadError::Protocol), Err(HeadError::Protocol)));
+    assert_eq!(build(BlockKind::Request, &CONNECT, true), Err(HeadError::Malformed), "it ends");
+    for index in 0..5 {
+        let mut fields = CONNECT.to_vec();
+        let left_out = fields.remove(index);
+        assert_eq!(
+            build(BlockKind::Request, &fields, false),
+            Err(HeadError::Malformed),
+            "without {left_out:?}"
+        );
+    }
+    for more in [("content-length", "0"), ("connection", "upgrade"), ("upgrade", "websocket"), CONNECT[1]] {
+        assert_eq!(build(BlockKind::Request, &with(&[more]), false), Err(HeadError::Malformed), "{more:?}");
+    }
+}
+
 /// A head of HTTP/2 has no field for it.
 #[test]
 fn a_body_of_unknown_length_is_told_by_the_stream() {

@@ -5,7 +5,7 @@ use bytes::BytesMut;
 use super::drain::drain;
 use super::next_action::NextAction;
 use super::respond::send;
-use super::response_fields::{put_fields, put_own_request_id};
+use super::response_fields::{FieldRewrites, put_fields, put_own_request_id};
 use crate::http1::fields::Fields;
 use crate::http1::head_writer::put_field;
 use crate::http2::head_sink::TextHead;
@@ -49,7 +49,14 @@ pub(crate) async fn answer(
             put_field(&mut fields, b"content-type", b"application/json");
             put_field(&mut fields, b"cache-control", b"no-store");
             put_edited(ctx, response, (edits, limit), &mut fields);
-            put_fields(ctx, route, tightest.as_ref(), Fields::NONE, None, &mut TextHead(&mut fields));
+            put_fields(
+                ctx,
+                route,
+                tightest.as_ref(),
+                Fields::NONE,
+                FieldRewrites::default(),
+                &mut TextHead(&mut fields),
+            );
             put_own_request_id(ctx, route, &mut fields);
             ctx.answered(response.status, None);
             return send(session, ctx, |page| page.with_body(response.status, &fields, json)).await;
@@ -70,7 +77,14 @@ pub(crate) async fn answer(
             (response.status, response.content.as_ref().map(|content| &content.body))
         }
     };
-    put_fields(ctx, route, tightest.as_ref(), Fields::NONE, None, &mut TextHead(&mut fields));
+    put_fields(
+        ctx,
+        route,
+        tightest.as_ref(),
+        Fields::NONE,
+        FieldRewrites::default(),
+        &mut TextHead(&mut fields),
+    );
     put_own_request_id(ctx, route, &mut fields);
     ctx.answered(status, None);
     send(session, ctx, |page| page.fixed(status, &fields, body, limit)).await

@@ -104,7 +104,8 @@ impl<'b> LocalResponseWriter<'b> {
         self.problem(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
 
-    fn problem_with(self, status: StatusCode, detail: &str, lines: &str) -> LocalBody {
+    /// The same with these header lines.
+    pub(crate) fn problem_with(self, status: StatusCode, detail: &str, lines: &str) -> LocalBody {
         if self.options.grpc {
             grpc::put_trailers_only(status, |out| put_all(out, &[detail]), self.outbound);
             put_lines(self.outbound, lines.as_bytes());

@@ -46,6 +46,10 @@ pub(crate) async fn send(
     if options.as_forbidden {
         turn_to_forbidden(outbound, head_begins, ctx.response.status);
     }
+    if options.connect && ctx.response.status.is_success() {
+        replace_status(outbound, head_begins, StatusCode::NOT_IMPLEMENTED, |_| {});
+        ctx.answered(StatusCode::NOT_IMPLEMENTED, Some("no_websocket"));
+    }
     ctx.note_response_head(outbound.get(head_begins..).unwrap_or_default());
     let is_followed = inbound.ends_with(b"\r\n\r\n") && matches!(writer, ResponseWriter::Http1(_));
     if is_followed && options.keep && body.large.is_none() && outbound.len() < MAX_HELD {
@@ -71,10 +75,23 @@ fn turn_to_forbidden(outbound: &mut BytesMut, head_begins: usize, status: Status
     if status.is_success() {
         return;
     }
+    replace_status(outbound, head_begins, StatusCode::FORBIDDEN, |out| {
+        put_field(out, b"x-tollgate-status", status.as_str().as_bytes());
+    });
+}
+
+/// Replaces the status of a response that is written. `put` writes fields after it.
+#[cold]
+fn replace_status(
+    outbound: &mut BytesMut,
+    head_begins: usize,
+    status: StatusCode,
+    put: impl FnOnce(&mut BytesMut),
+) {
     let written = outbound.split_off(head_begins);
     let line = memchr::memchr(b'\n', &written).map_or(0, |end| end + 1);
-    put_status(outbound, StatusCode::FORBIDDEN, None);
-    put_field(outbound, b"x-tollgate-status", status.as_str().as_bytes());
+    put_status(outbound, status, None);
+    put(outbound);
     outbound.extend_from_slice(written.get(line..).unwrap_or_default());
 }
 

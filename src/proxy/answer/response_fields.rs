@@ -1,6 +1,7 @@
 //! The headers of an admitted response: those that pass, the route's edits, and the gateway's own.
 
 use bytes::BytesMut;
+use http::header::{ETAG, VARY};
 
 use super::cors::is_cors;
 use crate::http1::fields::Fields;
@@ -8,6 +9,7 @@ use crate::http1::name::Name;
 use crate::http1::syntax::is_named;
 use crate::http2::head_sink::{HeadSink, TextHead};
 use crate::plan::admission::BindingLimit;
+use crate::plan::compression::{Representation, varies_by_encoding};
 use crate::plan::sticky::Sticky;
 use crate::plan::template::TemplateValues;
 use crate::plan::{RatelimitHeaders, RequestIds, Route};
@@ -23,13 +25,22 @@ pub(crate) struct ServerSession<'p> {
     pub(crate) server: usize,
 }
 
+/// Which fields of a backend's response the gateway writes itself, beside those of all responses.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct FieldRewrites<'p> {
+    /// The upstream is `sticky` by a header.
+    pub(crate) session: Option<ServerSession<'p>>,
+    /// The route has `compress`.
+    pub(crate) representation: Option<Representation>,
+}
+
 /// Writes the headers of an admitted response: the route's edits, and the rate-limit headers.
 pub(crate) fn put_fields(
     ctx: &RequestContext,
     route: &Route,
     tightest: Option<&BindingLimit<'_>>,
     fields: Fields<'_>,
-    session: Option<ServerSession<'_>>,
+    FieldRewrites { session, representation }: FieldRewrites<'_>,
     sink: &mut impl HeadSink,
 ) {
     let which = ctx.plan.server.ratelimit_headers;
@@ -44,11 +55,15 @@ pub(crate) fn put_fields(
             || (cors && is_cors(name))
             || (all_ids && is_named(name, b"x-request-id"))
             || session.is_some_and(|session| session.sticky.is_session(name))
+            || representation.is_some_and(|representation| representation.replaces(name))
     };
     let values = || TemplateValues { limit, ..ctx.template_values() };
     put_answer_fields(fields, &route.response_headers, replaced, values, sink);
     if let Some(session) = session {
         put_session(session, route, fields, sink);
+    }
+    if let Some(representation) = representation {
+        put_representation(representation, route, fields, sink);
     }
     if all_ids {
         put_request_id(ctx, route, sink);
@@ -80,6 +95,29 @@ fn put_session(
     }
     for value in fields.all(name).iter() {
         sink.written(|out| sticky.put_session(server, value, out));
+    }
+}
+
+/// Writes the fields that tell how the body is coded, and that it depends on what the client accepts.
+fn put_representation(
+    Representation { encoding, weakens_tag }: Representation,
+    route: &Route,
+    fields: Fields<'_>,
+    sink: &mut impl HeadSink,
+) {
+    if let Some(encoding) = encoding {
+        sink.field(b"content-encoding", encoding.name().as_bytes());
+    }
+    if weakens_tag && !route.response_headers.touches(b"etag") {
+        for tag in fields.all(&ETAG).iter() {
+            match tag.starts_with(b"W/") {
+                true => sink.field(b"etag", tag),
+                false => sink.field(b"etag", &[b"W/", tag].concat()),
+            }
+        }
+    }
+    if !fields.all(&VARY).iter().any(varies_by_encoding) {
+        sink.field(b"vary", b"accept-encoding");
     }
 }
 

@@ -18,6 +18,7 @@ use crate::http2::connection::{Http2Codec, LocalSettings};
 use crate::http2::frame::ErrorCode;
 use crate::http2::traffic::{Mark, Traffic};
 use crate::net::Stream;
+use crate::plan::ListenerRole;
 use crate::proxy::session::peer::ConnectionPeer;
 use crate::proxy::worker::Worker;
 use crate::proxy::worker::connection_handle::{ConnectionHandle, Lifetime};
@@ -62,7 +63,7 @@ pub(crate) async fn serve(
     let plan = worker.plan();
     let server = &plan.server;
     let traffic = Rc::new(Traffic::new(Some(server.write_timeout)));
-    let settings = settings(server.max_header_bytes);
+    let settings = settings(server.max_header_bytes, peer.role);
     let connection = Http2Codec::server(Rc::clone(&stream), received, Rc::clone(&traffic), &settings);
     let now = now();
     let peer = peer.with_http2(&stream);
@@ -103,13 +104,14 @@ pub(crate) async fn serve(
     }
 }
 
-fn settings(max_header_bytes: usize) -> LocalSettings {
+fn settings(max_header_bytes: usize, role: ListenerRole) -> LocalSettings {
     LocalSettings {
         max_streams: MAX_STREAMS,
         stream_window: STREAM_WINDOW,
         max_stream_window: MAX_STREAM_WINDOW,
         connection_window: CONNECTION_WINDOW,
         max_header_list: max_header_bytes,
+        connect_protocol: role == ListenerRole::Traffic,
     }
 }
 

@@ -10,7 +10,7 @@ use crate::http2::head_sink::TextHead;
 use crate::proxy::answer::drain::{Drained, read_whole};
 use crate::proxy::answer::next_action::NextAction;
 use crate::proxy::answer::respond::{send, send_problem};
-use crate::proxy::answer::response_fields::{put_fields, put_own_request_id};
+use crate::proxy::answer::response_fields::{FieldRewrites, put_fields, put_own_request_id};
 use crate::proxy::record::request_context::RequestContext;
 use crate::proxy::session::Session;
 use crate::proxy::session::request_reader::{BodyFault, upload_fault};
@@ -36,7 +36,7 @@ pub(crate) async fn echo(
         forward_request.route,
         forward_request.tightest.as_ref(),
         Fields::NONE,
-        None,
+        FieldRewrites::default(),
         &mut TextHead(&mut fields),
     );
     put_own_request_id(ctx, forward_request.route, &mut fields);

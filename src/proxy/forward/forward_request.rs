@@ -1,16 +1,21 @@
 //! An admitted request to be forwarded: its destination, and the properties that its response depends on.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use http::{Method, StatusCode};
+use http::StatusCode;
+use http::header::{ACCEPT_ENCODING, IF_NONE_MATCH};
 
 use super::consumer_headers::ConsumerHeaders;
-use super::upstream_head::{UpstreamRequestHead, only, wanted_upgrade};
+use super::mirror::{BodyCopy, RequestCopy};
+use super::upstream_head::{UpstreamRequestHead, is_idempotent, wanted_upgrade};
+use super::websocket::{Handshake, HandshakeFault};
+use crate::http1::fields::{Fields, only};
 use crate::http1::login::binds_connection;
 use crate::http1::name::Name;
 use crate::http1::request::RequestHead;
@@ -20,17 +25,19 @@ use crate::http2::head_sink::{BlockHead, HeadSink, TextHead};
 use crate::limit::units::Timestamp;
 use crate::plan::action::RouteAction;
 use crate::plan::admission::BindingLimit;
+use crate::plan::compression::{Encoding, Representation, names_weak_tag};
 use crate::plan::resolve::RoutedRequest;
 use crate::plan::split_cookie::NewSplitCookie;
 use crate::plan::sticky::Sticky;
 use crate::plan::{Affinity, Plan, Protocol, Route, Upstream, UpstreamIndex};
 use crate::proxy::answer::response_fields::ServerSession;
 use crate::proxy::record::request_context::RequestContext;
+use crate::proxy::session::Session;
 use crate::proxy::session::peer::ConnectionPeer;
 use crate::proxy::session::request_reader::Source;
 use crate::route::consumers::Consumer;
 use crate::route::identity::GrantedField;
-use crate::upstream::exchange::{self, Exchange};
+use crate::upstream::exchange::{self, ConnectRule, Exchange};
 use crate::upstream::private::PrivateConnections;
 use crate::upstream::{Failed, Failure};
 
@@ -49,8 +56,14 @@ pub(crate) struct ForwardRequest<'p> {
     pub(crate) idempotent: bool,
     /// The protocol that the backend may switch the client to.
     pub(crate) upgrade: Option<Box<[u8]>>,
+    /// The handshake of a WebSocket where a side speaks HTTP/2.
+    pub(crate) websocket: Option<Box<Result<Handshake, HandshakeFault>>>,
     /// The client accepts trailers.
     pub(crate) trailers: bool,
+    /// The content coding that the client prefers of those that the route offers.
+    accepted: Option<Encoding>,
+    /// The client asks whether its copy with a weak tag is current, on a route with `compress`.
+    has_weak_tag: bool,
     /// What the request says about its server.
     pub(crate) affinity: Affinity,
     /// The cookie that keeps the client at the upstream, where the response sets one.
@@ -63,6 +76,8 @@ pub(crate) struct ForwardRequest<'p> {
     pub(crate) private: bool,
     /// When the request was admitted, after any delay.
     pub(crate) since: Timestamp,
+    /// A copy of the request for the route's mirror, if it gets one.
+    pub(crate) copy: Cell<Option<Box<RequestCopy>>>,
 }
 
 impl<'p> ForwardRequest<'p> {
@@ -70,11 +85,23 @@ impl<'p> ForwardRequest<'p> {
         routed: &RoutedRequest<'p, '_>,
         tightest: Option<BindingLimit<'p>>,
         since: Timestamp,
+        (plan, client_http2): (&Plan, bool),
     ) -> Self {
         let head = routed.head();
         let takes_trailers = |value| has_item(value, b"trailers");
+        let compression = routed.route.compression.as_ref();
+        // HTTP/1.0 has no chunks, and so no kept connection after a body without a length.
+        let accepted = compression
+            .filter(|_| head.http_11)
+            .and_then(|compression| compression.choose(head.fields.all(&ACCEPT_ENCODING).iter()));
+        let has_weak_tag =
+            compression.is_some() && head.fields.all(&IF_NONE_MATCH).iter().any(names_weak_tag);
         // A request that is forwarded has an upstream.
         let upstream = routed.upstream.unwrap_or(UpstreamIndex(0));
+        let upgrade = wanted_upgrade(head).map(Box::from);
+        let websocket = upgrade.as_deref().and_then(|protocol| {
+            Handshake::of(head, protocol, client_http2, plan.upstream(upstream).protocol)
+        });
         Self {
             route: routed.route,
             upstream,
@@ -83,9 +110,12 @@ impl<'p> ForwardRequest<'p> {
             granted: routed.caller.granted,
             authority: routed.normal_authority(),
             idempotent: is_idempotent(&head.method),
-            upgrade: wanted_upgrade(head).map(Box::from),
+            upgrade,
+            websocket: websocket.map(Box::new),
             // HTTP/1.0 has no chunks, and so no trailers.
             trailers: head.http_11 && head.fields.all_known(Name::Te).any(takes_trailers),
+            accepted,
+            has_weak_tag,
             affinity: routed.affinity,
             split_cookie: match &routed.route.action {
                 RouteAction::Split(split) if split.cookie.is_some() => {
@@ -97,10 +127,11 @@ impl<'p> ForwardRequest<'p> {
             identified: routed.is_identified(),
             private: head.fields.all_known(Name::Authorization).any(binds_connection),
             since,
+            copy: Cell::default(),
         }
     }
 
-    /// Writes the head for the backend.
+    /// Writes the head for the backend, and for the mirror.
     pub(crate) fn write_head(
         &self,
         ctx: &mut RequestContext,
@@ -130,6 +161,7 @@ impl<'p> ForwardRequest<'p> {
             target,
             authority: self.authority.as_deref(),
             upstream: plan.upstream(self.upstream),
+            mirror: None,
             peer: peer.text.as_bytes(),
             scheme,
             trusted,
@@ -138,6 +170,7 @@ impl<'p> ForwardRequest<'p> {
             request_id: &ctx.request_id,
             loop_mark: &ctx.worker.shared.loop_mark,
             upgrade: self.upgrade.as_deref(),
+            websocket: self.handshake(),
             // A cost may be in trailers that the client does not take.
             trailers: self.trailers || settlement.is_some_and(|settlement| settlement.reads_trailers()),
             via: server.via,
@@ -160,6 +193,10 @@ impl<'p> ForwardRequest<'p> {
                 onward.write(head, &mut sink);
                 sink.end_request();
             }
+        }
+        if let Some(mut copy) = self.copy.take() {
+            copy.write_head(&plan, onward, head);
+            self.copy.set(Some(copy));
         }
     }
 
@@ -186,18 +223,36 @@ impl<'p> ForwardRequest<'p> {
         Some(ServerSession { sticky: self.sessions(&ctx.plan)?, server })
     }
 
-    /// A switch to a protocol that the client did not ask for is not a valid response.
+    /// The handshake of a WebSocket where a side speaks HTTP/2.
+    fn handshake(&self) -> Option<&Handshake> {
+        self.websocket.as_deref().and_then(|handshake| handshake.as_ref().ok())
+    }
+
+    /// Why the handshake cannot be passed on.
+    pub(crate) fn handshake_fault(&self) -> Option<HandshakeFault> {
+        self.websocket.as_deref().and_then(|handshake| handshake.as_ref().err().copied())
+    }
+
+    /// How the request is sent to a server of HTTP/2.
+    pub(crate) fn connect_rule(&self) -> ConnectRule {
+        self.handshake().map_or(ConnectRule::Never, Handshake::rule)
+    }
+
+    /// A switch to a protocol that the client did not ask for is not a valid response. Neither is one without proof that
+    /// the key of the gateway was read, nor a success that would tell an HTTP/2 client that its WebSocket is open.
     pub(crate) fn is_answer<U: exchange::RequestBody>(
         &self,
         exchange: &Exchange<'_, U>,
         head: &ResponseHead,
     ) -> bool {
+        let http2 = self.handshake().filter(|handshake| handshake.of_http2);
         if head.status != StatusCode::SWITCHING_PROTOCOLS {
-            return true;
+            return http2.is_none() || !head.status.is_success() || exchange.opens_websocket(head);
         }
         let protocol = only(exchange.fields(head).all_known(Name::Upgrade));
         let is_asked = |asked: &[u8]| protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case(asked));
-        self.upgrade.as_deref().is_some_and(is_asked)
+        let is_proven = |handshake: &Handshake| handshake.is_proven(exchange.fields(head));
+        self.upgrade.as_deref().is_some_and(is_asked) && http2.is_none_or(is_proven)
     }
 
     /// Turns a response with a well-formed head into a failed one.
@@ -224,9 +279,25 @@ impl<'p> ForwardRequest<'p> {
         Some(peer.proxy_header(version, self.client(ctx), source))
     }
 
+    /// Sends the copy of the request to its mirror, if there is one; or else, returns what copies the body.
+    #[inline]
+    pub(super) fn start_copy(&self, session: &Session, ctx: &RequestContext) -> Option<BodyCopy> {
+        let mut copy = self.copy.take()?;
+        if let Some(version) = ctx.plan.upstream(copy.upstream()).send_proxy_protocol {
+            let source = session.reader.source();
+            copy.announce(session.peer.proxy_header(version, self.client(ctx), source).0);
+        }
+        copy.start(ctx.body_options.body(), self.upstream_of(ctx).protocol)
+    }
+
     /// The client's address, if it is identified.
     fn client(&self, ctx: &RequestContext) -> Option<IpAddr> {
         ctx.client.filter(|_| self.identified)
+    }
+
+    /// How the response goes to the client, on a route with `compress`.
+    pub(crate) fn represent(&self, head: &ResponseHead, fields: Fields<'_>) -> Option<Representation> {
+        self.route.compression.as_ref()?.represent(head, fields, self.accepted, self.has_weak_tag)
     }
 
     /// The maximum number of bytes of a request body; `None`: no limit.
@@ -242,9 +313,4 @@ impl<'p> ForwardRequest<'p> {
     pub(crate) fn upstream_of<'t>(&self, ctx: &'t RequestContext) -> &'t Upstream {
         ctx.plan.upstream(self.upstream)
     }
-}
-
-/// RFC 9110 §9.2.2.
-fn is_idempotent(method: &Method) -> bool {
-    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE)
 }

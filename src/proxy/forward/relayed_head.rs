@@ -8,7 +8,8 @@ use crate::http1::fields::Fields;
 use crate::http1::name::Name;
 use crate::http1::response::ResponseHead;
 use crate::http2::head_sink::{HeadFormat, HeadSink};
-use crate::proxy::answer::response_fields::put_fields;
+use crate::plan::compression::Representation;
+use crate::proxy::answer::response_fields::{FieldRewrites, put_fields};
 use crate::proxy::record::request_context::RequestContext;
 use crate::proxy::session::response_options::put_connection;
 
@@ -26,20 +27,32 @@ pub(super) struct RelayedHead<'h, 'p> {
     pub(super) fields: Fields<'h>,
     /// How the body is framed for the client.
     pub(super) framing: BodyFraming,
+    /// Whether the body is compressed, on a route with `compress`.
+    pub(super) representation: Option<Representation>,
 }
 
 impl RelayedHead<'_, '_> {
     /// Writes the head. Returns how.
     #[inline(always)]
     pub(super) fn write(&self, mut sink: impl HeadSink) -> HeadFormat {
-        let &Self { ctx, forward_request, server, head, reason, fields, framing } = self;
+        let &Self { ctx, forward_request, server, head, reason, fields, framing, representation } = self;
         sink.status(head.status, reason);
         let session = forward_request.session_of(ctx, server);
-        put_fields(ctx, forward_request.route, forward_request.tightest.as_ref(), fields, session, &mut sink);
+        let rewrites = FieldRewrites { session, representation };
+        put_fields(
+            ctx,
+            forward_request.route,
+            forward_request.tightest.as_ref(),
+            fields,
+            rewrites,
+            &mut sink,
+        );
         forward_request.put_own_cookies(ctx, server, &mut sink);
         match (framing, head.content_length) {
             (BodyFraming::Chunked, _) => sink.field(b"transfer-encoding", b"chunked"),
             // RFC 9110 §8.6 forbids it with 204.
+            // A response to HEAD describes the body that GET would get.
+            (BodyFraming::Plain, Some(_)) if representation.is_some_and(|how| how.encoding.is_some()) => {}
             (BodyFraming::Plain, Some(length)) if head.status != StatusCode::NO_CONTENT => {
                 sink.content_length(length);
             }

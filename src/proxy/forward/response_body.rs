@@ -1,5 +1,7 @@
 //! A response body on its way from the backend to the client.
 
+mod compressed;
+
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,6 +15,7 @@ use crate::http1::trailers::Trailers;
 use crate::http2::connection::StreamLost;
 use crate::http2::head_sink::HeadFormat;
 use crate::http2::server_stream::ServerStream;
+use crate::proxy::forward::body_encoder::BodyEncoder;
 use crate::proxy::record::settlement::Settlement;
 use crate::proxy::session::request_reader::BodyFault;
 use crate::proxy::session::response_writer::{ResponseWriter, SocketWriter};
@@ -91,6 +94,8 @@ pub(crate) struct Download {
     raw_trailers: Vec<u8>,
     /// The connection to the client is closed after the response.
     last: bool,
+    /// Compresses the body; `None`: it goes on as it is.
+    encoder: Option<Box<BodyEncoder>>,
 }
 
 /// The part of a body that is still to come.
@@ -98,6 +103,8 @@ pub(crate) struct Download {
 enum ResponseRest {
     Nothing,
     Length(u64),
+    /// So many bytes, which are compressed.
+    Compressed(u64),
     Chunked(ChunkDecoder),
     /// Bytes until the connection or the HTTP/2 stream ends.
     UntilClose,
@@ -132,6 +139,7 @@ impl Download {
             keeps_trailers: false,
             raw_trailers: Vec::new(),
             last: false,
+            encoder: None,
         }
     }
 
@@ -159,6 +167,9 @@ impl Download {
         writer: &mut ResponseWriter,
     ) -> Poll<Result<(), RelayError>> {
         relay.exchange.send_on(context);
+        if let Some(encoder) = &mut self.encoder {
+            encoder.begin_turn();
+        }
         match writer {
             ResponseWriter::Http1(writer) => self.poll_http1(context, relay, writer),
             ResponseWriter::Http2(stream) => self.poll_http2(context, relay, stream),
@@ -175,7 +186,7 @@ impl Download {
             ResponseRest::Nothing => true,
             ResponseRest::Length(left) => left == straight.len() as u64,
             ResponseRest::UntilClose => self.ending.is_some(),
-            ResponseRest::Chunked(_) => false,
+            ResponseRest::Chunked(_) | ResponseRest::Compressed(_) => false,
         };
         if is_whole {
             settlement.finish(&self.raw_trailers);
@@ -237,7 +248,18 @@ impl Download {
                     return Poll::Pending;
                 };
                 let room = room.map_err(|StreamLost| RelayError::Client)?;
-                ready!(self.poll_more(context, exchange, deadline, room))?;
+                match self.poll_more(context, exchange, deadline, room) {
+                    Poll::Ready(more) => more?,
+                    Poll::Pending if self.encoder.is_none() => return Poll::Pending,
+                    Poll::Pending => {
+                        let mut out = std::mem::take(&mut self.unchunked);
+                        let has_flushed = self.flush_compressed(context, &mut out);
+                        self.unchunked = out;
+                        if !has_flushed {
+                            return Poll::Pending;
+                        }
+                    }
+                }
             }
         }
     }
@@ -249,12 +271,18 @@ impl Download {
             ResponseRest::Nothing => bare,
             ResponseRest::Length(left) => left == straight as u64,
             ResponseRest::UntilClose => bare && self.ending.is_some(),
-            ResponseRest::Chunked(_) => false,
+            ResponseRest::Chunked(_) | ResponseRest::Compressed(_) => false,
         }
     }
 
     /// Decodes chunks that are sent on in frames.
     fn unchunk(&mut self, received: &mut BytesMut, settlement: &mut Option<Box<Settlement>>) {
+        if self.encoder.is_some() {
+            let mut out = std::mem::take(&mut self.unchunked);
+            self.malformed |= self.compress_received(received, &mut out, settlement).is_err();
+            self.unchunked = out;
+            return;
+        }
         let ResponseRest::Chunked(decoder) = &mut self.rest else { return };
         while !received.is_empty() && !decoder.is_done() && self.unchunked.len() < PART && !self.malformed {
             match decoder.decode(received) {
@@ -285,6 +313,10 @@ impl Download {
         deadline: &mut Deadline,
         max: usize,
     ) -> Poll<Result<(), RelayError>> {
+        if self.encoder.as_ref().is_some_and(|encoder| encoder.has_had_its_turn()) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         match exchange.poll_body(context, max) {
             Poll::Ready(Ok(read)) if read > 0 || matches!(self.rest, ResponseRest::UntilClose) => {
                 self.silent_since = None;
@@ -360,7 +392,11 @@ impl Download {
             if let Some(settlement) = settlement {
                 settlement.scan();
             }
-            ready!(self.poll_more(context, exchange, deadline, BODY_READ))?;
+            match self.poll_more(context, exchange, deadline, BODY_READ) {
+                Poll::Ready(more) => more?,
+                Poll::Pending if self.flush_compressed(context, outbound) => {}
+                Poll::Pending => return Poll::Pending,
+            }
         }
     }
 
@@ -391,6 +427,12 @@ impl Download {
         outbound: &mut BytesMut,
         settlement: &mut Option<Box<Settlement>>,
     ) -> Result<(), MalformedChunk> {
+        if self.encoder.is_some() {
+            let before = outbound.len();
+            let compressed = self.compress_received(inbound, outbound, settlement);
+            self.sent += (outbound.len() - before) as u64;
+            return compressed;
+        }
         match &mut self.rest {
             ResponseRest::Chunked(decoder) => {
                 while !inbound.is_empty() && !decoder.is_done() && outbound.len() < PART {

@@ -7,14 +7,15 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use bytes::BytesMut;
-use http::HeaderValue;
+use http::{HeaderValue, Method};
 
 use super::consumer_headers::ConsumerHeaders;
-use crate::http1::fields::{Field, Fields};
+use super::websocket::Handshake;
+use crate::http1::fields::{Field, Fields, only};
 use crate::http1::head_writer::put_field;
 use crate::http1::name::{Name, claims_certificate, same_to_cgi, with_hyphens};
 use crate::http1::request::{Body, RequestHead, is_authority};
-use crate::http1::syntax::is_token;
+use crate::http1::syntax::{is_named, is_token};
 use crate::http2::head_sink::HeadSink;
 use crate::net::client_certificate::ClientCertificate;
 use crate::plan::loop_mark::LoopMark;
@@ -32,6 +33,8 @@ pub(crate) struct UpstreamRequestHead<'a> {
     pub(crate) target: Cow<'a, str>,
     /// Provides the Host for the backend: its own, else the client's.
     pub(crate) upstream: &'a Upstream,
+    /// The upstream of a mirror, if the head is of a copy. It provides the Host.
+    pub(crate) mirror: Option<&'a Upstream>,
     /// The client's Host in its normal form, if the head has it in another one.
     pub(crate) authority: Option<&'a str>,
     /// The peer's address as text.
@@ -50,6 +53,8 @@ pub(crate) struct UpstreamRequestHead<'a> {
     pub(crate) loop_mark: &'a LoopMark,
     /// The protocol that the client may switch to.
     pub(crate) upgrade: Option<&'a [u8]>,
+    /// The handshake of a WebSocket where a side speaks HTTP/2.
+    pub(crate) websocket: Option<&'a Handshake>,
     /// The client accepts trailers, and gets those of the response.
     pub(crate) trailers: bool,
     /// Whether to append this proxy to `via`.
@@ -77,8 +82,9 @@ impl UpstreamRequestHead<'_> {
         // The target's authority wins where there is one (RFC 9112 §3.2.2).
         let sent = self.authority.or(head.target.authority).map(str::as_bytes);
         let sent = sent.or_else(|| head.fields.known(Name::Host));
-        let own = self.upstream.host.as_ref().map(HeaderValue::as_bytes);
-        let host = own.or(sent).unwrap_or_else(|| fallback_host(self.upstream));
+        let receiver = self.mirror.unwrap_or(self.upstream);
+        let own = receiver.host.as_ref().map(HeaderValue::as_bytes);
+        let host = own.or(sent).unwrap_or_else(|| fallback_host(receiver));
         sink.request(&head.method, &self.target, host);
         let nominations = ConnectionOptions::of(head.fields);
         let keeps = |field: &Field<'_>| self.passes(field) && !nominations.name(field.name);
@@ -109,6 +115,12 @@ impl UpstreamRequestHead<'_> {
         self.loop_mark.put(head.fields, sink);
         self.put_forwarded(head.fields, sent, &nominations, sink);
         sink.of_connection(|out| self.put_connection_options(out));
+        if let Some(handshake) = self.websocket {
+            handshake.put_request(sink);
+        }
+        if self.mirror.is_some() {
+            self.put_own(sink, b"x-tollgate-mirror", b"1");
+        }
         if self.via {
             // RFC 9110 §7.6.3.
             self.put_own(sink, b"via", b"1.1 tollgate");
@@ -135,6 +147,10 @@ impl UpstreamRequestHead<'_> {
     /// Whether a header is forwarded unchanged. Headers that are written anew are not.
     fn passes(&self, field: &Field<'_>) -> bool {
         match field.known {
+            // It is set anew.
+            Name::Other if self.websocket.is_some() && is_named(field.name, b"sec-websocket-key") => {
+                return false;
+            }
             Name::Other if self.session.is_some_and(|sticky| sticky.is_session(field.name)) => return false,
             Name::Other if self.is_twin(field.name) || self.is_false_source(field.name) => return false,
             Name::Other | Name::Authorization if !self.consumer.passes(field) => return false,
@@ -148,6 +164,8 @@ impl UpstreamRequestHead<'_> {
             Name::Forwarded if !(self.trusted && *self.source == ClientSource::Forwarded) => return false,
             // Claims of an untrusted peer about the client it forwards for.
             Name::XForwardedHost | Name::XForwardedProto if !self.continues_claims() => return false,
+            // Only a gateway that is trusted says that a request is a copy.
+            Name::TollgateMirror if self.mirror.is_some() || !self.trusted => return false,
             Name::Traceparent if self.trace.is_some() => return false,
             // Headers of a trace that is not continued.
             Name::Tracestate if self.trace.is_some_and(|trace| !trace.continued) => return false,
@@ -316,9 +334,9 @@ pub(crate) fn wanted_upgrade<'h>(head: &RequestHead<'h>) -> Option<&'h [u8]> {
     (is_protocol && !begins(b"h2") && !begins(b"http") && !begins(b"tls")).then_some(protocol)
 }
 
-/// The value, if there is exactly one.
-pub(crate) fn only<'h>(mut values: impl Iterator<Item = &'h [u8]>) -> Option<&'h [u8]> {
-    values.next().filter(|_| values.next().is_none())
+/// RFC 9110 §9.2.2.
+pub(crate) fn is_idempotent(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE)
 }
 
 #[cfg(test)]
@@ -340,6 +358,7 @@ mod tests {
         let onward = UpstreamRequestHead {
             target: head.target.text.into(),
             upstream: &upstream(([127, 0, 0, 1], 1).into()),
+            mirror: None,
             authority: None,
             peer: b"192.0.2.1",
             scheme: "http",
@@ -349,6 +368,7 @@ mod tests {
             request_id: b"7",
             loop_mark: &LoopMark::new(0xab),
             upgrade: None,
+            websocket: None,
             trailers: false,
             via: false,
             trace: None,

@@ -158,6 +158,8 @@ impl RequestContext {
             http2: peer.http2,
             // gRPC is a protocol over HTTP/2: over HTTP/1.1 its media type has no meaning here.
             grpc: peer.http2 && grpc::is_call(head),
+            // No other head of HTTP/2 has `upgrade`.
+            connect: peer.http2 && head.upgrade,
             as_forbidden: false,
         };
         self.body_options = BodyOptions::of(head);

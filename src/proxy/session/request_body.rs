@@ -1,24 +1,19 @@
 //! A request body on its way from the client to the backend.
 
-use std::io;
-use std::rc::Rc;
+mod interim;
+
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use http::StatusCode;
 
-use super::passing_fields::put_passing_fields;
 use super::request_reader::{BodyDeadlines, BodyFault, RequestReader, Source};
 use super::response_writer::SocketWriter;
 use crate::http1::chunks::{ChunkDecoder, MAX_TRAILERS, encode, encode_end};
 use crate::http1::fields::Fields;
-use crate::http1::head_writer::put_status;
 use crate::http1::request::{Body, RequestHead};
 use crate::http1::response::ResponseHead;
 use crate::http1::trailers::Trailers;
-use crate::http2::head_sink::TextHead;
-use crate::net::Stream;
 use crate::plan::HeaderEdits;
 use crate::upstream::exchange::{self, BodyFailed};
 
@@ -147,6 +142,13 @@ pub(crate) trait TrailerFilter: std::fmt::Debug {
     fn retained(&self, lines: Vec<u8>) -> Vec<u8>;
 }
 
+/// Is shown a request body while it is forwarded.
+pub(crate) trait BodyObserver: std::fmt::Debug {
+    /// These bytes were forwarded, with their framing, if any. `data`: the bytes of the body so far, without framing. `end`:
+    /// the body has ended; the lines of its trailers, if it is forwarded without framing.
+    fn observe(&mut self, part: &[u8], data: u64, end: Option<&[u8]>);
+}
+
 /// A request body: read from the client, counted, bounded and framed for the backend.
 #[derive(Debug)]
 pub(crate) struct Upload<'c> {
@@ -159,6 +161,8 @@ pub(crate) struct Upload<'c> {
     trailers: Trailers,
     /// Leaves those that the route's rules let pass; `None`: they are not forwarded.
     trailer_filter: Option<&'c dyn TrailerFilter>,
+    /// Is shown all that is forwarded.
+    observer: Option<&'c mut dyn BodyObserver>,
     /// The trailers received, as lines, where the body is forwarded without framing.
     ending: Vec<u8>,
     /// The maximum number of bytes; `None`: no limit.
@@ -203,6 +207,7 @@ impl<'c> Upload<'c> {
             wire: body_options.wire,
             trailers,
             trailer_filter: None,
+            observer: None,
             ending: Vec::new(),
             limit,
             interim,
@@ -225,6 +230,11 @@ impl<'c> Upload<'c> {
     /// Forwards only the trailer lines that `filter` leaves; without one, none.
     pub(crate) fn filter_trailers(&mut self, filter: &'c dyn TrailerFilter) {
         self.trailer_filter = Some(filter);
+    }
+
+    /// Shows `observer` the body while it is forwarded.
+    pub(crate) fn show_to(&mut self, observer: &'c mut dyn BodyObserver) {
+        self.observer = Some(observer);
     }
 
     /// Body bytes received so far, without their framing.
@@ -256,54 +266,12 @@ impl<'c> Upload<'c> {
         }
     }
 
-    /// Sends pending interim responses. Fails once the client has accepted none of their bytes for `write_timeout`.
-    fn poll_interim(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.interim.is_empty() && self.hints.is_empty() {
-            return Poll::Ready(Ok(()));
-        }
-        let stream = match self.reader.source() {
-            Source::Http1(stream) => Rc::clone(stream),
-            Source::Http2(stream) => {
-                let sent = stream.send_interim(CONTINUE);
-                self.interim = b"";
-                return Poll::Ready(sent.map_err(|_| io::ErrorKind::BrokenPipe.into()));
-            }
-        };
-        ready!(self.poll_hints(context, &stream))?;
-        while !self.interim.is_empty() {
-            let interim = self.interim;
-            let sent = ready!(self.writer(&stream).poll_write(context, interim, &[]))?;
-            self.interim = interim.get(sent..).unwrap_or_default();
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_hints(&mut self, context: &mut Context<'_>, stream: &Rc<Stream>) -> Poll<io::Result<()>> {
-        while !self.hints.is_empty() {
-            let hints = std::mem::take(&mut self.hints);
-            let sent = self.writer(stream).poll_write(context, &hints, &[]);
-            self.hints = hints;
-            self.hints.advance(ready!(sent)?);
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    fn writer(&mut self, stream: &Rc<Stream>) -> &mut SocketWriter {
-        let fresh = || Box::new(SocketWriter::new(Rc::clone(stream), self.reader.write_timeout()));
-        self.writer.get_or_insert_with(fresh)
-    }
-
-    /// The fault of a client that did not accept an interim response.
-    fn interim_fault(&self) -> BodyFault {
-        let is_stalled = self.writer.as_ref().is_some_and(|writer| writer.is_stalled());
-        if is_stalled { BodyFault::Stalled } else { BodyFault::Gone }
-    }
-
     /// Consumes received bytes. A body that broke off once stays failed.
     fn take(&mut self, out: &mut BytesMut) -> Result<(), BodyFault> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
+        let start = out.len();
         if let Some(part) = self.begun.take() {
             self.take_begun(&part, out);
         }
@@ -322,7 +290,18 @@ impl<'c> Upload<'c> {
         self.reader.release(taken_bytes);
         let is_too_large = self.limit.is_some_and(|limit| self.bytes > limit);
         let consumed = if is_too_large { Err(BodyFault::TooLarge) } else { consumed };
+        if consumed.is_ok() && self.observer.is_some() {
+            self.show(out.get(start..).unwrap_or_default());
+        }
         consumed.inspect_err(|&fault| self.fault = Some(fault))
+    }
+
+    #[cold]
+    fn show(&mut self, part: &[u8]) {
+        let end = matches!(self.rest, RequestRest::Nothing).then_some(&*self.ending);
+        if let Some(observer) = &mut self.observer {
+            observer.observe(part, self.bytes, end);
+        }
     }
 
     /// Takes bytes that were read before the request was decided. They were released then.
@@ -456,32 +435,7 @@ impl exchange::RequestBody for Upload<'_> {
     }
 
     fn interim(&mut self, context: &mut Context<'_>, head: &ResponseHead, fields: Fields<'_>) {
-        let Some(edits) = self.edits else { return };
-        // `100 Continue` is the gateway's to send, and must be sent in one piece.
-        let saying = !self.interim.is_empty() && self.interim.len() < CONTINUE.len();
-        if head.status == StatusCode::CONTINUE
-            || saying
-            || self.hints.len() + self.hinted + head.length > MAX_HINTS
-        {
-            return;
-        }
-        put_status(&mut self.hints, head.status, None);
-        put_passing_fields(fields, edits, |_| false, &mut TextHead(&mut self.hints));
-        self.hints.extend_from_slice(b"\r\n");
-        let sent = match self.reader.source().clone() {
-            // Bytes that the client does not accept now go before the response.
-            Source::Http1(stream) => !matches!(self.poll_hints(context, &stream), Poll::Ready(Err(_))),
-            Source::Http2(stream) => {
-                self.hinted += self.hints.len();
-                let sent = stream.send_interim(&self.hints).is_ok();
-                self.hints.clear();
-                sent
-            }
-        };
-        if !sent {
-            // The response cannot be written either, which ends the exchange.
-            self.hints.clear();
-        }
+        self.put_hints(context, head, fields);
     }
 
     fn is_done(&self) -> bool {

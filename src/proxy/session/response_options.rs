@@ -15,6 +15,8 @@ pub(crate) struct ResponseOptions {
     pub(crate) http2: bool,
     /// The request is a gRPC call: the response carries a gRPC status.
     pub(crate) grpc: bool,
+    /// The request is an extended CONNECT of HTTP/2: a success says that its WebSocket is open.
+    pub(crate) connect: bool,
     /// A status from 300 on is told as 403, and in `x-tollgate-status`: nginx passes no other refusal on.
     pub(crate) as_forbidden: bool,
 }
@@ -22,7 +24,15 @@ pub(crate) struct ResponseOptions {
 impl ResponseOptions {
     /// The options for the response to bytes that are not a request. The connection closes after the response.
     pub(crate) const fn unread(http2: bool) -> Self {
-        Self { http_11: true, to_head: false, keep: false, http2, grpc: false, as_forbidden: false }
+        Self {
+            http_11: true,
+            to_head: false,
+            keep: false,
+            http2,
+            grpc: false,
+            connect: false,
+            as_forbidden: false,
+        }
     }
 }
 

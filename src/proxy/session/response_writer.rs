@@ -55,6 +55,17 @@ impl ResponseWriter {
         Ok(())
     }
 
+    /// Sends the head of a response after which the bytes are not HTTP, written as HTTP/1.1.
+    pub(crate) async fn switch(&mut self, head: &mut BytesMut) -> io::Result<()> {
+        let stream = match self {
+            Self::Http1(writer) => return writer.flush(head, false).await,
+            Self::Http2(stream) => stream,
+        };
+        let sent = stream.send_head(head, HeadFormat::Http1, false);
+        head.clear();
+        sent.map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+
     /// Sends responses that were [held back](crate::proxy::answer::respond::send). Ready once the socket has accepted all of them.
     pub(crate) fn poll_held(
         &mut self,
@@ -85,7 +96,7 @@ impl ResponseWriter {
         }
     }
 
-    /// See [`SocketWriter::lift_timeout`]. No HTTP/2 stream is ever joined to a backend.
+    /// See [`SocketWriter::lift_timeout`]. An HTTP/2 stream has no socket of its own.
     pub(crate) fn lift_timeout(&self) {
         if let Self::Http1(writer) = self {
             writer.lift_timeout();

@@ -27,9 +27,16 @@ families! {
         = sum(all, |route| route.received.get());
     Counter tollgate_response_body_bytes_total{route} "Response body bytes sent." always
         = sum(all, |route| route.sent.get());
+    Counter tollgate_compression_input_bytes_total{route} "Response body bytes of upstreams that were compressed."
+        = values(compressed(all, |counters| counters.bytes_in.get()));
+    Counter tollgate_compression_output_bytes_total{route} "Response body bytes that these were compressed to."
+        = values(compressed(all, |counters| counters.bytes_out.get()));
     Gauge tollgate_requests_in_flight{route}
         "Requests that matched the route, and whose response has not ended." always
         = sum(matched, RouteCounters::in_flight);
+    Counter tollgate_mirrored_requests_total{route, result}
+        "Requests to be copied to the mirror of their route, by what became of the copy."
+        = used_by(matched, MirrorResult::ALL.map(MirrorResult::as_str), RouteCounters::mirrored);
 }
 
 totals! {
@@ -67,6 +74,30 @@ labels! {
     }
 }
 
+labels! {
+    /// What became of the copy of a request: exactly one of these.
+    pub enum MirrorResult {
+        /// The mirror answered with less than 500.
+        Sent = "sent",
+        /// The mirror answered with 500 or above.
+        ServerError = "server_error",
+        /// The mirror gave no answer.
+        Failed = "failed",
+        /// Not sent: too many copies of the worker are under way.
+        Busy = "busy",
+        /// Not sent: the circuit breaker of the mirror's copies is open.
+        BreakerOpen = "breaker_open",
+        /// Not sent: the body is longer than `max_body`.
+        TooLong = "too_long",
+        /// Not sent: the request's body had not ended when its response had.
+        Incomplete = "incomplete",
+        /// Not sent: copies hold too much of `max_buffered`.
+        OverBudget = "over_budget",
+        /// Not sent: such a request is never copied.
+        Skipped = "skipped",
+    }
+}
+
 impl RequestOutcome {
     /// The refusals that are of no limit, in the order of the alphabet: further values of `decision` in
     /// `tollgate_decisions_total`.
@@ -90,8 +121,32 @@ pub(super) struct RouteCounters {
     received: Counter,
     /// Bytes of response bodies.
     sent: Counter,
+    /// Created by the first compressed response: most routes have none.
+    compressed: OnceLock<Box<CompressionCounters>>,
     /// By [`RequestOutcome`], whose discriminants count from 0, like those of all such enums.
     pub(super) outcomes: [Counter; RequestOutcome::ALL.len()],
+    /// By [`MirrorResult`]. Created by the first request to be copied.
+    mirrored: OnceLock<Box<[Counter; MirrorResult::ALL.len()]>>,
+}
+
+/// Bodies of responses that were compressed.
+#[derive(Debug, Default)]
+struct CompressionCounters {
+    /// Bytes as the backend sent them.
+    bytes_in: Counter,
+    /// Bytes after that.
+    bytes_out: Counter,
+}
+
+/// Sums for the routes that have compressed responses.
+fn compressed<'g>(
+    routes: &'g Groups<'_, RouteCounters, 1>,
+    read: impl Fn(&CompressionCounters) -> u64 + 'g,
+) -> impl Iterator<Item = ([&'g str; 1], u64)> + 'g {
+    routes.iter().filter_map(move |(labels, group)| {
+        let counters = group.iter().filter_map(|route| route.compressed.get());
+        counters.map(|counters| read(counters)).reduce(|sum, more| sum + more).map(|sum| (*labels, sum))
+    })
 }
 
 /// Durations of admitted requests delayed by a leaky bucket.
@@ -134,9 +189,21 @@ impl WorkerMetrics {
         route.sent.add(sent);
     }
 
+    /// Counts the body of a response that was compressed: bytes before and after.
+    pub fn compressed(&self, route: Option<RouteIndex>, bytes_in: u64, bytes_out: u64) {
+        let counters = self.route(route).compressed.get_or_init(Box::default);
+        counters.bytes_in.add(bytes_in);
+        counters.bytes_out.add(bytes_out);
+    }
+
     /// Counts the outcome of a request; see [`Self::request`].
     pub fn outcome(&self, route: Option<RouteIndex>, outcome: RequestOutcome) {
         self.route(route).outcomes[outcome as usize].add(1);
+    }
+
+    /// Counts a request to be copied; see [`Self::request`].
+    pub fn mirrored(&self, route: Option<RouteIndex>, result: MirrorResult) {
+        self.route(route).mirrored.get_or_init(Box::default)[result as usize].add(1);
     }
 
     fn route(&self, route: Option<RouteIndex>) -> &RouteCounters {
@@ -169,6 +236,10 @@ impl RouteCounters {
 
     fn delayed(&self) -> impl Iterator<Item = &DelayCounters> {
         self.delayed.get().map(Box::as_ref).into_iter()
+    }
+
+    fn mirrored(&self) -> &[Counter] {
+        self.mirrored.get().map_or(&[], |counters| &counters[..])
     }
 
     fn in_flight(&self) -> u64 {

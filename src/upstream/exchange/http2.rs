@@ -60,16 +60,29 @@ impl<U: RequestBody> Exchange<'_, U> {
     /// As `poll_send`, in frames.
     pub(super) fn poll_send_http2(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BodyFailed>> {
         let Some(stream) = self.connection.http2() else { return Poll::Ready(Ok(())) };
-        let UpstreamRequest { message, head_length, body, to_head, .. } = &mut self.request;
-        let (length, to_head) = (*head_length, *to_head);
+        let UpstreamRequest { message, head_length, body, to_head, connect, .. } = &mut self.request;
+        let (length, to_head, connect) = (*head_length, *to_head, *connect);
         while !self.sending.write_closed && self.refused.is_none() && !stream.is_ended() {
             if !stream.is_begun() {
-                let turn = ready!(stream.poll_turn(context));
+                let begun = match ready!(stream.poll_turn(context)) {
+                    Ok(()) => ready!(stream.poll_connect(context, connect)),
+                    Err(refused) => Err(refused),
+                };
                 let ended = body.is_done() && message.len() == length && body.trailers().is_empty();
-                match turn.and_then(|()| stream.begin(&message[..length], to_head, ended)) {
+                let begun = begun.and_then(|is_connect| {
+                    self.sending.is_connect = is_connect;
+                    match is_connect {
+                        true => stream.begin_connect(&message[..length]),
+                        false => stream.begin(&message[..length], to_head, ended),
+                    }
+                });
+                match begun {
                     Ok(()) => (self.sending.sent, self.sending.written) = (length, true),
                     Err(refused) => self.refused = Some(refused),
                 }
+            } else if self.sending.is_connect {
+                // What follows are bytes of the WebSocket, once it is open.
+                break;
             } else if self.sending.sent < message.len() {
                 let last = body.is_done() && body.trailers().is_empty();
                 match ready!(stream.poll_send(context, &message[self.sending.sent..], last)) {
@@ -98,6 +111,11 @@ impl<U: RequestBody> Exchange<'_, U> {
             }
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Whether the backend has opened a WebSocket with this response, on a stream of HTTP/2.
+    pub fn opens_websocket(&self, head: &ResponseHead) -> bool {
+        self.sending.is_connect && head.status == StatusCode::OK
     }
 
     /// The trailers of a response in frames, as lines, once its whole body was received and read.

@@ -104,6 +104,7 @@ mod tests {
                 max_stream_window: 65_535,
                 connection_window: 65_535,
                 max_header_list: 64 << 10,
+                connect_protocol: false,
             };
             let connection = Http2Codec::client(Rc::new(Stream::Pipe(ours)), &settings);
             let mut pair = Self { connection, liveness: Liveness::default(), server, streams: Vec::new() };

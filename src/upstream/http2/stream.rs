@@ -27,6 +27,17 @@ pub(in crate::upstream) struct ClientStream {
     held: usize,
 }
 
+/// Whether a request is sent as an extended CONNECT (RFC 8441) to a server of HTTP/2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectRule {
+    /// It is not the handshake of a WebSocket.
+    Never,
+    /// If the server announces that it serves that; else as a GET, which asks for no WebSocket.
+    IfAnnounced,
+    /// If the server announces it; else it fails: its client would take a success for an open WebSocket.
+    Always,
+}
+
 /// Why a stream has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::upstream) struct NoAnswer {
@@ -37,6 +48,8 @@ pub(in crate::upstream) struct NoAnswer {
 impl NoAnswer {
     /// The request cannot be expressed in HTTP/2: not the server's fault.
     const UNFIT: Self = Self { ending: AbortReason::Aborted, failure: Failure::Upload };
+    /// The server serves no WebSocket over HTTP/2. Nothing was sent.
+    const NO_WEBSOCKET: Self = Self { ending: AbortReason::Aborted, failure: Failure::NoWebSocket };
     /// The connection accepts no more requests. Nothing was sent.
     const CLOSED: Self = Self { ending: AbortReason::Closing, failure: Failure::Reset };
 }
@@ -76,6 +89,41 @@ impl ClientStream {
             Poll::Pending if self.permit.0.is_overbooked() => Poll::Ready(Err(NoAnswer::CLOSED)),
             Poll::Pending => Poll::Pending,
         }
+    }
+
+    /// Ready with whether the request is sent as an extended CONNECT, once the server has announced its settings.
+    ///
+    /// # Errors
+    ///
+    /// The connection accepts no more requests, or no WebSocket, which the request needs: nothing was sent.
+    pub(in crate::upstream) fn poll_connect(
+        &mut self,
+        context: &mut Context<'_>,
+        rule: ConnectRule,
+    ) -> Poll<Result<bool, NoAnswer>> {
+        if rule == ConnectRule::Never {
+            return Poll::Ready(Ok(false));
+        }
+        Poll::Ready(match ready!(self.permit.0.codec.poll_connect_protocol(context)) {
+            Ok(false) if rule == ConnectRule::Always => Err(NoAnswer::NO_WEBSOCKET),
+            Ok(accepts) => Ok(accepts),
+            Err(error) => Err(self.refused(error)),
+        })
+    }
+
+    /// Sends the request head, given as the header block of a GET, as an extended CONNECT.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was sent.
+    pub(in crate::upstream) fn begin_connect(&mut self, block: &[u8]) -> Result<(), NoAnswer> {
+        let Http2Connection { codec, scheme, .. } = &*self.permit.0;
+        self.opened(codec.open_connect(block, *scheme), false)
+    }
+
+    /// The stream itself, for a WebSocket after a successful response.
+    pub(in crate::upstream) fn handle(&self) -> Option<&StreamHandle> {
+        self.stream.as_ref()
     }
 
     /// Sends the request head, given as a header block. `to_head`: the method is HEAD. `ended`: nothing follows it.

@@ -50,11 +50,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "install -m 644 deploy/tollgate.socket /etc/systemd/system/",
         "changes the machine; needs systemd",
     ),
-    (
-        "docs/monitoring.md",
-        "docker run --rm -p 16686:16686 -p 4318:4318 jaegertracing/jaeger",
-        "needs Docker",
-    ),
+    ("docs/traces.md", "docker run --rm -p 16686:16686 -p 4318:4318 jaegertracing/jaeger", "needs Docker"),
     ("docs/releasing.md", "sha256sum --check --ignore-missing SHA256SUMS", "needs a download"),
     (
         "docs/releasing.md",

@@ -55,10 +55,6 @@ const LACKS: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
-        "Compression",
-        &[("compress = true", "`compress` is not available"), ("gzip = true", "unknown key `gzip`")],
-    ),
-    (
         "Scripts and plugins",
         &[
             ("script = \"a.lua\"", "unknown key `script`"),
@@ -83,14 +79,6 @@ const LACKS: &[(&str, &[(&str, &str)])] = &[
     ),
     ("`acme`", &[("[acme]\nemail = \"a@example.com\"", "`acme` is not available")]),
     ("`http3` of `[server]`", &[("[server]\nhttp3 = true", "`http3` is not available")]),
-    (
-        "`compress` of `[server]` or a route",
-        &[
-            ("[server]\ncompress = true", "`compress` is not available"),
-            ("compress = true", "`compress` is not available"),
-        ],
-    ),
-    ("`mirror` of a route", &[("mirror = \"demo\"", "`mirror` is not available")]),
     // `check` cannot be asked: these are not about the file.
     ("Other systems than Linux", &[]),
     ("Nothing is published yet", &[]),

@@ -227,6 +227,16 @@ fn websocket() {
 }
 
 #[test]
+fn mirror() {
+    follow_page("docs/recipes/mirror.md", |page| {
+        page.serve("server.py", 9001, &["blue"]);
+        page.serve("server.py", 9002, &["green"]);
+        page.gateway();
+        page.sessions()
+    });
+}
+
+#[test]
 fn blue_green() {
     follow_page("docs/recipes/blue-green.md", |page| {
         page.serve("server.py", 9001, &["blue"]);
@@ -269,6 +279,11 @@ fn switch_under_load(page: &PageRun) {
     assert!(names.keys().eq(["blue", "green"]), "{names:?}");
     let last = Client::connect(address).exchange(request).text();
     assert!(last.starts_with("green"), "the last switch is in force: {last}");
+}
+
+#[test]
+fn compress() {
+    follow_recipe("compress.md", |_| ());
 }
 
 #[test]
@@ -323,7 +338,7 @@ fn each_recipe_is_followed_and_listed() {
     let files = std::fs::read_dir(directory).expect("the recipes").flatten();
     let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
     let names: Vec<_> = names.filter(|name| name != "README.md").collect();
-    assert_eq!(names.len(), 25, "{names:?}");
+    assert_eq!(names.len(), 27, "{names:?}");
     for name in names {
         assert!(list.contains(&format!("]({name})")), "README.md does not list {name}");
         assert!(tests.iter().any(|tests| tests.contains(&name)), "no test follows {name}");

@@ -55,11 +55,16 @@ proptest! {
         uri in target(),
         fields in fields(),
         ended in any::<bool>(),
+        protocol in prop::option::weighted(0.2, "websocket|WebSocket|connect-udp|[ -~]{0,4}"),
     ) {
         let mut head = HeadBuilder::new(BlockKind::Request, 32 << 10);
         head.field(b":method", method.as_bytes());
+        if let Some(protocol) = &protocol {
+            head.field(b":protocol", protocol.as_bytes());
+        }
+        let connects = method == "CONNECT" && protocol.is_some();
         let path = uri.path_and_query().map(|target| target.as_str());
-        if method != "CONNECT" {
+        if method != "CONNECT" || connects {
             head.field(b":scheme", b"http");
             head.field(b":path", path.unwrap_or_default().as_bytes());
         }
@@ -71,14 +76,19 @@ proptest! {
         }
         let all = |wanted: &'static str| fields.iter().filter(move |(name, _)| name == wanted).map(|(_, value)| value.as_bytes());
         let Ok(head) = head.finish(ended) else { return Ok(()) };
+        prop_assert_eq!(head.connect, protocol.is_some());
+        if let Some(protocol) = &protocol {
+            prop_assert!(method == "CONNECT" && !ended && protocol.eq_ignore_ascii_case("websocket"));
+            prop_assert!(uri.authority().is_some() && all("content-length").next().is_none());
+        }
         let written = head.text;
         let mut spans = Vec::new();
         let Ok(read) = RequestHead::parse(&written, &mut spans) else { return Ok(()) };
         prop_assert!(matches!(HeadScanner::default().advance(&written, 1 << 20), Ok(true)));
         prop_assert_eq!(read.length, written.len(), "another head stands behind it: {}", text(&written));
-        prop_assert_eq!(read.method.as_str(), method);
+        prop_assert_eq!(read.method.as_str(), if connects { "GET" } else { &*method });
         prop_assert_eq!(Some(read.target.text), path);
-        prop_assert!(read.target.authority.is_none() && read.http_11 && !read.upgrade);
+        prop_assert!(read.target.authority.is_none() && read.http_11 && read.upgrade == connects);
 
         let mut expected: Vec<(String, Vec<u8>)> = Vec::new();
         let hosts: Vec<_> = all("host").map(<[u8]>::to_ascii_lowercase).collect();
@@ -97,8 +107,12 @@ proptest! {
         if !crumbs.is_empty() {
             expected.push(("cookie".to_owned(), crumbs.join(&b"; "[..]).trim_ascii().to_vec()));
         }
+        if connects {
+            expected.push(("connection".to_owned(), b"upgrade".to_vec()));
+            expected.push(("upgrade".to_owned(), b"websocket".to_vec()));
+        }
         let length = all("content-length").next();
-        prop_assert_eq!(head.unknown_length, length.is_none() && !ended);
+        prop_assert_eq!(head.unknown_length, length.is_none() && !ended && !connects);
         match length {
             None => prop_assert_eq!(read.body, Body::EMPTY),
             Some(length) => {

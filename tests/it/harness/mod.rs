@@ -35,7 +35,10 @@ pub(crate) use clients::http2_client::{Body, Http2, get as h2_get, reason as h2_
 pub(crate) use clients::rate_limit_client::{RateLimitClient, descriptor, message};
 pub(crate) use clients::response::{Fault, Response};
 pub(crate) use clients::tls::{Authority, session as tls_session};
-pub(crate) use clients::{asker, body_scan, exposition, frames, hpack, promql, random_json, ratelimit};
+pub(crate) use clients::websocket::{self, WebSocket, websocket_at};
+pub(crate) use clients::{
+    asker, body_scan, content_coding, exposition, frames, hpack, promql, random_json, ratelimit,
+};
 pub(crate) use core::{
     cases, charges, in_flight, metered, overload_model, places, refusals, sample_request, trace,
 };

@@ -5,3 +5,6 @@ mod life;
 mod malformed;
 mod requests;
 mod tools;
+mod websocket;
+mod websocket_backends;
+mod websocket_bounds;

@@ -7,8 +7,10 @@ mod editor;
 mod envoy_calls;
 mod envoy_limits;
 mod mcp;
+mod mirroring;
 mod openapi;
 mod published;
+mod websocket;
 
 use std::net::SocketAddr;
 

@@ -47,8 +47,18 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
     ("proxy/session/request_reader.rs", "gone", "delay", "proxy/decide.rs"),
     // Beside the wait for the backend, which ends it.
     ("proxy/session/request_reader.rs", "poll", "route.timeout", "proxy/forward.rs"),
-    ("proxy/session/request_body.rs", "poll_interim", "write_timeout", "proxy/session/request_body.rs"),
-    ("proxy/session/request_body.rs", "poll_hints", "write_timeout", "proxy/session/request_body.rs"),
+    (
+        "proxy/session/request_body/interim.rs",
+        "poll_interim",
+        "write_timeout",
+        "proxy/session/request_body/interim.rs",
+    ),
+    (
+        "proxy/session/request_body/interim.rs",
+        "poll_hints",
+        "write_timeout",
+        "proxy/session/request_body/interim.rs",
+    ),
     ("proxy/session/request_body.rs", "poll_more", "body_timeout", "proxy/session/request_reader.rs"),
     ("proxy/decide/read_content.rs", "ask_for_body", "write_timeout", "proxy/decide/read_content.rs"),
     ("proxy/decide/read_content.rs", "poll_end", "body_timeout", "proxy/session/request_reader.rs"),
@@ -80,6 +90,7 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
     ("upstream/connect.rs", "open_unix_socket", "connect_timeout", "upstream/pool.rs"),
     ("upstream/exchange.rs", "poll_answer", "timeout", "upstream/exchange.rs"),
     ("upstream/exchange.rs", "poll_send", "timeout", "upstream/exchange.rs"),
+    ("proxy/forward/mirror.rs", "discard", "self.timeout", "proxy/forward/mirror.rs"),
     ("upstream/exchange.rs", "poll_body", "read_timeout", "proxy/forward/response_body.rs"),
     ("upstream/health/probing.rs", "ask_http1", "self.timeout", "upstream/health/probing.rs"),
     ("upstream/health/probing.rs", "read_call", "self.timeout", "upstream/health/probing.rs"),

@@ -70,7 +70,10 @@ fn a_family_is_on_the_page_unless_the_plan_lacks_what_it_is_of() {
     let shown: BTreeSet<&str> = page.kinds().into_iter().map(|(name, _)| name).collect();
     let absent: Vec<_> =
         Metrics::families().map(|family| family.name).filter(|name| !shown.contains(name)).collect();
-    let of_tiers_costs_queues_and_auths = [
+    let of_bodies_mirrors_tiers_costs_queues_and_auths = [
+        "tollgate_compression_input_bytes_total",
+        "tollgate_compression_output_bytes_total",
+        "tollgate_mirrored_requests_total",
         "tollgate_tier_decisions_total",
         "tollgate_reserved_units_total",
         "tollgate_settled_units_total",
@@ -114,7 +117,7 @@ fn a_family_is_on_the_page_unless_the_plan_lacks_what_it_is_of() {
         "tollgate_trace_spans_dropped_total",
     ];
     let expected = [
-        &of_tiers_costs_queues_and_auths[..],
+        &of_bodies_mirrors_tiers_costs_queues_and_auths[..],
         &of_upstreams_and_calls,
         &of_a_shared_store,
         &of_bans_and_shares,

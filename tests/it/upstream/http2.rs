@@ -293,7 +293,7 @@ fn answers_without_a_body_have_none() {
     assert_eq!(backend.connections(), 1);
 }
 
-/// A switch of protocols is not asked for, so the backend answers as it likes; HTTP/2 has no other way to say no.
+/// The backend has not announced that it opens WebSockets, so it is not asked for one and answers as it likes.
 #[test]
 fn an_upgrade_is_a_request_like_any_other() {
     let backend =
@@ -302,7 +302,8 @@ fn an_upgrade_is_a_request_like_any_other() {
             begin(&mut respond, 426).send_data("no".into(), true).expect("it is taken");
         });
     let gateway = Gateway::start(&over_http2(&[&backend.url()], "", ""));
-    let fields = "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n";
+    let fields = "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
+                  sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
     let mut client = Client::connect(gateway.addr());
     assert_eq!(client.get("/", fields).expect(426).text(), "no");
     client.get("/", "").expect(426);

@@ -249,7 +249,7 @@ fn interim_answers_go_before_the_real_one() {
     frames.head(stream, &[(":status", "103"), ("link", "</a.css>")], false);
     frames.ok(stream);
     assert_eq!(client.read().expect(200).text(), "ok");
-    client.write("GET / HTTP/1.1\r\nhost: test\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n");
+    client.write("GET / HTTP/1.1\r\nhost: test\r\nconnection: upgrade\r\nupgrade: other\r\n\r\n");
     let (stream, _) = frames.request();
     frames.head(stream, &[(":status", "101")], false);
     client.read().expect(502);

@@ -41,6 +41,7 @@ fn block() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         6 => Just(GET.to_vec()),
         6 => Just(POST.to_vec()),
+        2 => Just(CONNECT.to_vec()),
         2 => (b'0'..=b'9').prop_map(length),
         // Trailers, and a header for the dynamic table.
         3 => Just(vec![0, 1, b'a', 1, b'b']),

@@ -29,6 +29,29 @@ fn trailers_say_that_the_table_is_smaller_if_they_come_first() {
     assert_eq!(trailers.payload.first(), Some(&0x20));
 }
 
+/// RFC 8441 §3, §4; RFC 9113 §8.5.
+#[test]
+fn an_extended_connect_is_data_in_both_directions() {
+    let mut peer = Peer::client(&LocalSettings { connect_protocol: true, ..SETTINGS });
+    let frames = peer.frames();
+    let announced = [0, 8, 0, 0, 0, 1];
+    assert!(frames.iter().any(|frame| frame.payload.chunks(6).any(|setting| setting == announced)));
+    peer.send(kind::HEADERS, flag::END_HEADERS, 1, CONNECT);
+    let head = peer.requests[0].head.clone().expect("a good head");
+    assert!(head.connect && !head.unknown_length && head.content_length.is_none());
+    peer.stream(0).send_response(RESPONSE, false).expect("the stream is open");
+    peer.send(kind::DATA, 0, 1, b"up");
+    assert_eq!(peer.stream(0).send_data(b"down", false), Ok(4));
+    assert_eq!(peer.codes(), []);
+    // Trailers have no place there.
+    peer.send(kind::HEADERS, END, 1, &[0, 1, b'a', 1, b'b']);
+    assert_eq!(peer.codes(), [(1, ErrorCode::PROTOCOL_ERROR)]);
+    peer.send(kind::HEADERS, END, 3, CONNECT);
+    assert_eq!(peer.codes(), [(3, ErrorCode::PROTOCOL_ERROR)], "it ends with its head");
+    peer.send(kind::SETTINGS, 0, 0, &[0, 8, 0, 0, 0, 2]);
+    assert_eq!(peer.codes(), [(0, ErrorCode::PROTOCOL_ERROR)], "neither 0 nor 1");
+}
+
 /// The stream is reset after its block: the gateway sends nothing more on it.
 #[test]
 fn a_stream_that_depends_on_itself_is_reset_though_its_block_goes_on() {

@@ -9,9 +9,12 @@ use super::stream_guard::StreamGuard;
 use crate::boxed_cold::boxed_cold;
 use crate::http1::request::RequestError;
 use crate::http2::connection::ReceivedRequest;
+use crate::http2::head::HeadError;
 use crate::http2::server_stream::{ResponseOutcome, ServerStream};
 use crate::plan::ListenerRole;
+use crate::proxy::answer::next_action::{NextAction, PendingTunnel};
 use crate::proxy::connection::linger::linger_stream;
+use crate::proxy::connection::tunnel::{self, EarlyBytes};
 use crate::proxy::session::Session;
 use crate::proxy::session::request_reader::Source;
 use crate::proxy::{decide, decisions};
@@ -97,6 +100,7 @@ async fn serve(request: ReceivedRequest, guard: StreamGuard) {
     let timeout = worker.plan().server.write_timeout;
     let unknown_length = request.head.as_ref().is_ok_and(|head| head.unknown_length);
     let stream = Rc::new(ServerStream::new(request.stream, unknown_length, timeout));
+    let mut tunnel = None;
     let mut session =
         Session::new(Source::Http2(Rc::clone(&stream)), Rc::clone(&streams.peer), worker, guard.opened());
     if let Ok(head) = request.head {
@@ -106,12 +110,23 @@ async fn serve(request: ReceivedRequest, guard: StreamGuard) {
         session.buffers = Some(buffers);
         let now = session.worker.shared.clock.now();
         match session.peer.role {
-            ListenerRole::Traffic => _ = decide::answer(&mut session, now).await,
+            ListenerRole::Traffic => {
+                if let NextAction::Tunnel(pending) = decide::answer(&mut session, now).await {
+                    tunnel = Some(pending);
+                }
+            }
             ListenerRole::Decisions => _ = boxed_cold(|| decisions::answer(&mut session, now)).await,
         }
     } else {
+        let fault = match request.head {
+            Err(HeadError::Protocol) => RequestError::Protocol,
+            _ => RequestError::HeadTooLarge,
+        };
         session.buffers = Some(buffers);
-        decide::refuse_unread(&mut session, RequestError::HeadTooLarge).await;
+        decide::refuse_unread(&mut session, fault).await;
+    }
+    if let Some(pending) = tunnel {
+        return begin_tunnel(session, stream, pending, guard);
     }
     session.worker.spare.put(session.buffers.take());
     drop(session);
@@ -123,6 +138,30 @@ async fn serve(request: ReceivedRequest, guard: StreamGuard) {
             }
         }
     }
+}
+
+/// Joins a stream to its backend, in a task of its own: that of the request is larger by kilobytes.
+#[cold]
+fn begin_tunnel(
+    mut session: Session,
+    stream: Rc<ServerStream>,
+    pending: Box<PendingTunnel>,
+    guard: StreamGuard,
+) {
+    let early = EarlyBytes::take(session.buffers.get_or_insert_default());
+    session.worker.spare.put(session.buffers.take());
+    drop(tokio::task::spawn_local(async move {
+        let PendingTunnel { backend, silence, end, places, settlement } = *pending;
+        let ended = tunnel::run(stream.handle(), backend, early, (silence, end)).await;
+        if !ended.is_whole {
+            stream.cancel();
+        }
+        // What the client still sends is of no use: it is told so (RFC 9113 §8.1).
+        drop((places, stream, guard));
+        if let Some(mut settlement) = settlement {
+            settlement.finish_tunnel(ended.sent);
+        }
+    }));
 }
 
 /// Lingers in a task of its own: that of the request is larger by kilobytes, which thousands of refused uploads would

@@ -3,6 +3,8 @@
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::harness::{eventually, free_address, tools};
 
 /// A running proxy, killed when dropped.
@@ -126,6 +128,12 @@ impl Front {
             envoy.args(["--concurrency", "1", "--disable-hot-restart", "-l", "error", "-c", &yaml]);
             envoy
         })
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a process id");
+        kill_process(pid, signal).expect("the process takes signals");
     }
 
     /// Where it listens.

@@ -243,8 +243,8 @@ impl Client {
         Ok(())
     }
 
-    /// Appends one chunk; false at the last.
-    fn read_chunk(&mut self, body: &mut Vec<u8>) -> Result<bool, Fault> {
+    /// Appends one chunk; false at the last, whose trailers are not read.
+    pub(crate) fn read_chunk(&mut self, body: &mut Vec<u8>) -> Result<bool, Fault> {
         let line = self.read_through(b"\r\n", false)?;
         let digits = String::from_utf8_lossy(&line[..line.len() - 2]).into_owned();
         let size = usize::from_str_radix(&digits, 16)

@@ -119,6 +119,15 @@ impl Http2 {
         Ok((body, answer))
     }
 
+    /// Waits until the gateway has announced that it serves extended CONNECT (RFC 8441 §3).
+    pub(crate) fn wait_for_connect_protocol(&self) {
+        self.block_on(async {
+            while !self.sender.is_extended_connect_protocol_enabled() {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        });
+    }
+
     /// Waits for the answer of what was begun.
     pub(crate) fn finish(&self, answer: ResponseFuture) -> Result<Answer, h2::Error> {
         self.block_on(read(answer))
@@ -149,7 +158,7 @@ impl Http2 {
         runtime.block_on(ended).expect("no panic")
     }
 
-    fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+    pub(super) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         let bounded = async { tokio::time::timeout(TIMEOUT, future).await.expect("in time") };
         self.runtime.block_on(bounded)
     }

@@ -49,7 +49,7 @@ fn file(
         route("away", "/away", "away", ""),
         route("checked", "/checked", "checked", ""),
         route("bounded", "/bounded", "bounded", ""),
-        route("retried", "/retried", "retried", ""),
+        route("retried", "/retried", "retried", "") + "mirror = { upstream = \"away\" }\n",
         route("tripped", "/tripped", "tripped", ""),
         route("tiered", "/tiered", "api", "\"tiered\"") + "auth = \"keys\"\n",
         route("in-flight", "/in-flight", "api", "\"in-flight\""),

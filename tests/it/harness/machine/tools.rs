@@ -52,6 +52,10 @@ const INSTALL: &[(&str, &str)] = &[
     ("systemd-analyze", "apt-get install systemd"),
     ("taplo", "apt-get install python3-venv, then .ci/tools peers, which installs taplo and olpat by pip"),
     ("unshare", "apt-get install util-linux"),
+    (
+        "wsproto",
+        "apt-get install python3-venv, then .ci/tools peers, which installs clients and servers of WebSocket by pip",
+    ),
     ("valkey-server", "apt-get install valkey-server, which Debian has from version 13 on"),
 ];
 
@@ -152,6 +156,12 @@ pub(crate) fn peer(program: &str) -> Command {
     let path = Path::new(python.get_program()).with_file_name(program);
     assert!(path.is_file(), "{} ({})", missing("envoy"), path.display());
     Command::new(path)
+}
+
+/// The Python with clients and servers of WebSocket: what `TOLLGATE_TEST_PYTHON_WEBSOCKET` names, or the one in the cache.
+#[track_caller]
+pub(crate) fn websocket() -> Command {
+    cached_python("TOLLGATE_TEST_PYTHON_WEBSOCKET", "websocket", "wsproto")
 }
 
 /// A program of the Python environment with what editors ask about TOML: `taplo`, or `olpat`, its fork with a language
