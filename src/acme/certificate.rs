@@ -51,7 +51,10 @@ pub struct StoredCertificate {
 impl fmt::Debug for StoredCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { names, validity, .. } = self;
-        f.debug_struct("StoredCertificate").field("names", names).field("validity", validity).finish_non_exhaustive()
+        f.debug_struct("StoredCertificate")
+            .field("names", names)
+            .field("validity", validity)
+            .finish_non_exhaustive()
     }
 }
 
@@ -155,7 +158,8 @@ fn id_of(parsed: &X509Certificate<'_>) -> Option<String> {
 
 fn issuer_of(parsed: &X509Certificate<'_>) -> String {
     let issuer = parsed.issuer();
-    let name = issuer.iter_common_name().chain(issuer.iter_organization()).find_map(|name| name.as_str().ok());
+    let name =
+        issuer.iter_common_name().chain(issuer.iter_organization()).find_map(|name| name.as_str().ok());
     plain(name.unwrap_or("an unnamed authority"), MAX_COMMON_NAME)
 }
 
@@ -224,7 +228,8 @@ type SelfSigned = (String, Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)
 
 fn made(mut params: CertificateParams, now: WallTime, seconds: i64) -> Result<SelfSigned, CannotMake> {
     let now = i64::try_from(now.seconds()).unwrap_or_default();
-    let moment = |at: i64| OffsetDateTime::from_unix_timestamp(at).map_err(|_| CannotMake("the clock is off".into()));
+    let moment =
+        |at: i64| OffsetDateTime::from_unix_timestamp(at).map_err(|_| CannotMake("the clock is off".into()));
     (params.not_before, params.not_after) = (moment(now.saturating_sub(BEFORE))?, moment(now + seconds)?);
     let key = KeyPair::generate()?;
     let certificate = params.self_signed(&key)?;
@@ -248,6 +253,9 @@ pub fn request(names: &[String]) -> Result<(Vec<u8>, String), CannotMake> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+
     use super::*;
 
     const NOW: WallTime = WallTime(1_790_000_000_000_000);
@@ -301,5 +309,23 @@ mod tests {
     #[test]
     fn texts_of_others_have_no_control_characters_in_logs() {
         assert_eq!(plain("a\nb\u{1b}[31mc", 5), "a b [");
+    }
+
+    proptest! {
+        /// What an authority sends, and what the state directory and the shared store hold, is any text.
+        #[test]
+        fn any_text_is_read_without_a_panic(text in "\\PC{0,300}", at in any::<Index>(), byte: u8) {
+            StoredCertificate::from_pem(&text).ok();
+            let mut bytes = PEM.with(String::clone).into_bytes();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            StoredCertificate::from_pem(&String::from_utf8_lossy(&bytes)).ok();
+            bytes.splice(at..at, text.bytes());
+            StoredCertificate::from_pem(&String::from_utf8_lossy(&bytes)).ok();
+        }
+    }
+
+    thread_local! {
+        static PEM: String = self_signed(&names(&["a.example"]), NOW).unwrap().pem;
     }
 }

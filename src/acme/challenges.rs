@@ -62,10 +62,14 @@ mod kind {
 impl ChallengeAnswer {
     /// Whether it has the form of one: others may have made it.
     pub fn is_sound(&self) -> bool {
-        let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-        let thumbprint = self.key_authorization.strip_prefix(&self.token).and_then(|rest| rest.strip_prefix('.'));
+        let is_plain =
+            |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+        let thumbprint =
+            self.key_authorization.strip_prefix(&self.token).and_then(|rest| rest.strip_prefix('.'));
         let is_token = TOKEN_LENGTHS.contains(&self.token.len()) && is_plain(&self.token);
-        is_token && thumbprint.is_some_and(|print| print.len() <= 128 && is_plain(print)) && self.name.len() <= 253
+        is_token
+            && thumbprint.is_some_and(|print| print.len() <= 128 && is_plain(print))
+            && self.name.len() <= 253
     }
 
     /// What the certificate of tls-alpn-01 holds.
@@ -132,7 +136,8 @@ impl Challenges {
                     http.insert(answer.token.clone(), Arc::from(&*answer.key_authorization));
                 }
                 ChallengeKind::TlsAlpn01 => {
-                    let made = answer.digest().map(|digest| certificate::challenge(&answer.name, &digest, now));
+                    let made =
+                        answer.digest().map(|digest| certificate::challenge(&answer.name, &digest, now));
                     match made {
                         Some(Ok(key)) => _ = tls.insert(answer.name.clone(), key),
                         Some(Err(error)) => tracing::warn!("a challenge cannot be answered: {error}"),
@@ -221,7 +226,9 @@ mod tests {
         assert_eq!(challenges.answer(&path), None);
         challenges.set_own(vec![answer("a.example", TOKEN, ChallengeKind::Http01)], NOW);
         assert_eq!(challenges.answer(&path).as_deref(), Some(&*format!("{TOKEN}.thumb")));
-        for other in ["/", WELL_KNOWN, &path[1..], &format!("{path}/"), &format!("{path}a"), &path.to_uppercase()] {
+        for other in
+            ["/", WELL_KNOWN, &path[1..], &format!("{path}/"), &format!("{path}a"), &path.to_uppercase()]
+        {
             assert_eq!(challenges.answer(other), None, "{other}");
         }
         let other = TOKEN.replace('e', "f");
@@ -251,5 +258,18 @@ mod tests {
         let text = serde_json::to_string(&sound).unwrap();
         assert_eq!(serde_json::from_str::<ChallengeAnswer>(&text).unwrap(), sound);
         assert!(serde_json::from_str::<ChallengeAnswer>(&text.replace("tls-alpn-01", "dns-01")).is_err());
+    }
+
+    #[test]
+    fn answers_that_are_cut_anywhere_are_none() {
+        let text = serde_json::to_string(&[answer("a.example", TOKEN, ChallengeKind::TlsAlpn01)]).unwrap();
+        for end in 0..text.len() {
+            assert!(serde_json::from_str::<Vec<ChallengeAnswer>>(&text[..end]).is_err(), "cut at {end}");
+        }
+        let whole = answer("a.example", TOKEN, ChallengeKind::Http01);
+        for end in 0..TOKEN.len() {
+            let cut = ChallengeAnswer { token: TOKEN[..end].into(), ..whole.clone() };
+            assert!(!cut.is_sound(), "the token is cut at {end}");
+        }
     }
 }

@@ -160,9 +160,11 @@ impl AuthorityClient {
     fn address(&self, url: &Uri) -> Result<Address, AuthorityFault> {
         let refused = || AuthorityFault::Url(shown(&url.to_string()));
         let is_secure = url.scheme() == Some(&Scheme::HTTPS);
-        let authority = url.authority().filter(|authority| !authority.as_str().contains('@')).ok_or_else(refused)?;
+        let authority =
+            url.authority().filter(|authority| !authority.as_str().contains('@')).ok_or_else(refused)?;
         let host = authority.host();
-        let is_allowed = is_secure || (self.0.is_plain && is_loopback(host) && url.scheme() == Some(&Scheme::HTTP));
+        let is_allowed =
+            is_secure || (self.0.is_plain && is_loopback(host) && url.scheme() == Some(&Scheme::HTTP));
         let port = authority.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
         match is_allowed && !host.is_empty() {
             true => Ok(Address {
@@ -180,7 +182,8 @@ impl AuthorityClient {
         let directory: serde_json::Map<String, serde_json::Value> =
             serde_json::from_slice(body).map_err(|_| AuthorityFault::Directory)?;
         for name in ["newNonce", "newAccount", "newOrder"] {
-            let url = directory.get(name).and_then(serde_json::Value::as_str).ok_or(AuthorityFault::Directory)?;
+            let url =
+                directory.get(name).and_then(serde_json::Value::as_str).ok_or(AuthorityFault::Directory)?;
             self.address(&url.parse().map_err(|_| AuthorityFault::Url(shown(url)))?)?;
         }
         let renewal_info = directory.get("renewalInfo").and_then(serde_json::Value::as_str);
@@ -241,6 +244,8 @@ impl HttpClient for AuthorityClient {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::acme::settings::ChallengeKind;
 
@@ -264,7 +269,13 @@ mod tests {
         for url in ["https://ca.example/x", "https://other.example:99/x", "https://[2001:db8::1]/"] {
             assert!(is_asked(&public, url), "{url}");
         }
-        for url in ["http://ca.example/x", "http://127.0.0.1/", "/x", "https://user@ca.example/", "ftp://ca.example/"] {
+        for url in [
+            "http://ca.example/x",
+            "http://127.0.0.1/",
+            "/x",
+            "https://user@ca.example/",
+            "ftp://ca.example/",
+        ] {
             assert!(!is_asked(&public, url), "{url}");
         }
         for url in ["http://127.0.0.1:1/", "http://[::1]/", "http://localhost/", "https://ca.example/"] {
@@ -303,9 +314,26 @@ mod tests {
             retry_after(&headers).map(|wish| wish.as_secs())
         };
         let longest = Some(7 * 86_400);
-        assert_eq!(["120", "0", "18446744073709551615", &"9".repeat(99)].map(wish), [Some(120), Some(1), longest, longest]);
+        assert_eq!(
+            ["120", "0", "18446744073709551615", &"9".repeat(99)].map(wish),
+            [Some(120), Some(1), longest, longest]
+        );
         assert_eq!(["", "-1", "soon", "1.5", "١"].map(wish), [None; 5]);
         assert_eq!(wish("Fri, 31 Dec 9999 23:59:59 GMT"), longest);
         assert_eq!(wish("Thu, 01 Jan 1970 00:00:00 GMT"), Some(1));
+    }
+
+    proptest! {
+        #[test]
+        fn any_directory_and_any_wish_are_read_without_a_panic(bytes: Vec<u8>, url in "\\PC{0,60}", wish: Vec<u8>) {
+            let client = client("http://127.0.0.1:14000/dir");
+            client.check_directory(&bytes).ok();
+            let urls = serde_json::json!({ "newNonce": url, "newAccount": url, "newOrder": url, "renewalInfo": url });
+            client.check_directory(urls.to_string().as_bytes()).ok();
+            if let Ok(value) = HeaderValue::from_bytes(&wish) {
+                let headers = HeaderMap::from_iter([(RETRY_AFTER, value)]);
+                prop_assert!(retry_after(&headers).is_none_or(|wish| (MIN_WAIT..=MAX_WAIT).contains(&wish)));
+            }
+        }
     }
 }

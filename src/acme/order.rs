@@ -9,8 +9,9 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use instant_acme::{
-    Account, AccountCredentials, AuthorizationStatus, CertificateIdentifier, ChallengeType, Error as AcmeError,
-    ExternalAccountKey, Identifier, NewAccount, NewOrder, Order, OrderStatus, Problem, RetryPolicy,
+    Account, AccountCredentials, AuthorizationStatus, CertificateIdentifier, ChallengeType,
+    Error as AcmeError, ExternalAccountKey, Identifier, NewAccount, NewOrder, Order, OrderStatus, Problem,
+    RetryPolicy,
 };
 use rustls::pki_types::Der;
 use serde::{Deserialize, Serialize};
@@ -38,11 +39,14 @@ pub struct OrderFailure {
     pub wish: Option<Duration>,
     /// The authority does not know the account: another one has to be made.
     pub has_no_account: bool,
+    /// The authority rejects nonces, also of the library's further tries: the order may be made again at once.
+    pub is_nonce: bool,
 }
 
 impl OrderFailure {
-    fn of(text: impl Into<String>) -> Self {
-        Self { text: text.into(), wish: None, has_no_account: false }
+    /// A failure that is none of the authority's answers.
+    pub fn of(text: impl Into<String>) -> Self {
+        Self { text: text.into(), wish: None, has_no_account: false, is_nonce: false }
     }
 
     /// The failure of a step.
@@ -52,13 +56,12 @@ impl OrderFailure {
             _ => None,
         };
         let text = problem.map_or_else(|| error.to_string(), explained);
-        let has_no_account = problem
-            .and_then(|problem| problem.r#type.as_deref())
-            .is_some_and(|kind| kind.ends_with(":accountDoesNotExist"));
+        let kind = problem.and_then(|problem| problem.r#type.as_deref()).unwrap_or_default();
         Self {
             text: format!("{step}: {}", plain(&text, MAX_DETAIL)),
             wish: client.seen().retry_after,
-            has_no_account,
+            has_no_account: kind.ends_with(":accountDoesNotExist"),
+            is_nonce: kind.ends_with(":badNonce"),
         }
     }
 }
@@ -102,7 +105,8 @@ pub async fn account(
     let builder = Account::builder_with_http(Box::new(client.clone()));
     if let Some(stored) = stored {
         let read = serde_json::from_slice::<StoredAccount>(stored).ok();
-        let unusable = || OrderFailure { has_no_account: true, ..OrderFailure::of("the stored account is damaged") };
+        let unusable =
+            || OrderFailure { has_no_account: true, ..OrderFailure::of("the stored account is damaged") };
         let StoredAccount { directory, external, credentials } = read.ok_or_else(unusable)?;
         if directory == settings.directory && external == key_id {
             let found = builder.from_credentials(credentials).await;
@@ -116,7 +120,8 @@ pub async fn account(
     let contact = settings.email.as_ref().map(|email| format!("mailto:{email}"));
     let contact: Vec<_> = contact.iter().map(String::as_str).collect();
     let new = NewAccount { contact: &contact, terms_of_service_agreed: true, only_return_existing: false };
-    let binding = external.map(|ExternalAccount { key_id, hmac_key }| ExternalAccountKey::new(key_id.clone(), hmac_key));
+    let binding = external
+        .map(|ExternalAccount { key_id, hmac_key }| ExternalAccountKey::new(key_id.clone(), hmac_key));
     let builder = Account::builder_with_http(Box::new(client.clone()));
     let created = builder.create(&new, settings.directory.clone(), binding.as_ref()).await;
     let (account, credentials) = created.map_err(|error| OrderFailure::at("the account", &error, client))?;
@@ -200,17 +205,22 @@ impl PendingOrder {
             Err(AcmeError::Api(problem)) => return Err(rejected(order, client, Some(&problem)).await),
             Err(error) => return Err(OrderFailure::at("the challenges", &error, client)),
         }
-        let (request, key) = certificate::request(names).map_err(|error| OrderFailure::of(error.to_string()))?;
+        let (request, key) =
+            certificate::request(names).map_err(|error| OrderFailure::of(error.to_string()))?;
         order.finalize_csr(&request).await.map_err(failed("the request for the certificate"))?;
         let chain = order.poll_certificate(&policy).await.map_err(failed("the certificate"))?;
         let received = StoredCertificate::from_pem(&format!("{}\n{key}", chain.trim_end()));
-        received.map_err(|fault| OrderFailure::of(format!("the authority's certificate cannot be used: {fault}")))
+        received
+            .map_err(|fault| OrderFailure::of(format!("the authority's certificate cannot be used: {fault}")))
     }
 }
 
 /// Whether an order would be refused in any form.
 fn is_limit(problem: &Problem) -> bool {
-    problem.r#type.as_deref().is_some_and(|kind| kind.ends_with(":rateLimited") || kind.ends_with(":accountDoesNotExist"))
+    problem
+        .r#type
+        .as_deref()
+        .is_some_and(|kind| kind.ends_with(":rateLimited") || kind.ends_with(":accountDoesNotExist"))
 }
 
 /// What RFC 9773 calls a certificate.
@@ -250,7 +260,9 @@ async fn answers(
         match one.status {
             AuthorizationStatus::Valid => continue,
             AuthorizationStatus::Pending => {}
-            status => return Err(OrderFailure::of(format!("the authority says that `{name}` is {status:?}"))),
+            status => {
+                return Err(OrderFailure::of(format!("the authority says that `{name}` is {status:?}")));
+            }
         }
         let Some(challenge) = one.challenge(wanted(kind)) else {
             let text = format!("the authority offers no challenge `{}` for `{name}`", kind.as_str());
@@ -282,5 +294,33 @@ async fn rejected(order: &mut Order, client: &AuthorityClient, problem: Option<&
     }
     let whole = problem.map_or_else(|| "no reason is given".to_owned(), explained);
     let text = if texts.is_empty() { whole } else { texts.join("; ") };
-    OrderFailure { wish, ..OrderFailure::of(format!("the authority rejects the order: {}", plain(&text, MAX_DETAIL))) }
+    OrderFailure {
+        wish,
+        ..OrderFailure::of(format!("the authority rejects the order: {}", plain(&text, MAX_DETAIL)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A key of a test alone.
+    const ACCOUNT: &str = r#"{"directory":"https://ca.example/dir","external":null,"credentials":{"id":"https://ca.example/1","key_pkcs8":"AAAA","directory":"https://ca.example/dir"}}"#;
+
+    #[test]
+    fn an_account_that_is_cut_anywhere_is_none() {
+        assert!(serde_json::from_str::<StoredAccount>(ACCOUNT).is_ok());
+        for end in 0..ACCOUNT.len() {
+            assert!(serde_json::from_str::<StoredAccount>(&ACCOUNT[..end]).is_err(), "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn ids_of_certificates_are_those_of_their_text() {
+        let id = identifier("AQID.BAUG").unwrap();
+        assert_eq!(id.to_string(), "AQID.BAUG");
+        for faulty in ["", "AQID", "AQID.BAUG.BAUG", "AQ=ID.BAUG", "é.BAUG", "AQID. "] {
+            assert!(identifier(faulty).is_none(), "{faulty}");
+        }
+    }
 }

@@ -62,6 +62,8 @@ fn moment(body: &[u8], draw: f64) -> Option<WallTime> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -78,6 +80,24 @@ mod tests {
         ];
         for body in faulty {
             assert_eq!(moment(body, 0.5), None, "{}", String::from_utf8_lossy(body));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_is_read_without_a_panic(bytes: Vec<u8>, start in "\\PC{0,40}", end in "\\PC{0,40}", draw: f64) {
+            moment(&bytes, draw);
+            let window = serde_json::json!({ "suggestedWindow": { "start": start, "end": end } });
+            moment(window.to_string().as_bytes(), draw);
+        }
+
+        #[test]
+        fn a_moment_is_within_its_window(start in 0_i64..253_402_207_200, length in 0_i64..40_000_000, draw: f64) {
+            let text = |at: i64| jiff::Timestamp::from_second(at.min(253_402_207_200)).unwrap().to_string();
+            let (begin, end) = (start, start.saturating_add(length).min(253_402_207_200));
+            let window = serde_json::json!({ "suggestedWindow": { "start": text(begin), "end": text(end) } });
+            let drawn = moment(window.to_string().as_bytes(), draw).unwrap().seconds();
+            prop_assert!((begin.cast_unsigned()..=end.cast_unsigned()).contains(&drawn));
         }
     }
 }

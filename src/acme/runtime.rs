@@ -28,8 +28,9 @@ impl AcmeRuntime {
         let mut attempts = None;
         let mut used = Vec::new();
         for one in wanted {
-            let is_same =
-                |live: &&Arc<LiveCertificate>| live.names == one.names && live.directory == settings.directory;
+            let is_same = |live: &&Arc<LiveCertificate>| {
+                live.names == one.names && live.directory == settings.directory
+            };
             let live = match known.iter().find(is_same) {
                 Some(live) => Arc::clone(live),
                 None => {

@@ -46,7 +46,8 @@ impl StateDirectory {
     /// Nothing is made before something is written.
     pub fn new(settings: &AcmeSettings) -> Self {
         let host = settings.directory.split("//").nth(1).unwrap_or_default();
-        let host: String = host.chars().take_while(|c| c.is_ascii_alphanumeric() || "-.".contains(*c)).collect();
+        let host: String =
+            host.chars().take_while(|c| c.is_ascii_alphanumeric() || "-.".contains(*c)).collect();
         let host: String = host.chars().take(MAX_NAME).collect();
         let folder = format!("{host}-{}", hash(&settings.directory));
         Self { root: settings.state.clone(), path: settings.state.join(folder) }
@@ -96,9 +97,13 @@ impl StateDirectory {
     pub fn set_account_aside(&self) {
         let (from, to) = (self.path.join(ACCOUNT), self.path.join("account.damaged"));
         match fs::rename(&from, &to) {
-            Ok(()) => tracing::warn!("the account in {} cannot be used: it is {} now", from.display(), to.display()),
+            Ok(()) => {
+                tracing::warn!("the account in {} cannot be used: it is {} now", from.display(), to.display())
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => tracing::warn!("the account in {} cannot be used, nor moved: {error}", from.display()),
+            Err(error) => {
+                tracing::warn!("the account in {} cannot be used, nor moved: {error}", from.display())
+            }
         }
     }
 
@@ -228,7 +233,9 @@ fn is_private(path: &Path) -> io::Result<()> {
     let metadata = fs::metadata(path)?;
     match metadata.is_dir() && metadata.mode() & WORLD_WRITABLE == 0 {
         true => Ok(()),
-        false => Err(io::Error::other("it is no directory, or each user can write there: `chmod 700` mends that")),
+        false => {
+            Err(io::Error::other("it is no directory, or each user can write there: `chmod 700` mends that"))
+        }
     }
 }
 
@@ -245,6 +252,8 @@ fn hash(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use proptest::prelude::*;
 
     use super::*;
     use crate::acme::certificate::self_signed;
@@ -359,5 +368,29 @@ mod tests {
         assert!(lock.is_some() && state.lock().unwrap().is_none());
         drop(lock);
         assert!(state.lock().unwrap().is_some());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Whatever stands there: a wait is at most a week, and what is written next is read again.
+        #[test]
+        fn any_content_of_its_files_is_survived(bytes: Vec<u8>, count: u32, failed: u64, wait: u64) {
+            let root = tempfile::tempdir().unwrap();
+            let state = state(root.path());
+            let pem = format!("{}.pem", state.id(&names()));
+            state.write_account(b"{}").unwrap();
+            fs::write(state.path().join(pem), &bytes).unwrap();
+            fs::write(state.path().join(FAILED_ORDERS), &bytes).unwrap();
+            prop_assert!(state.certificate(&names()).is_none() && state.certificates().is_empty());
+            state.failed_orders();
+            let any = FailedOrders { count, failed, wait, error: String::new() };
+            let text = serde_json::to_vec(&BTreeMap::from([(state.id(&names()), any.clone())])).unwrap();
+            fs::write(state.path().join(FAILED_ORDERS), text).unwrap();
+            let read = state.failed_orders().remove(&state.id(&names())).unwrap();
+            prop_assert!(read.next(NOW).0 <= NOW.0 + 7 * 86_400_000_000);
+            state.write_failed_orders(&names(), &FailedOrders::default()).unwrap();
+            prop_assert!(state.failed_orders().is_empty() || count == 0);
+        }
     }
 }

@@ -97,8 +97,7 @@ fn settings(mut table: ConfigTable<'_>, place: &ConfigValue<'_>) -> Option<AcmeS
         }
         Some(())
     });
-    let external_account =
-        table.optional(&ACME.eab, |value| value.table("`eab`").and_then(external_account));
+    let external_account = table.optional(&ACME.eab, |value| value.table("`eab`").and_then(external_account));
     let secret = table.optional(&ACME.secret, |value| secret(&value));
     let directory =
         table.or(&ACME.directory, DIRECTORY.to_owned(), |value| value.text()?.parse("a URL", directory));
@@ -131,7 +130,10 @@ fn directory(text: &str) -> Result<String, SyntaxError> {
     let url = service_url::parse(text, "directory", DIRECTORY_HELP)?;
     if !url.secure && !is_loopback(&url.server.host) {
         let message = format!("{} is not asked over TLS, so anyone on the way could answer", quoted(text));
-        return Err(SyntaxError::new(message, "write `https://`; `http://` is for authorities on this machine"));
+        return Err(SyntaxError::new(
+            message,
+            "write `https://`; `http://` is for authorities on this machine",
+        ));
     }
     Ok(text.to_owned())
 }
@@ -149,7 +151,8 @@ fn state(value: &ConfigValue<'_>) -> Option<PathBuf> {
 fn external_account(mut table: ConfigTable<'_>) -> Option<ExternalAccount> {
     let key_id = table.require(&EAB.key_id, |value| {
         let text = value.text()?.into_string();
-        let is_sound = !text.is_empty() && text.len() <= MAX_EMAIL && text.bytes().all(|byte| byte.is_ascii_graphic());
+        let is_sound =
+            !text.is_empty() && text.len() <= MAX_EMAIL && text.bytes().all(|byte| byte.is_ascii_graphic());
         if !is_sound {
             value.fault("this is not the name of a key", "copy what the authority shows as the key id");
         }
@@ -233,7 +236,10 @@ fn name(text: &str) -> Result<String, SyntaxError> {
     }
     match text.len() <= MAX_NAME && text.split('.').all(is_label) {
         true => Ok(text.to_owned()),
-        false => refuse("is not the name of a server", "write a name as in DNS, without a final dot: `example.com`"),
+        false => refuse(
+            "is not the name of a server",
+            "write a name as in DNS, without a final dot: `example.com`",
+        ),
     }
 }
 
@@ -242,11 +248,13 @@ pub(super) fn check(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
     let Some(acme) = &draft.acme else { return };
     let listeners = || draft.server.client_listeners();
     if !draft.names_acme && diagnostics.unknown() == 0 && draft.server_is_sound {
-        let help = "name the servers: `[[server.tls]]` with `acme = [\"example.com\"]`, or leave `[acme]` out";
+        let help =
+            "name the servers: `[[server.tls]]` with `acme = [\"example.com\"]`, or leave `[acme]` out";
         diagnostics.warn(acme.span, "`[acme]` has no effect: no certificate is to be ordered", help);
         return;
     }
-    let is_by_http = acme.settings.as_ref().is_some_and(|settings| settings.challenge == ChallengeKind::Http01);
+    let is_by_http =
+        acme.settings.as_ref().is_some_and(|settings| settings.challenge == ChallengeKind::Http01);
     let is_known = !diagnostics.is_uncertain(super::server::TITLE, "listen");
     if is_by_http && is_known && !listeners().any(|listener| !listener.tls) {
         diagnostics.warn(

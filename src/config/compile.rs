@@ -11,9 +11,9 @@ use super::report::{SourceSpan, cut_for_help, quoted};
 use super::route_limits::RouteLimit;
 use super::routes;
 use super::{
-    acme, before_auth, connection_limits, consumer_rules as consumers, descriptor_rules, descriptors, geo_rules,
-    lease_rules, limits, map_rules, mirror_rules, other_methods, places, server, split, sticky, upstreams,
-    witnesses,
+    acme, before_auth, connection_limits, consumer_rules as consumers, descriptor_rules, descriptors,
+    geo_rules, lease_rules, limits, map_rules, mirror_rules, other_methods, places, server, split, sticky,
+    upstreams, witnesses,
 };
 use crate::limit::Algorithm;
 use crate::plan::action::RouteAction;

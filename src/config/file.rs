@@ -106,7 +106,8 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
     file.skip(&[INCLUDE, SETS]);
     let acme = file.take(&FILE.acme).map(|value| acme::read(&value));
     let server_draft = server::read(section(&mut file, &FILE.server, server::TITLE), acme.as_ref());
-    let ServerDraft { mut server, max_body_bytes, compression, names_acme, server_is_sound, .. } = server_draft;
+    let ServerDraft { mut server, max_body_bytes, compression, names_acme, server_is_sound, .. } =
+        server_draft;
     let ServerDraft { limits: server_limits, connection_limits, geo_place, .. } = server_draft;
     // Its tokens name limits.
     let admin = file.take(&FILE.admin);

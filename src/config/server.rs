@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::HeaderName;
 use ipnet::IpNet;
 
+use super::acme::AcmeDraft;
 use super::headers::{self, FIELDS};
 use super::keys::{ANY, NamedSchema, SOME, Schema, choice, count, duration, flag, keys, size};
 use super::report::{SourceSpan, quoted};
@@ -14,7 +15,6 @@ use super::set_names::USE;
 use super::table::ConfigTable;
 use super::text::SyntaxError;
 use super::value::ConfigValue;
-use super::acme::AcmeDraft;
 use super::{compress, geo, name, networks, remedies, templates, tls};
 use crate::plan::compression::Compression;
 use crate::plan::template::HeaderTemplate;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use http::HeaderName;
 use rustls::ServerConfig;
 
+use super::certificates::{CertificateSource, ServedCertificate};
 use super::ratelimit::{RatelimitHeaders, RatelimitPolicies};
 use super::template::HeaderTemplate;
-use super::certificates::{CertificateSource, ServedCertificate};
 use crate::acme::live::AcmeCertificate;
 use crate::limit::wall_clock::WallTime;
 use crate::route::client::{AddressRules, ClientRule};

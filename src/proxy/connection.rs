@@ -294,7 +294,11 @@ pub(crate) async fn serve_tls<G: 'static>(
 }
 
 /// Fails after `header_timeout`, or when the connection is evicted. `None`: the handshake was the answer to a challenge.
-async fn tls_handshake(socket: Socket, handle: &ConnectionHandle, worker: &Worker) -> io::Result<Option<Stream>> {
+async fn tls_handshake(
+    socket: Socket,
+    handle: &ConnectionHandle,
+    worker: &Worker,
+) -> io::Result<Option<Stream>> {
     let socket = socket.into_attached()?;
     let plan = worker.plan();
     let server = &plan.server;

@@ -60,7 +60,8 @@ pub(super) async fn run(shared: Arc<Shared>) {
             Some(present) => present,
             None => {
                 let store = plan.store.shared.as_ref();
-                let fleet = store.map(|store| FleetStore::open(&shared, &plan, Arc::clone(store), settings.secret));
+                let fleet =
+                    store.map(|store| FleetStore::open(&shared, &plan, Arc::clone(store), settings.secret));
                 Orders::new(Arc::clone(&shared), Arc::clone(settings), fleet.map(Rc::new))
             }
         };

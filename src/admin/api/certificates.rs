@@ -62,7 +62,9 @@ fn problem(live: &LiveCertificate, now: WallTime) -> Option<(bool, String)> {
         LiveSource::SelfSigned if failures > 0 => {
             Some((true, format!("{names}: clients are shown a self-signed certificate: {error}")))
         }
-        LiveSource::SelfSigned => Some((false, format!("{names}: clients are shown a self-signed certificate"))),
+        LiveSource::SelfSigned => {
+            Some((false, format!("{names}: clients are shown a self-signed certificate")))
+        }
         LiveSource::Authority | LiveSource::OtherNames if failures > 0 => {
             let is_late = status.certificate.validity.left(now) < LEFT;
             Some((is_late, format!("{names}: the certificate could not be renewed: {error}")))

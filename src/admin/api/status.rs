@@ -1,7 +1,7 @@
 //! `GET status`: the state of the process.
 
-use super::{certificates, problems};
 use super::values::moment;
+use super::{certificates, problems};
 use crate::admin_api::status::{LoadedFile, ReloadReport, StatusReport, StoreReport};
 use crate::plan::Plan;
 use crate::shared::control::Reload;

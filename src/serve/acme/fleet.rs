@@ -110,7 +110,12 @@ impl FleetStore {
     }
 
     /// Sets the value with this name, sealed if there is a secret.
-    pub(super) async fn put(&self, name: &str, value: &[u8], kept: Option<Duration>) -> Result<(), Unreachable> {
+    pub(super) async fn put(
+        &self,
+        name: &str,
+        value: &[u8],
+        kept: Option<Duration>,
+    ) -> Result<(), Unreachable> {
         let sealed = match &self.secret {
             Some(secret) if !value.is_empty() => sealed::seal(secret, name, value).ok_or(Unreachable)?,
             _ => value.to_vec(),

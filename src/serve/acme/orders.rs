@@ -26,6 +26,8 @@ use crate::store::redis::settings::RedisSettings;
 
 /// The longest time of an order.
 const LONGEST_ORDER: Duration = Duration::from_secs(300);
+/// The most orders in a row that end with a rejected nonce.
+const NONCE_TRIES: usize = 4;
 /// How often a certificate is written that could not be written.
 const SAVED_EVERY: Duration = Duration::from_secs(60);
 /// How often the certificates of the fleet are looked for.
@@ -62,7 +64,11 @@ impl From<OrderFailure> for NoCertificate {
 }
 
 impl Orders {
-    pub(super) fn new(shared: Arc<Shared>, settings: Arc<AcmeSettings>, fleet: Option<Rc<FleetStore>>) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        settings: Arc<AcmeSettings>,
+        fleet: Option<Rc<FleetStore>>,
+    ) -> Self {
         let (state, client) = (StateDirectory::new(&settings), AuthorityClient::new(&settings));
         Self {
             shared,
@@ -84,11 +90,14 @@ impl Orders {
 
     /// Does what is due now.
     pub(super) async fn turn(&mut self, plan: &Plan) {
-        let live: Vec<_> = plan.server.tls.iter().flat_map(|tls| tls.acme()).filter_map(|one| one.live()).collect();
+        let live: Vec<_> =
+            plan.server.tls.iter().flat_map(|tls| tls.acme()).filter_map(|one| one.live()).collect();
         if is_over(&mut self.saved, SAVED_EVERY) {
             live.iter().for_each(|live| save(live, &self.state, false));
         }
-        if self.fleet.as_ref().is_some_and(|fleet| fleet.has_keys()) && is_over(&mut self.looked, LOOKED_EVERY) {
+        if self.fleet.as_ref().is_some_and(|fleet| fleet.has_keys())
+            && is_over(&mut self.looked, LOOKED_EVERY)
+        {
             for live in &live {
                 self.look(live).await;
             }
@@ -130,7 +139,10 @@ impl Orders {
         let is_adopted = found.is_some_and(|found| adopt(live, found, &self.state, self.now()));
         if is_adopted {
             let until = moment(live.validity().end);
-            tracing::info!("certificate for {}: taken from the shared store, valid until {until}", live.names.join(", "));
+            tracing::info!(
+                "certificate for {}: taken from the shared store, valid until {until}",
+                live.names.join(", ")
+            );
             save(live, &self.state, true);
         }
         is_adopted
@@ -139,7 +151,9 @@ impl Orders {
     /// Asks the authority when to renew, if it is time to.
     async fn ask_for_suggestion(&self, live: &LiveCertificate) {
         let (now, status) = (self.now(), live.status());
-        let Some(id) = status.certificate.id.filter(|_| status.source == LiveSource::Authority) else { return };
+        let Some(id) = status.certificate.id.filter(|_| status.source == LiveSource::Authority) else {
+            return;
+        };
         // A clock that was set back by more than a day does not keep it from asking.
         let is_ahead = status.suggestion_due > now.plus(Micros(2 * 86_400 * Micros::SECOND.0));
         if now < status.suggestion_due && !is_ahead {
@@ -162,7 +176,9 @@ impl Orders {
         }
         let url = self.client.seen().renewal_info?;
         let suggested = renewal_info::suggested(&self.client, &url, id, draw).await;
-        suggested.inspect_err(|fault| tracing::debug!("the authority suggests no time to renew: {fault}")).ok()
+        suggested
+            .inspect_err(|fault| tracing::debug!("the authority suggests no time to renew: {fault}"))
+            .ok()
     }
 
     /// Orders a certificate, unless another process or gateway does.
@@ -236,9 +252,8 @@ impl Orders {
         let mut life = self.shared.life.clone();
         let shared = Arc::clone(&self.shared);
         let ended = tokio::select! {
-            ended = timeout(LONGEST_ORDER, self.get(live, fleet)) => ended.unwrap_or_else(|_| {
-                let text = format!("it took longer than {LONGEST_ORDER:?}");
-                Err(OrderFailure { text, wish: None, has_no_account: false }.into())
+            ended = timeout(LONGEST_ORDER, self.get_despite_nonces(live, fleet)) => ended.unwrap_or_else(|_| {
+                Err(OrderFailure::of(format!("it took longer than {LONGEST_ORDER:?}")).into())
             }),
             _ = life.wait_for(|life| *life == Life::Draining) => Err(NoCertificate::Waits("the process ends")),
         };
@@ -247,6 +262,21 @@ impl Orders {
             fleet.withdraw().await;
         }
         ended
+    }
+
+    /// Gets a certificate from the authority. An order that ends with a rejected nonce is made again, without a wait.
+    async fn get_despite_nonces(
+        &mut self,
+        live: &Arc<LiveCertificate>,
+        fleet: Option<&FleetStore>,
+    ) -> Result<StoredCertificate, NoCertificate> {
+        for _ in 1..NONCE_TRIES {
+            match self.get(live, fleet).await {
+                Err(NoCertificate::Failed(failure)) if failure.is_nonce => {}
+                ended => return ended,
+            }
+        }
+        self.get(live, fleet).await
     }
 
     /// Gets a certificate from the authority.
@@ -266,7 +296,8 @@ impl Orders {
         let status = live.status();
         let replaced = status.certificate.id.filter(|_| status.source == LiveSource::Authority);
         let challenge = self.settings.challenge;
-        let begun = PendingOrder::begin(&account, &self.client, &live.names, challenge, replaced.as_deref()).await;
+        let begun =
+            PendingOrder::begin(&account, &self.client, &live.names, challenge, replaced.as_deref()).await;
         if begun.as_ref().is_err_and(|failure| failure.has_no_account) {
             keeper.forget().await;
         }
@@ -277,11 +308,9 @@ impl Orders {
             published.map_err(|_| NoCertificate::Waits("the shared store is unavailable"))?;
         }
         let issued = pending.finish().await?;
-        issued.check(&live.names, self.shared.clock.wall_now()).map_err(|fault| OrderFailure {
-            text: format!("the authority's certificate is not used: {fault}"),
-            wish: None,
-            has_no_account: false,
-        })?;
+        issued
+            .check(&live.names, self.shared.clock.wall_now())
+            .map_err(|fault| OrderFailure::of(format!("the authority's certificate is not used: {fault}")))?;
         Ok(issued)
     }
 
@@ -302,11 +331,15 @@ impl Orders {
                 if let Some(fleet) = self.fleet.as_ref().filter(|fleet| fleet.has_keys()) {
                     let name = certificate_name(&self.state.id(&live.names));
                     if fleet.put(&name, pem.as_bytes(), None).await.is_err() {
-                        tracing::warn!("certificate for {names}: the shared store does not have it: it is unavailable");
+                        tracing::warn!(
+                            "certificate for {names}: the shared store does not have it: it is unavailable"
+                        );
                     }
                 }
             }
-            Err(NoCertificate::Waits(why)) => self.say(&format!("certificate for {names}: the order waits: {why}")),
+            Err(NoCertificate::Waits(why)) => {
+                self.say(&format!("certificate for {names}: the order waits: {why}"))
+            }
             Err(NoCertificate::Failed(failure)) => {
                 let OrderFailure { text, wish, .. } = failure;
                 let failed = live.update(|status| {
@@ -315,7 +348,9 @@ impl Orders {
                 });
                 self.shared.metrics.count_order(false);
                 let (count, next) = (failed.count, moment(failed.next(now)));
-                tracing::warn!("certificate for {names}: order failed, {count} in a row, next at {next}: {text}");
+                tracing::warn!(
+                    "certificate for {names}: order failed, {count} in a row, next at {next}: {text}"
+                );
                 self.keep_failures(live, &failed).await;
             }
         }

@@ -80,7 +80,9 @@ impl RedisClient {
 /// The value of a reply. `None`: it is malformed.
 fn value(reply: &[i64]) -> Option<Option<Vec<u8>>> {
     let (&[_, length], words) = reply.split_first_chunk::<2>()?;
-    let Ok(length) = usize::try_from(length) else { return (length == -1 && words.is_empty()).then_some(None) };
+    let Ok(length) = usize::try_from(length) else {
+        return (length == -1 && words.is_empty()).then_some(None);
+    };
     if words.len() != length.div_ceil(4) {
         return None;
     }

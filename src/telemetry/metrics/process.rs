@@ -77,7 +77,8 @@ families! {
 /// The number of certificates from the authority, and of self-signed ones in their place.
 fn acme_certificates(plan: &Plan) -> [([&'static str; 1], usize); 2] {
     let live = plan.server.tls.iter().flat_map(|tls| tls.acme()).filter_map(|one| one.live());
-    let (own, issued): (Vec<_>, Vec<_>) = live.partition(|live| live.status().source == LiveSource::SelfSigned);
+    let (own, issued): (Vec<_>, Vec<_>) =
+        live.partition(|live| live.status().source == LiveSource::SelfSigned);
     [(["acme"], issued.len()), (["self-signed"], own.len())]
 }
 

@@ -46,16 +46,22 @@ fn a_known_token_is_answered_before_routes_limits_and_bans() {
     assert!(answer.text().starts_with(&format!("{TOKEN}.")), "{}", answer.text());
     assert_eq!(answer.header("content-type"), Some("application/octet-stream"));
     assert_eq!(answer.header("cache-control"), Some("no-store"));
-    let head = send(gateway.addr(), format!("HEAD {PATH}{TOKEN} HTTP/1.1\r\nhost: a.example\r\nconnection: close\r\n\r\n"));
+    let head = send(
+        gateway.addr(),
+        format!("HEAD {PATH}{TOKEN} HTTP/1.1\r\nhost: a.example\r\nconnection: close\r\n\r\n"),
+    );
     assert_eq!((head.status, head.text().len()), (200, 0));
     Http2::connect(gateway.addr()).get(&format!("{PATH}{TOKEN}")).expect(200);
     // Over TLS, too: an authority follows redirects.
     let config = Authority::new().client();
     assert!(Client::try_connect_tls(tls(&gateway), &config, "a.example").is_err(), "it is self-signed");
-    for path in [PATH, "/.well-known/acme-challenge", &format!("{PATH}{TOKEN}x"), &format!("{PATH}{TOKEN}/"), "/"] {
+    for path in
+        [PATH, "/.well-known/acme-challenge", &format!("{PATH}{TOKEN}x"), &format!("{PATH}{TOKEN}/"), "/"]
+    {
         assert_ne!(get_with(gateway.addr(), path, "").status, 200, "{path}");
     }
-    let posted = format!("POST {PATH}{TOKEN} HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    let posted =
+        format!("POST {PATH}{TOKEN} HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
     assert_ne!(send(gateway.addr(), posted).status, 200);
     let line = &gateway.access_log(1)[0];
     assert_eq!((line["status"].as_u64(), line["route"].is_null()), (Some(200), true));
@@ -95,8 +101,12 @@ fn a_handshake_of_a_challenge_shows_its_certificate_and_ends() {
     let gateway = Gateway::start(&acme.toml(&backend));
     gate.wait_for(1);
     for name in ["a.example", "A.EXAMPLE"] {
-        let shown = shown(tls(&gateway), name, &["acme-tls/1"]).expect("a handshake without a client's certificate");
-        assert_eq!((shown.names.clone(), shown.protocol.as_deref()), (vec!["a.example".to_owned()], Some("acme-tls/1")));
+        let shown =
+            shown(tls(&gateway), name, &["acme-tls/1"]).expect("a handshake without a client's certificate");
+        assert_eq!(
+            (shown.names.clone(), shown.protocol.as_deref()),
+            (vec!["a.example".to_owned()], Some("acme-tls/1"))
+        );
         assert_eq!(shown.rest.as_deref(), Some(&[][..]), "nothing is said on it");
     }
     // Other names, and other protocols beside it, are none of a challenge.

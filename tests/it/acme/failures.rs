@@ -27,7 +27,8 @@ const STEPS: [Step; 9] = [
 /// Seconds until the next order, as the status has it.
 fn seconds_to_next(gateway: &Gateway) -> f64 {
     let status = api(gateway, "status");
-    status["certificates"][0]["next_attempt"].as_f64().expect("a moment") - status["time"].as_f64().expect("a time")
+    status["certificates"][0]["next_attempt"].as_f64().expect("a moment")
+        - status["time"].as_f64().expect("a time")
 }
 
 #[test]
@@ -38,7 +39,10 @@ fn a_failure_is_told_waits_and_is_remembered_by_the_next_process() {
     let gateway = Gateway::start(&toml);
     gateway.wait_for_log("certificate for a.example: order failed, 1 in a row, next at");
     let line = gateway.stderr_lines().into_iter().find(|line| line.contains("order failed")).expect("a line");
-    assert!(line.contains("the authority rejects the order: `a.example`: no answer from a.example"), "{line}");
+    assert!(
+        line.contains("the authority rejects the order: `a.example`: no answer from a.example"),
+        "{line}"
+    );
     let left = seconds_to_next(&gateway);
     assert!((40.0..=75.0).contains(&left), "{left} s");
     let status = api(&gateway, "status");
@@ -120,7 +124,8 @@ fn a_damaged_account_is_moved_aside() {
     let gateway = Gateway::start(&acme.toml(&backend));
     wait_until_issued(&gateway, "a.example");
     let state = folder.path().join("state");
-    let account = eventually("the account", || files(&state).into_iter().find(|file| file.ends_with("account.json")));
+    let account =
+        eventually("the account", || files(&state).into_iter().find(|file| file.ends_with("account.json")));
     drop(gateway);
     let text = fs::read(&account).expect("the account");
     fs::write(&account, &text[..text.len() / 2]).expect("damaged");
@@ -135,14 +140,38 @@ fn a_damaged_account_is_moved_aside() {
 #[test]
 fn an_authority_that_says_anything_harms_nothing() {
     let huge = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{}", 2 << 20, "x".repeat(2 << 20));
-    let json = |body: &str| format!("HTTP/1.1 200 OK\r\nreplay-nonce: bm9uY2U\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let json = |body: &str| {
+        format!("HTTP/1.1 200 OK\r\nreplay-nonce: bm9uY2U\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+    };
     let redirect = "HTTP/1.1 302 Found\r\nlocation: /directory\r\ncontent-length: 0\r\n\r\n".to_owned();
     let waits = "HTTP/1.1 200 OK\r\nretry-after: 99999999999999999999\r\nreplay-nonce: bm9uY2U\r\ncontent-length: 2\r\n\r\n{}";
-    let mut answers = vec![(Step::Poll, waits.to_owned()), (Step::Directory, json(r#"{"newNonce":"not a url","newAccount":"x","newOrder":"x"}"#))];
-    for step in [Step::Directory, Step::Account, Step::Order, Step::Authorization, Step::Poll, Step::Finalize, Step::Certificate] {
-        let bodies = ["", "[]", "{}", "null", "{\"status\":7}", "\u{0}", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"];
+    let mut answers = vec![
+        (Step::Poll, waits.to_owned()),
+        (Step::Directory, json(r#"{"newNonce":"not a url","newAccount":"x","newOrder":"x"}"#)),
+    ];
+    for step in [
+        Step::Directory,
+        Step::Account,
+        Step::Order,
+        Step::Authorization,
+        Step::Poll,
+        Step::Finalize,
+        Step::Certificate,
+    ] {
+        let bodies = [
+            "",
+            "[]",
+            "{}",
+            "null",
+            "{\"status\":7}",
+            "\u{0}",
+            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----",
+        ];
         answers.extend(bodies.iter().map(|body| (step, json(body))));
-        answers.extend([huge.clone(), redirect.clone(), "nonsense\r\n\r\n".to_owned(), String::new()].map(|text| (step, text)));
+        answers.extend(
+            [huge.clone(), redirect.clone(), "nonsense\r\n\r\n".to_owned(), String::new()]
+                .map(|text| (step, text)),
+        );
         answers.push((step, "HTTP/1.1 500 Oh\r\ncontent-length: 6\r\n\r\n<html>".to_owned()));
     }
     let more = r#"{"status":"pending","authorizations":["http://127.0.0.1:1/a","http://127.0.0.1:1/b"],"finalize":"http://127.0.0.1:1/"}"#;
@@ -157,7 +186,8 @@ fn an_authority_that_says_anything_harms_nothing() {
     let gateway = clock.gateway(&Acme::of(&server, folder.path(), &["a.example"]).toml(&backend), &[]);
     let first = wait_until_issued(&gateway, "a.example");
     for (index, (step, answer)) in answers.into_iter().enumerate() {
-        let shown_step = format!("{index} of {count}: {step:?} {}", answer.chars().take(120).collect::<String>());
+        let shown_step =
+            format!("{index} of {count}: {step:?} {}", answer.chars().take(120).collect::<String>());
         server.instead(step, Instead::Answer(answer));
         // Years later it has expired, and half a day ends each wait.
         clock.step_to(86_400 * 365 + 60_000 * i64::try_from(index).expect("small"));

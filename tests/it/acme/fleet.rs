@@ -20,7 +20,8 @@ fn with_a_secret_one_order_serves_all_and_any_gateway_answers_its_challenge() {
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let addresses = [crate::harness::free_address(), crate::harness::free_address()];
     // The challenge has to be answered by both, whichever of them orders.
-    server.validate(move |_, name, token| addresses.iter().try_for_each(|one| look_by_http(*one, name, token)));
+    server
+        .validate(move |_, name, token| addresses.iter().try_for_each(|one| look_by_http(*one, name, token)));
     let gateways: Vec<_> = folders
         .iter()
         .zip(addresses)
@@ -76,7 +77,9 @@ fn failures_are_shared_and_an_unreachable_store_lets_orders_wait() {
     let acme = Acme::of(&server, folder.path(), &["a.example"]);
     let first = Gateway::start(&format!("{}{}", acme.toml(&backend), redis.store_table()));
     first.wait_for_log("order failed, 1 in a row");
-    eventually("the failure to be shared", || redis.keys().iter().any(|key| key.contains("attempts")).then_some(()));
+    eventually("the failure to be shared", || {
+        redis.keys().iter().any(|key| key.contains("attempts")).then_some(())
+    });
     let other = tempfile::tempdir().unwrap();
     let acme = Acme::of(&server, other.path(), &["a.example"]);
     let second = Gateway::start(&format!("{}{}", acme.toml(&backend), redis.store_table()));

@@ -111,7 +111,11 @@ fn a_reload_keeps_what_is_shown_and_orders_for_new_names_only() {
     let acme = Acme::of(&server, folder.path(), &names);
     let gateway = Gateway::start(&acme.toml(&backend));
     let issued = wait_until_issued(&gateway, "a.example");
-    gateway.reload(&Acme { acme: "email = \"x@example.com\"", ..Acme::of(&server, folder.path(), &names) }.toml(&backend), "acme: settings changed");
+    gateway.reload(
+        &Acme { acme: "email = \"x@example.com\"", ..Acme::of(&server, folder.path(), &names) }
+            .toml(&backend),
+        "acme: settings changed",
+    );
     assert_eq!(shown(tls(&gateway), "a.example", &[]).expect("a handshake").certificate, issued.certificate);
     assert_eq!(server.orders().len(), 1);
     // Fewer names: the present certificate covers them, and another one is ordered.
@@ -125,7 +129,8 @@ fn a_reload_keeps_what_is_shown_and_orders_for_new_names_only() {
     gateway.reload(&Acme::of(&server, folder.path(), &more).toml(&backend), "server: new certificates");
     gateway.wait_for_log("certificate for c.example: none yet");
     eventually("a certificate for another name", || {
-        (shown(tls(&gateway), "c.example", &[]).expect("a handshake").issuer == "authority of tests").then_some(())
+        (shown(tls(&gateway), "c.example", &[]).expect("a handshake").issuer == "authority of tests")
+            .then_some(())
     });
     assert_eq!(server.orders(), [vec!["a.example", "b.example"], vec!["b.example"], vec!["c.example"]]);
     assert_eq!(server.accounts(), 1);

@@ -38,7 +38,8 @@ impl<'a> Acme<'a> {
     fn toml(&self, backend: &Backend) -> String {
         let Self { server, folder, names, acme, tls, rest } = self;
         let (directory, state) = (server.directory(), folder.join("state"));
-        let listen = "[server]\nworkers = 2\nlisten = [{ address = \"127.0.0.1:0\", tls = false }, \"127.0.0.1:0\"]\n";
+        let listen =
+            "[server]\nworkers = 2\nlisten = [{ address = \"127.0.0.1:0\", tls = false }, \"127.0.0.1:0\"]\n";
         let acme = format!(
             "{listen}[[server.tls]]\nacme = {names:?}\n{tls}\n[acme]\ndirectory = \"{directory}\"\nstate = \"{}\"\nagree_tos = true\n{acme}\n[admin]\nlisten = \"127.0.0.1:0\"\n{rest}",
             state.display()

@@ -32,13 +32,6 @@ const LACKS: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
-        "Certificates by ACME",
-        &[
-            ("[acme]\nemail = \"a@example.com\"", "`acme` is not available"),
-            ("[[server.tls]]\nacme = [\"example.com\"]", "unknown key `acme`"),
-        ],
-    ),
-    (
         "A cache",
         &[
             ("cache = true", "unknown key `cache`"),

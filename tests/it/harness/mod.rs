@@ -24,6 +24,7 @@ pub(crate) use backends::collector::{Collector, SpanKind, Told, only as only_spa
 pub(crate) use backends::drop_proxy::DropProxy;
 pub(crate) use backends::front::Front;
 pub(crate) use backends::holding::HoldingBackend;
+pub(crate) use backends::pebble::{Pebble, PebbleOptions};
 pub(crate) use backends::servers;
 pub(crate) use backends::unix_relay::UnixRelay;
 pub(crate) use clients::any_certificate;

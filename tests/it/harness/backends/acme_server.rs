@@ -119,7 +119,10 @@ impl AcmeServer {
     }
 
     /// Looks at challenges like this: it is given the type, the name and the token.
-    pub(crate) fn validate(&self, how: impl Fn(&str, &str, &str) -> Result<(), String> + Send + Sync + 'static) {
+    pub(crate) fn validate(
+        &self,
+        how: impl Fn(&str, &str, &str) -> Result<(), String> + Send + Sync + 'static,
+    ) {
         *self.state.validator.lock().expect("no panic inside") = Box::new(how);
     }
 
@@ -244,7 +247,11 @@ fn serve(exchange: &mut Exchange<'_>, state: &State) -> Next {
             let payload = payload(&body);
             let answer = answer(step, &target, &payload, &format!("http://{host}"), state);
             let head = exchange.head.starts_with("HEAD ");
-            let answer = if head { answer.split_inclusive("\r\n\r\n").next().unwrap_or("").to_owned() } else { answer };
+            let answer = if head {
+                answer.split_inclusive("\r\n\r\n").next().unwrap_or("").to_owned()
+            } else {
+                answer
+            };
             exchange.write(answer);
         }
     }

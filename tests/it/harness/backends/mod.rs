@@ -6,5 +6,6 @@ pub(crate) mod collector;
 pub(crate) mod drop_proxy;
 pub(crate) mod front;
 pub(crate) mod holding;
+pub(crate) mod pebble;
 pub(crate) mod servers;
 pub(crate) mod unix_relay;

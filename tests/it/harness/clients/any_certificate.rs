@@ -62,7 +62,11 @@ impl ServerCertVerifier for AnyCertificate {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ECDSA_NISTP256_SHA256, SignatureScheme::ED25519, SignatureScheme::RSA_PSS_SHA256]
+        vec![
+            SignatureScheme::ECDSA_NISTP256_SHA256,
+            SignatureScheme::ED25519,
+            SignatureScheme::RSA_PSS_SHA256,
+        ]
     }
 }
 
@@ -79,7 +83,8 @@ pub(crate) fn shown(address: SocketAddr, name: &str, protocols: &[&str]) -> io::
     while session.is_handshaking() {
         session.complete_io(&mut stream)?;
     }
-    let certificate = session.peer_certificates().and_then(|chain| chain.first()).expect("a certificate").clone();
+    let certificate =
+        session.peer_certificates().and_then(|chain| chain.first()).expect("a certificate").clone();
     let protocol = session.alpn_protocol().map(|name| String::from_utf8_lossy(name).into_owned());
     let rest = (protocol.as_deref() == Some("acme-tls/1")).then(|| {
         let mut rest = Vec::new();
