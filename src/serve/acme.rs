@@ -47,7 +47,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         let plan = shared.plan.load_full();
         let settings = plan.acme.as_ref().filter(|_| has_names(&plan));
         let Some(settings) = settings else {
-            orders = None;
+            forget_fleet(&shared, orders.take());
             if reloads.changed().await.is_err() {
                 return;
             }
@@ -56,9 +56,10 @@ pub(super) async fn run(shared: Arc<Shared>) {
         let is_same = |orders: &Orders| {
             orders.settings == *settings && orders.store_settings() == plan.store.shared.as_ref()
         };
-        let mut present = match orders.take().filter(is_same) {
-            Some(present) => present,
-            None => {
+        let mut present = match orders.take() {
+            Some(present) if is_same(&present) => present,
+            last => {
+                forget_fleet(&shared, last);
                 let store = plan.store.shared.as_ref();
                 let fleet =
                     store.map(|store| FleetStore::open(&shared, &plan, Arc::clone(store), settings.secret));
@@ -71,6 +72,14 @@ pub(super) async fn run(shared: Arc<Shared>) {
             changed = reloads.changed() => if changed.is_err() { return },
             () = tokio::time::sleep(TICK) => {}
         }
+    }
+}
+
+/// What other gateways were asked for is not answered any more: the shared store is another one, or there is none.
+fn forget_fleet(shared: &Shared, last: Option<Orders>) {
+    if last.is_some() {
+        drop(last);
+        shared.acme.challenges.set_fleet(Vec::new(), shared.clock.wall_now());
     }
 }
 
