@@ -61,7 +61,7 @@ impl OrderFailure {
             text: format!("{step}: {}", plain(&text, MAX_DETAIL)),
             wish: client.seen().retry_after,
             has_no_account: kind.ends_with(":accountDoesNotExist"),
-            is_nonce: kind.ends_with(":badNonce"),
+            is_nonce: problem.is_some_and(is_nonce),
         }
     }
 }
@@ -188,15 +188,25 @@ impl PendingOrder {
         let client = &*client;
         let failed = |step: &'static str| move |error: AcmeError| OrderFailure::at(step, &error, client);
         let mut waiting: BTreeSet<_> = answers.iter().map(|answer| answer.name.as_str()).collect();
-        let mut authorizations = order.authorizations();
+        let (mut authorizations, mut refused) = (order.authorizations(), None);
         while let Some(next) = authorizations.next().await {
             let mut one = next.map_err(failed("an authorization"))?;
             if !waiting.remove(one.identifier().to_string().as_str()) {
                 continue;
             }
-            if let Some(mut challenge) = one.challenge(wanted(*kind)) {
-                challenge.set_ready().await.map_err(failed("a challenge"))?;
+            if let Some(mut challenge) = one.challenge(wanted(*kind))
+                && let Err(error) = challenge.set_ready().await
+            {
+                refused = Some(error);
+                break;
             }
+        }
+        match refused {
+            Some(AcmeError::Api(problem)) if !is_nonce(&problem) => {
+                return Err(rejected(order, client, Some(&problem)).await);
+            }
+            Some(error) => return Err(OrderFailure::at("a challenge", &error, client)),
+            None => {}
         }
         let policy = RetryPolicy::new().initial_delay(FIRST_POLL).backoff(BACKOFF).timeout(PATIENCE);
         match order.poll_ready(&policy).await {
@@ -213,6 +223,11 @@ impl PendingOrder {
         received
             .map_err(|fault| OrderFailure::of(format!("the authority's certificate cannot be used: {fault}")))
     }
+}
+
+/// Whether the authority rejects the nonce, and nothing else.
+fn is_nonce(problem: &Problem) -> bool {
+    problem.r#type.as_deref().is_some_and(|kind| kind.ends_with(":badNonce"))
 }
 
 /// Whether an order would be refused in any form.

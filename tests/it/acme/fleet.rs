@@ -1,5 +1,7 @@
 //! Gateways that share a store: one orders, any of them answers, and with `secret` all have one certificate.
 
+use std::net::TcpStream;
+
 use crate::harness::acme_server::{AcmeServer, look_by_http};
 use crate::harness::any_certificate::shown;
 use crate::harness::{Backend, Gateway, Redis, eventually};
@@ -20,8 +22,10 @@ fn with_a_secret_one_order_serves_all_and_any_gateway_answers_its_challenge() {
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let addresses = [crate::harness::free_address(), crate::harness::free_address()];
     // The challenge has to be answered by both, whichever of them orders.
-    server
-        .validate(move |_, name, token| addresses.iter().try_for_each(|one| look_by_http(*one, name, token)));
+    server.validate(move |_, name, token| {
+        addresses.iter().for_each(|one| drop(eventually("both to listen", || TcpStream::connect(one).ok())));
+        addresses.iter().try_for_each(|one| look_by_http(*one, name, token))
+    });
     let gateways: Vec<_> = folders
         .iter()
         .zip(addresses)

@@ -8,7 +8,7 @@ use crate::harness::acme_server::{AcmeServer, Instead, Step};
 use crate::harness::any_certificate::shown;
 use crate::harness::api::api;
 use crate::harness::upgraded::Upgraded;
-use crate::harness::{Backend, Client, Gateway, Next, eventually};
+use crate::harness::{Backend, Client, Gateway, Next, eventually, free_address};
 
 use super::{Acme, files, mode, tls, validate_at, wait_until_issued};
 
@@ -52,7 +52,9 @@ fn keys_are_for_this_user_alone_and_a_restart_orders_nothing() {
     let gateway = Gateway::start(&toml);
     let issued = wait_until_issued(&gateway, "a.example");
     eventually("the account and the certificate to be kept", || {
-        (files(&folder.path().join("state")).len() == 2).then_some(())
+        let files = files(&folder.path().join("state"));
+        let is_whole = files.iter().all(|file| file.extension().is_some_and(|end| end != "new"));
+        (files.len() == 2 && is_whole).then_some(())
     });
     assert_eq!(mode(&folder.path().join("state")), 0o700);
     for file in files(&folder.path().join("state")) {
@@ -162,7 +164,11 @@ fn accounts_are_bound_to_an_external_one() {
 fn an_upgrade_orders_in_the_new_process_alone() {
     let (server, folder, backend) = (AcmeServer::start(), tempfile::tempdir().unwrap(), Backend::ok());
     server.instead(Step::Challenge, Instead::Hang);
-    let gateway = Gateway::start(&Acme::of(&server, folder.path(), &["a.example"]).toml(&backend));
+    let mut toml = Acme::of(&server, folder.path(), &["a.example"]).toml(&backend);
+    for address in [free_address(), free_address()] {
+        toml = toml.replacen("127.0.0.1:0", &address.to_string(), 1);
+    }
+    let gateway = Gateway::start(&toml);
     eventually("the order of the first process", || (server.count(Step::Challenge) == 1).then_some(()));
     let mut upgraded = Upgraded::new(gateway);
     upgraded.upgrade();

@@ -4,6 +4,8 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use rustix::process::Signal;
+
 use crate::harness::any_certificate::{Shown, shown};
 use crate::harness::api::api;
 use crate::harness::{
@@ -192,12 +194,15 @@ fn a_fleet_of_two_answers_for_each_other() {
             [SocketAddr::new(ip, http_port), SocketAddr::new(ip, tls_port)]
         });
         let names = ["a.example", "b.example"];
+        // It looks at nothing before both gateways are there.
+        pebble.signal(Signal::STOP);
         let gateways: Vec<_> = (0..2)
             .map(|index| {
                 let (folder, addresses) = (folders[index].path(), machines[index]);
                 gateway(&Toml { pebble: &pebble, folder, names: &names, addresses, acme: &acme, rest: &rest })
             })
             .collect();
+        pebble.signal(Signal::CONT);
         let [one, other] = machines.map(|[_, tls]| wait_until_issued(tls, "a.example"));
         assert_eq!((&one.certificate, &one.names[..]), (&other.certificate, &names.map(str::to_owned)[..]));
         is_trusted(&pebble, machines[1][1], "b.example");

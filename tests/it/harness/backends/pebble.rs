@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use rustix::process::Signal;
 use serde_json::json;
 
 use super::front::Front;
@@ -76,6 +77,11 @@ impl Pebble {
     pub(crate) fn lines(&self) -> String {
         let (port, ca) = (self.server.addr().port(), self.trust.path("ca.pem"));
         format!("directory = \"https://localhost:{port}/dir\"\ntls = {{ ca = \"{}\" }}\n", ca.display())
+    }
+
+    /// Stops the authority, or has it go on.
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.server.signal(signal);
     }
 
     /// Has a name lead to this address.
