@@ -5,6 +5,7 @@
 //! errors are reported together.
 
 mod acme;
+mod acme_rules;
 mod action;
 mod admin;
 mod algorithm;

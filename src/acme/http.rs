@@ -38,12 +38,12 @@ struct Authority {
     directory: String,
     tls: Option<TlsClientConfig>,
     is_plain: bool,
-    seen: Mutex<Seen>,
+    seen: Mutex<AuthorityHints>,
 }
 
 /// What the authority has said beside its answers.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct AuthorityHints {
     /// The `retry-after` of its last error.
     pub retry_after: Option<Duration>,
     /// Where it tells when to renew certificates.
@@ -91,7 +91,7 @@ impl AuthorityClient {
     }
 
     /// What the authority has said so far.
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self) -> AuthorityHints {
         self.0.seen.lock().clone()
     }
 

@@ -11,7 +11,7 @@ use super::report::{SourceSpan, cut_for_help, quoted};
 use super::route_limits::RouteLimit;
 use super::routes;
 use super::{
-    acme, before_auth, connection_limits, consumer_rules as consumers, descriptor_rules, descriptors,
+    acme_rules, before_auth, connection_limits, consumer_rules as consumers, descriptor_rules, descriptors,
     geo_rules, lease_rules, limits, map_rules, mirror_rules, other_methods, places, server, split, sticky,
     upstreams, witnesses,
 };
@@ -41,7 +41,7 @@ pub(super) fn compile(mut draft: FileDraft, diagnostics: &Diagnostics<'_>) -> Op
     if known && !server.tls.as_ref().is_some_and(|tls| tls.asks_clients) {
         subject_is_never_present(&draft.limits, diagnostics);
     }
-    acme::check(&draft, diagnostics);
+    acme_rules::check(&draft, diagnostics);
     consumers::check(&draft, diagnostics);
     map_rules::check(&draft.maps, &draft.limits, diagnostics);
     connection_limits::check(&draft, diagnostics);
