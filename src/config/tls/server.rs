@@ -26,7 +26,7 @@ use crate::plan::certificates::{CertificateSource, Certificates, ServedCertifica
 
 keys! {
     /// A certificate for clients.
-    pub(in crate::config) CERTIFICATE: CertificateKeys = "an item of tls" {
+    pub(in crate::config) CERTIFICATE: CertificateKeys = "tls of a listener" {
         /// A PEM file: the certificate, then those that signed it. It is shown to clients that ask for one of its
         /// DNS names.
         cert = Schema::Text, required "\"cert.pem\"";
