@@ -212,7 +212,9 @@ impl PendingOrder {
         match order.poll_ready(&policy).await {
             Ok(OrderStatus::Ready) => {}
             Ok(_) => return Err(rejected(order, client, None).await),
-            Err(AcmeError::Api(problem)) => return Err(rejected(order, client, Some(&problem)).await),
+            Err(AcmeError::Api(problem)) if !is_nonce(&problem) => {
+                return Err(rejected(order, client, Some(&problem)).await);
+            }
             Err(error) => return Err(OrderFailure::at("the challenges", &error, client)),
         }
         let (request, key) =
