@@ -371,7 +371,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(ProptestConfig::with_cases(16))]
 
         /// Whatever stands there: a wait is at most a week, and what is written next is read again.
         #[test]
