@@ -16,7 +16,7 @@ use super::sets::SETS;
 use super::table::ConfigTable;
 use super::value::{ConfigValue, Entry};
 use super::{
-    admin, auth, content, decisions, descriptors, limits, log, maps, route_limits, server, sets, store,
+    acme, admin, auth, content, decisions, descriptors, limits, log, maps, route_limits, server, sets, store,
     trace, upstreams,
 };
 use crate::auth::method::AuthMethod;
@@ -42,6 +42,9 @@ keys! {
         admin = Schema::Table(&admin::ADMIN);
         /// Other proxies and applications ask here whether a request may pass. Default: off.
         decisions = Schema::Table(&decisions::DECISIONS);
+        /// Certificates from an authority that speaks ACME (RFC 8555), for the names in `acme` of [[server.tls]].
+        /// Default: none.
+        acme = Schema::Table(&acme::ACME);
         /// Where counters live.
         store = Schema::Table(&store::STORE);
         /// What is logged: requests to standard output or to a file, the program's own doings to standard error.
@@ -75,6 +78,11 @@ pub(super) struct FileDraft {
     pub(super) server: Server,
     pub(super) admin: Option<Admin>,
     pub(super) decisions: Option<DecisionService>,
+    pub(super) acme: Option<acme::AcmeDraft>,
+    /// Whether a certificate is to be ordered.
+    pub(super) names_acme: bool,
+    /// Whether the certificates of `[server]` have no faults, as far as there are some.
+    pub(super) server_is_sound: bool,
     pub(super) store: StoreSettings,
     pub(super) log: Log,
     pub(super) trace: Option<Trace>,
@@ -96,8 +104,10 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
     let mut file = ConfigTable::new("the file", SourceSpan::default(), document, diagnostics);
     // The files are gathered, and each route is its sets and itself.
     file.skip(&[INCLUDE, SETS]);
-    let server_draft = server::read(section(&mut file, &FILE.server, server::TITLE));
-    let ServerDraft { mut server, max_body_bytes, compression, .. } = server_draft;
+    let acme = file.take(&FILE.acme).map(|value| acme::read(&value));
+    let server_draft = server::read(section(&mut file, &FILE.server, server::TITLE), acme.as_ref());
+    let ServerDraft { mut server, max_body_bytes, compression, names_acme, server_is_sound, .. } =
+        server_draft;
     let ServerDraft { limits: server_limits, connection_limits, geo_place, .. } = server_draft;
     // Its tokens name limits.
     let admin = file.take(&FILE.admin);
@@ -153,6 +163,9 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
         server,
         admin,
         decisions,
+        acme,
+        names_acme,
+        server_is_sound,
         store,
         log,
         trace,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::HeaderName;
 use ipnet::IpNet;
 
+use super::acme::AcmeDraft;
 use super::headers::{self, FIELDS};
 use super::keys::{ANY, NamedSchema, SOME, Schema, choice, count, duration, flag, keys, size};
 use super::report::{SourceSpan, quoted};
@@ -33,7 +34,7 @@ keys! {
         listen = Schema::List(SOME, &Schema::Either(&[Schema::Named(&ADDRESS), Schema::Table(&LISTENER)]));
         /// Certificates for clients. The first is the default: for clients that send no server name, or one that no
         /// certificate covers.
-        tls = Schema::List(SOME, &Schema::Table(&tls::server::CERTIFICATE));
+        tls = Schema::List(SOME, &Schema::Table(&tls::server::SERVER_CERTIFICATE));
         /// Threads that serve requests, 1 to 1024. Default: the CPUs that this process may use.
         workers: usize = count(1, 1_024);
         /// Addresses and networks of proxies that are believed about their clients' addresses. Default: none.
@@ -149,10 +150,14 @@ pub(super) struct ServerDraft<'a> {
     pub(super) connection_limits: Option<ConfigValue<'a>>,
     /// The place of `geo`.
     pub(super) geo_place: Option<SourceSpan>,
+    /// Whether a `[[server.tls]]` has `acme`.
+    pub(super) names_acme: bool,
+    /// Whether all `[[server.tls]]` could be read.
+    pub(super) server_is_sound: bool,
 }
 
 /// Reads `[server]`.
-pub(super) fn read(mut table: ConfigTable<'_>) -> ServerDraft<'_> {
+pub(super) fn read<'a>(mut table: ConfigTable<'a>, acme: Option<&AcmeDraft>) -> ServerDraft<'a> {
     let limits = table.take(&SERVER.limits);
     let connection_limits = table.take(&SERVER.connection_limits);
     let geo_place = table.given(SERVER.geo.name);
@@ -164,7 +169,7 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> ServerDraft<'_> {
     let compression = table.optional(&SERVER.compress, |value| compress::read(&value)).flatten();
     let server = Server {
         listen: table.or(&SERVER.listen, default_listen, |value| listen(&value, tls)),
-        tls: certificates.as_ref().and_then(tls::server::read),
+        tls: certificates.as_ref().and_then(|value| tls::server::read(value, acme)),
         workers: table.get(&SERVER.workers).unwrap_or_else(available_cpus),
         client: client_rule(&mut table),
         path_matching: table.value(&SERVER.path_matching),
@@ -216,8 +221,19 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> ServerDraft<'_> {
         table.diagnostics().fault(table.span(), message, "list the proxies in `trusted_proxies`");
     }
     table.finish();
+    let names_acme = server.tls.as_ref().is_some_and(|tls| tls.acme().next().is_some());
+    let server_is_sound = server.tls.is_some() == tls;
     let compression = compression.map(Arc::new);
-    ServerDraft { server, max_body_bytes, compression, limits, connection_limits, geo_place }
+    ServerDraft {
+        server,
+        max_body_bytes,
+        compression,
+        limits,
+        connection_limits,
+        geo_place,
+        names_acme,
+        server_is_sound,
+    }
 }
 
 /// A value for all answers: some of them are written before a request is read.

@@ -201,6 +201,7 @@ fn others(last: &Plan, next: &Plan, lines: &mut Vec<String>) {
     let mut decisions = Subject::new("decisions".to_owned(), lines);
     decisions.hidden("token", &access(last), &access(next));
     decisions.hidden("certificate", &certificates(last), &certificates(next));
+    Subject::new("acme".to_owned(), lines).hidden("settings", &last.acme, &next.acme);
     let mut log = Subject::new("log".to_owned(), lines);
     log.shown("level", &last.log.level, &next.log.level);
     log.shown("program", last.log.program.as_str(), next.log.program.as_str());

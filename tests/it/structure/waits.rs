@@ -104,6 +104,8 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
     ("upstream/http2/stream.rs", "poll_send", "timeout", "upstream/exchange.rs"),
     ("upstream/http2/stream.rs", "poll_body", "read_timeout", "proxy/forward/response_body.rs"),
     ("upstream/http2.rs", "drive", "CLOSE_TIMEOUT", "upstream/http2.rs"),
+    // The authority that issues certificates.
+    ("acme/order.rs", "finish", "LONGEST_ORDER", "serve/acme/orders.rs"),
     // The shared store.
     ("store/redis/transport.rs", "open", "bound", "store/redis/pipeline/driver.rs"),
     ("store/redis/transport.rs", "poll_read", "timeout", "store/redis/pipeline/driver.rs"),

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+use crate::harness::acme_server::AcmeServer;
 use crate::harness::clients::exposition::Page;
 use crate::harness::{Authority, Backend, Client, Gateway, Redis, eventually, get, get_with, send};
 
@@ -19,10 +20,27 @@ pub(crate) struct Busy {
     /// How many requests were sent; all are counted.
     pub(crate) sent: usize,
     _authority: Authority,
+    _certificates: Certificates,
     _backend: Backend,
     _redis: Redis,
     _unreachable: socket2::Socket,
     _consumers: tempfile::NamedTempFile,
+}
+
+/// The authority of the names of `acme`, and the state directory.
+struct Certificates {
+    server: AcmeServer,
+    state: tempfile::TempDir,
+}
+
+impl Certificates {
+    fn lines(&self) -> String {
+        let (directory, state) = (self.server.directory(), self.state.path().display());
+        format!(
+            "[[server.tls]]\nacme = [\"b.test\"]\n\
+             [acme]\ndirectory = \"{directory}\"\nstate = \"{state}\"\nagree_tos = true\n"
+        )
+    }
 }
 
 fn file(
@@ -30,10 +48,11 @@ fn file(
     away: std::net::SocketAddr,
     redis: &Redis,
     authority: &Authority,
+    certificates: &Certificates,
     consumers: &Path,
 ) -> String {
     let consumers = consumers.display();
-    let (api, tls, store) = (backend.url(), authority.server("a"), redis.url());
+    let (api, tls, store) = (backend.url(), authority.server("a") + &certificates.lines(), redis.url());
     let route = |name: &str, path: &str, upstream: &str, limits: &str| {
         let name = toml::Value::from(name);
         format!(
@@ -86,12 +105,17 @@ impl Busy {
         let consumers = tempfile::NamedTempFile::new().expect("a temporary file");
         let csv = "key,name,tier\nkey-of-a-client,name-of-a-consumer,pro\n";
         std::fs::write(consumers.path(), csv).expect("the file can be written");
-        let gateway = Gateway::start(&file(&backend, away, &redis, &authority, consumers.path()));
+        let state = tempfile::tempdir().expect("a temporary directory");
+        let certificates = Certificates { server: AcmeServer::start(), state };
+        let toml = file(&backend, away, &redis, &authority, &certificates, consumers.path());
+        let gateway = Gateway::start(&toml);
+        gateway.wait_for_log("certificate for b.test: issued by");
         let sent = traffic(&gateway, &authority);
         Self {
             gateway,
             sent,
             _authority: authority,
+            _certificates: certificates,
             _backend: backend,
             _redis: redis,
             _unreachable: unreachable,
