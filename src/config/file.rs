@@ -25,7 +25,7 @@ use crate::plan::admin::Admin;
 use crate::plan::auth::{Auth, AuthIndex};
 use crate::plan::decisions::DecisionService;
 use crate::plan::log::Log;
-use crate::plan::{Server, StoreSettings, Trace};
+use crate::plan::{Listener, Server, StoreSettings, Trace};
 use crate::route::claim::ClaimPath;
 use crate::route::key::Part;
 
@@ -118,21 +118,15 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
     let maps: Vec<_> = entries(&mut file, &FILE.maps).iter().map(maps::read).collect();
     let limits: Vec<_> =
         entries(&mut file, &FILE.limits).iter().map(|entry| limits::read(entry, on_error, &maps)).collect();
-    let admin = admin.and_then(|value| value.table("`[admin]`")).and_then(|table| {
-        // An unknown address may be any.
-        let is_unknown = diagnostics.is_uncertain(server::TITLE, server::SERVER.listen.name);
-        admin::read(table, if is_unknown { &[] } else { &server.listen }, &limits)
-    });
+    let admin = admin.and_then(|value| value.table("`[admin]`"));
+    let admin = admin.and_then(|table| admin::read(table, known_listeners(&server, diagnostics), &limits));
     let decisions = file.optional(&FILE.decisions, |value| value.table("`[decisions]`"));
-    let has_decisions = decisions.is_some();
-    let decisions = decisions.and_then(|table| {
-        let is_unknown = diagnostics.is_uncertain(server::TITLE, server::SERVER.listen.name);
-        decisions::read(table, if is_unknown { &[] } else { &server.listen }, admin.as_ref())
-    });
+    let (has_decisions, listeners) = (decisions.is_some(), known_listeners(&server, diagnostics));
+    let decisions = decisions.and_then(|table| decisions::read(table, listeners, admin.as_ref()));
     server.listen.extend(decisions.as_ref().map(decisions::listener));
     let limit_names = || Directory::new("limit", limits.iter().map(|limit| &*limit.name));
-    let (auth_entries, names) = (entries(&mut file, &FILE.auth), limit_names());
-    let claims = counted_claims(&limits);
+    let (auth_entries, names, claims) =
+        (entries(&mut file, &FILE.auth), limit_names(), counted_claims(&limits));
     let mut auths: Vec<_> = auth_entries.iter().map(|entry| auth::read(entry, &names, &claims)).collect();
     let log = log::read(log_table, &auths);
     let server_limits = server_limits.and_then(|value| route_limits::read_server(&value, &limit_names()));
@@ -178,6 +172,14 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
         errors,
         connection_limits: connection_limits.unwrap_or_default(),
         geo_place,
+    }
+}
+
+/// The listeners whose addresses are known: an unknown one may be any.
+fn known_listeners<'s>(server: &'s Server, diagnostics: &Diagnostics<'_>) -> &'s [Listener] {
+    match diagnostics.is_uncertain(server::TITLE, server::SERVER.listen.name) {
+        true => &[],
+        false => &server.listen,
     }
 }
 

@@ -197,29 +197,8 @@ pub(super) fn read<'a>(mut table: ConfigTable<'a>, acme: Option<&AcmeDraft>) -> 
     };
     // The routes are their sets and themselves already.
     table.skip(&[USE.sets.name]);
-    if let Some(certificates) = certificates
-        && !server.listen.iter().any(|listener| listener.tls)
-        && !table.is_uncertain(SERVER.listen.name)
-    {
-        let help = "leave `tls = false` out of an item of `listen`, or leave the certificates out";
-        table.diagnostics().warn(certificates.span(), "no listener speaks TLS", help);
-    }
-    if let Some(span) = table.given("ratelimit_policies")
-        && !server.ratelimit_headers.has_standard()
-        && !table.is_uncertain("ratelimit_headers")
-    {
-        let written = server.ratelimit_headers.as_str();
-        let message = format!("`ratelimit_policies` has no effect with `ratelimit_headers = \"{written}\"`");
-        let help =
-            "it is for `ratelimit` and `ratelimit-policy`: set `ratelimit_headers` to `both` or `standard`";
-        table.diagnostics().warn(span, message, help);
-    }
-    let proxied = server.listen.iter().any(|listener| listener.proxy_protocol);
-    if proxied && server.client.trusted_proxies.is_empty() && !table.is_uncertain("trusted_proxies") {
-        let message =
-            "`proxy_protocol` is `true`, but `trusted_proxies` is empty: all connections would be closed";
-        table.diagnostics().fault(table.span(), message, "list the proxies in `trusted_proxies`");
-    }
+    check_listeners(&table, &server, certificates);
+    check_fields(&table, &server);
     table.finish();
     let names_acme = server.tls.as_ref().is_some_and(|tls| tls.acme().next().is_some());
     let server_is_sound = server.tls.is_some() == tls;
@@ -233,6 +212,37 @@ pub(super) fn read<'a>(mut table: ConfigTable<'a>, acme: Option<&AcmeDraft>) -> 
         geo_place,
         names_acme,
         server_is_sound,
+    }
+}
+
+/// Reports listeners that serve no client, and certificates that no listener shows.
+fn check_listeners(table: &ConfigTable<'_>, server: &Server, certificates: Option<ConfigValue<'_>>) {
+    if let Some(certificates) = certificates
+        && !server.listen.iter().any(|listener| listener.tls)
+        && !table.is_uncertain(SERVER.listen.name)
+    {
+        let help = "leave `tls = false` out of an item of `listen`, or leave the certificates out";
+        table.diagnostics().warn(certificates.span(), "no listener speaks TLS", help);
+    }
+    let proxied = server.listen.iter().any(|listener| listener.proxy_protocol);
+    if proxied && server.client.trusted_proxies.is_empty() && !table.is_uncertain("trusted_proxies") {
+        let message =
+            "`proxy_protocol` is `true`, but `trusted_proxies` is empty: all connections would be closed";
+        table.diagnostics().fault(table.span(), message, "list the proxies in `trusted_proxies`");
+    }
+}
+
+/// Warns of a rule for fields that no response has.
+fn check_fields(table: &ConfigTable<'_>, server: &Server) {
+    if let Some(span) = table.given("ratelimit_policies")
+        && !server.ratelimit_headers.has_standard()
+        && !table.is_uncertain("ratelimit_headers")
+    {
+        let written = server.ratelimit_headers.as_str();
+        let message = format!("`ratelimit_policies` has no effect with `ratelimit_headers = \"{written}\"`");
+        let help =
+            "it is for `ratelimit` and `ratelimit-policy`: set `ratelimit_headers` to `both` or `standard`";
+        table.diagnostics().warn(span, message, help);
     }
 }
 

@@ -8,6 +8,7 @@ mod body_encoder;
 pub(super) mod consumer_headers;
 pub(super) mod echo;
 pub(super) mod exchange_deadline;
+mod failure;
 pub(super) mod forward_request;
 pub(super) mod mirror;
 mod relayed_head;
@@ -28,12 +29,11 @@ use foldhash::fast::FixedState;
 use http::StatusCode;
 
 use super::answer::next_action::NextAction;
-use super::answer::respond::{send, send_problem};
 use super::record::request_context::{RequestContext, RequestLimits};
 use super::record::settlement::body_format;
 use super::session::Session;
 use super::session::grpc;
-use super::session::request_body::Upload;
+use super::session::request_body::{BodyOptions, Upload};
 use super::session::request_reader::{BodyFault, DisconnectWatch, upload_fault};
 use super::session::response_writer::ResponseWriter;
 use super::worker::WorkerPlan;
@@ -51,14 +51,15 @@ use crate::plan::{Backend, Protocol, UpstreamIndex};
 use crate::store::Places;
 use crate::upstream::exchange::{Exchange, UpstreamRequest};
 use crate::upstream::private::OwnConnections;
-use crate::upstream::{Failed, FailedAttempts, Failure};
+use crate::upstream::{Failed, FailedAttempts};
 use body_encoder::BodyEncoder;
 use exchange_deadline::{ExchangeDeadline, TOO_LONG};
+use failure::{fail, refuse_handshake};
 use forward_request::ForwardRequest;
+use mirror::BodyCopy;
 use relayed_head::RelayedHead;
 use response_body::{BodyFraming, Download, RelayBuffers, RelayError};
 use trailer_rules::TrailerRules;
-use websocket::WebSocketFault;
 
 /// Forwards the request with the head in the message buffer, and relays the response.
 pub(crate) async fn forward(
@@ -70,23 +71,35 @@ pub(crate) async fn forward(
     if ctx.options.grpc {
         ctx.body_options.turn_to_messages(forward_request.silence());
     }
-    let mut copied = forward_request.start_copy(session, ctx);
+    let copied = forward_request.start_copy(session, ctx);
     if plan.upstream(forward_request.upstream).backend == Backend::Echo {
         return echo::echo(session, ctx, forward_request).await;
     }
     if let Some(fault) = forward_request.handshake_fault() {
         return boxed_cold(|| refuse_handshake(session, ctx, fault)).await;
     }
+    match pass_on(session, ctx, forward_request, copied).await {
+        Ok(after) => after,
+        Err((failed, fault)) => fail(session, ctx, forward_request, &failed, fault).await,
+    }
+}
+
+/// Sends the request to its upstream, and relays the response. Fails with why there is none, and why the body broke off, if
+/// it did.
+#[inline]
+async fn pass_on(
+    session: &mut Session,
+    ctx: &mut RequestContext,
+    forward_request: &ForwardRequest<'_>,
+    mut copied: Option<BodyCopy>,
+) -> Result<NextAction, (Failed, Option<BodyFault>)> {
+    let plan = Rc::clone(&ctx.plan);
     let Session { peer, reader, writer, private: own, buffers, .. } = &mut *session;
     let Buffers { inbound, message, answer, outbound, backend_deadline, watch_deadline, .. } =
         &mut **buffers.get_or_insert_default();
     let protocol = plan.upstream(forward_request.upstream).protocol;
     let (client_http2, backend_http2) = (peer.http2, protocol == Protocol::Http2);
-    let mut body_options = std::mem::take(&mut ctx.body_options);
-    if backend_http2 {
-        body_options.turn_to_http2(client_http2);
-    }
-    let connect = forward_request.connect_rule();
+    let body_options = take_body_options(ctx, (client_http2, backend_http2));
     answer.bytes.clear();
     let (holds_place, source) = (begin_measurement(ctx, forward_request), reader.source().clone());
     let announced = forward_request.announce(ctx, peer, &source);
@@ -94,9 +107,7 @@ pub(crate) async fn forward(
     let mut upload = Upload::new(body_options, forward_request.route.max_body_bytes, reader, inbound);
     let trailer_rules = TrailerRules { plan: &plan, route: forward_request.route };
     upload.filter_trailers(&trailer_rules);
-    if let Some(copied) = &mut copied {
-        upload.show_to(copied);
-    }
+    copied.iter_mut().for_each(|copied| upload.show_to(copied));
     let &ForwardRequest { route, upstream, idempotent, affinity, private, since, .. } = forward_request;
     if ctx.options.http_11 {
         upload.pass_hints(&route.response_headers);
@@ -111,7 +122,7 @@ pub(crate) async fn forward(
         to_head,
         affinity,
         private,
-        connect,
+        connect: forward_request.connect_rule(),
         own,
     };
     let clock = &ctx.worker.shared.clock;
@@ -127,7 +138,7 @@ pub(crate) async fn forward(
     let failed = match sent {
         None => {
             ctx.received = upload.bytes();
-            return NextAction::Drop;
+            return Ok(NextAction::Drop);
         }
         Some(Ok((exchange, head))) if forward_request.is_answer(&exchange, &head) => {
             ctx.note_answer(upstream, &exchange, head.status, since);
@@ -135,7 +146,7 @@ pub(crate) async fn forward(
             let http2 = client_http2 && backend_http2;
             let relay = ResponseRelay { forward_request, http2, ctx, outbound, writer, watch, deadline, end };
             match relay.run(exchange, head).await {
-                Ok(after) => return after,
+                Ok(after) => return Ok(after),
                 Err(failed) => failed,
             }
         }
@@ -145,23 +156,21 @@ pub(crate) async fn forward(
     ctx.received = upload.bytes();
     if let Some(error) = lost_client(upload.fault(), client_http2, writer) {
         ctx.response.error = Some(error);
-        return NextAction::Drop;
+        return Ok(NextAction::Drop);
     }
     upload.end_interim(outbound);
     ctx.options.keep &= upload.is_done();
-    let fault = upload.fault();
-    fail(session, ctx, forward_request, &failed, fault).await
+    Err((failed, upload.fault()))
 }
 
-/// Answers the handshake of a WebSocket that cannot be passed on.
-async fn refuse_handshake(
-    session: &mut Session,
-    ctx: &mut RequestContext,
-    fault: WebSocketFault,
-) -> NextAction {
-    let (status, detail, error) = fault.problem();
-    ctx.answered(status, Some(error));
-    send(session, ctx, |page| page.problem_with(status, detail, fault.lines())).await
+/// How the body is read and framed for the backend.
+#[inline]
+fn take_body_options(ctx: &mut RequestContext, (client_http2, backend_http2): (bool, bool)) -> BodyOptions {
+    let mut body_options = std::mem::take(&mut ctx.body_options);
+    if backend_http2 {
+        body_options.turn_to_http2(client_http2);
+    }
+    body_options
 }
 
 /// Tells adaptive limits that the request is passed on. Returns whether it holds a place.
@@ -227,7 +236,7 @@ impl ResponseRelay<'_, '_> {
         head: ResponseHead,
     ) -> Result<NextAction, Failed> {
         if head.status == StatusCode::SWITCHING_PROTOCOLS || exchange.opens_websocket(&head) {
-            return Ok(self.switch(exchange, &head).await);
+            return Ok(boxed_cold(|| self.switch(exchange, &head)).await);
         }
         let may_keep = self.ctx.options.keep;
         // An early response: the rest of the request body would have to be read before the next request.
@@ -451,50 +460,4 @@ fn problem_of(cut: RelayError) -> Option<(StatusCode, &'static str, &'static str
         RelayError::Overrun => Some(TOO_LONG),
         RelayError::Backend | RelayError::Unsent | RelayError::Client => None,
     }
-}
-
-/// Responds where the backend gave no response.
-async fn fail(
-    session: &mut Session,
-    ctx: &mut RequestContext,
-    forward_request: &ForwardRequest<'_>,
-    failed: &Failed,
-    body: Option<BodyFault>,
-) -> NextAction {
-    ctx.note_failure(forward_request.upstream, failed);
-    let outcome = match failed.failure {
-        Failure::Connect | Failure::ConnectTimeout | Failure::Timeout => Some(SampleOutcome::Overloaded),
-        _ => None,
-    };
-    end_measurement(&mut ctx.limits.places, outcome);
-    // A body that breaks off is the client's doing: the backend has worked on it.
-    if let Some(settlement) = ctx.limits.settlement.as_mut().filter(|_| failed.failure != Failure::Upload) {
-        if failed.reached { settlement.lose() } else { settlement.give_back() }
-    }
-    let word = failed.failure.as_str();
-    let problem = match failed.failure {
-        Failure::NoneHealthy => {
-            (StatusCode::SERVICE_UNAVAILABLE, "no server of the upstream is healthy", word)
-        }
-        Failure::BreakerOpen => {
-            ctx.answered(StatusCode::SERVICE_UNAVAILABLE, Some(word));
-            let detail = "the upstream fails, and is not asked for the moment";
-            return send(session, ctx, |page| page.unavailable(detail, failed.retry_after)).await;
-        }
-        Failure::Full => (StatusCode::SERVICE_UNAVAILABLE, "the upstream has no connection to spare", word),
-        Failure::Connect => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached", word),
-        Failure::ConnectTimeout => {
-            (StatusCode::GATEWAY_TIMEOUT, "the upstream cannot be reached in time", word)
-        }
-        Failure::Tls => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached securely", word),
-        Failure::Timeout => (StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time", word),
-        Failure::Reset => (StatusCode::BAD_GATEWAY, "the upstream broke off", word),
-        Failure::Protocol => (StatusCode::BAD_GATEWAY, "the upstream sent an invalid response", word),
-        Failure::NoWebSocket => {
-            (StatusCode::BAD_GATEWAY, "the upstream serves no WebSocket over HTTP/2", word)
-        }
-        Failure::Overrun => TOO_LONG,
-        Failure::Upload => upload_fault(body),
-    };
-    send_problem(session, ctx, problem).await
 }

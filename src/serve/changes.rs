@@ -308,11 +308,11 @@ fn route(subject: &mut Subject<'_>, (last_plan, last): (&Plan, &Route), (next_pl
     };
     subject.shown("upstream", name(last_plan, last), name(next_plan, next));
     let mirror = |plan: &Plan, route: &Route| {
-        let words = |mirror: &Box<Mirror>| {
+        let words = |mirror: &Mirror| {
             let (name, percent) = (&plan.upstream(mirror.upstream).name, mirror.percent());
             format!("{name}, {percent}, {}, bodies up to {} bytes", mirror.key, mirror.max_body)
         };
-        route.mirror.as_ref().map_or_else(String::new, words)
+        route.mirror.as_deref().map_or_else(String::new, words)
     };
     subject.shown("mirror", mirror(last_plan, last), mirror(next_plan, next));
     if last.action.upstreams().is_empty() && next.action.upstreams().is_empty() {
