@@ -56,12 +56,12 @@ use body_encoder::BodyEncoder;
 use exchange_deadline::{ExchangeDeadline, TOO_LONG};
 use failure::{fail, refuse_handshake};
 use forward_request::ForwardRequest;
-use mirror::BodyCopy;
 use relayed_head::RelayedHead;
 use response_body::{BodyFraming, Download, RelayBuffers, RelayError};
 use trailer_rules::TrailerRules;
 
 /// Forwards the request with the head in the message buffer, and relays the response.
+#[expect(clippy::too_many_lines, reason = "a future in another one makes that of each request larger")]
 pub(crate) async fn forward(
     session: &mut Session,
     ctx: &mut RequestContext,
@@ -71,29 +71,13 @@ pub(crate) async fn forward(
     if ctx.options.grpc {
         ctx.body_options.turn_to_messages(forward_request.silence());
     }
-    let copied = forward_request.start_copy(session, ctx);
+    let mut copied = forward_request.start_copy(session, ctx);
     if plan.upstream(forward_request.upstream).backend == Backend::Echo {
         return echo::echo(session, ctx, forward_request).await;
     }
     if let Some(fault) = forward_request.handshake_fault() {
         return boxed_cold(|| refuse_handshake(session, ctx, fault)).await;
     }
-    match pass_on(session, ctx, forward_request, copied).await {
-        Ok(after) => after,
-        Err((failed, fault)) => fail(session, ctx, forward_request, &failed, fault).await,
-    }
-}
-
-/// Sends the request to its upstream, and relays the response. Fails with why there is none, and why the body broke off, if
-/// it did.
-#[inline]
-async fn pass_on(
-    session: &mut Session,
-    ctx: &mut RequestContext,
-    forward_request: &ForwardRequest<'_>,
-    mut copied: Option<BodyCopy>,
-) -> Result<NextAction, (Failed, Option<BodyFault>)> {
-    let plan = Rc::clone(&ctx.plan);
     let Session { peer, reader, writer, private: own, buffers, .. } = &mut *session;
     let Buffers { inbound, message, answer, outbound, backend_deadline, watch_deadline, .. } =
         &mut **buffers.get_or_insert_default();
@@ -138,7 +122,7 @@ async fn pass_on(
     let failed = match sent {
         None => {
             ctx.received = upload.bytes();
-            return Ok(NextAction::Drop);
+            return NextAction::Drop;
         }
         Some(Ok((exchange, head))) if forward_request.is_answer(&exchange, &head) => {
             ctx.note_answer(upstream, &exchange, head.status, since);
@@ -146,7 +130,7 @@ async fn pass_on(
             let http2 = client_http2 && backend_http2;
             let relay = ResponseRelay { forward_request, http2, ctx, outbound, writer, watch, deadline, end };
             match relay.run(exchange, head).await {
-                Ok(after) => return Ok(after),
+                Ok(after) => return after,
                 Err(failed) => failed,
             }
         }
@@ -156,11 +140,12 @@ async fn pass_on(
     ctx.received = upload.bytes();
     if let Some(error) = lost_client(upload.fault(), client_http2, writer) {
         ctx.response.error = Some(error);
-        return Ok(NextAction::Drop);
+        return NextAction::Drop;
     }
     upload.end_interim(outbound);
     ctx.options.keep &= upload.is_done();
-    Err((failed, upload.fault()))
+    let fault = upload.fault();
+    boxed_cold(|| fail(session, ctx, forward_request, &failed, fault)).await
 }
 
 /// How the body is read and framed for the backend.

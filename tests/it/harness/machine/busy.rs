@@ -14,6 +14,9 @@ pub(crate) const NAMED: &str = "a \"quoted\" \\name";
 pub(crate) const SECRETS: [&str; 6] =
     ["key-of-a-client", "page-of-a-client", "127.9.8.7", "host-of-a-client", "query", "name-of-a-consumer"];
 
+/// What its backend answers.
+const OF_TEXT: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 2\r\n\r\nok";
+
 /// A gateway that has served something of everything, and what it needs to live.
 pub(crate) struct Busy {
     pub(crate) gateway: Gateway,
@@ -64,8 +67,9 @@ fn file(
         route("limited", "/limited", "api", "\"two\""),
         route("queued", "/queued", "api", "\"in-turn\""),
         route("trial", "/trial", "api", "\"shadow\""),
-        route("staff", "/staff", "api", "\"exempted\""),
-        route("away", "/away", "away", "") + "compress = true\n",
+        route("staff", "/staff", "api", "\"exempted\"")
+            + "compress = { types = [\"text/plain\"], min = 1 }\n",
+        route("away", "/away", "away", ""),
         route("checked", "/checked", "checked", ""),
         route("bounded", "/bounded", "bounded", ""),
         route("retried", "/retried", "retried", "") + "mirror = { upstream = \"away\" }\n",
@@ -99,7 +103,8 @@ fn file(
 
 impl Busy {
     pub(crate) fn start() -> Self {
-        let (authority, backend, redis) = (Authority::new(), Backend::ok(), Redis::start());
+        let backend = Backend::answering(OF_TEXT);
+        let (authority, redis) = (Authority::new(), Redis::start());
         authority.certify("a", &["a.test"]);
         let (away, unreachable) = Backend::refusing();
         let consumers = tempfile::NamedTempFile::new().expect("a temporary file");
@@ -159,7 +164,7 @@ fn traffic(gateway: &Gateway, authority: &Authority) -> usize {
         ("/tripped", 502),
         ("/nowhere", 404),
     ] {
-        get(plain, path).expect(status);
+        get_with(plain, path, "accept-encoding: gzip\r\n").expect(status);
     }
     send(plain, "POST /named/b HTTP/1.1\r\nhost: host-of-a-client\r\ncontent-length: 5\r\n\r\nhello")
         .expect(200);
