@@ -4,6 +4,8 @@
 //! section) → `compile` (checks across sections) → [`Plan`]. Syntax errors of all files are reported first; all other
 //! errors are reported together.
 
+mod acme;
+mod acme_rules;
 mod action;
 mod admin;
 mod algorithm;

@@ -305,6 +305,7 @@ impl ExplainedAnswer {
             EarlyResponse::Redirect(location) => format!("to `{}`", without_credentials(plan, location)),
             EarlyResponse::Preflight => "a browser's preflight".into(),
             EarlyResponse::Options => "what the server as a whole can do".into(),
+            EarlyResponse::KeyAuthorization(_) => "the answer to a challenge".into(),
         };
         Self { status: response.status(), reason }
     }

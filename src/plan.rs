@@ -56,6 +56,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 
+use crate::acme::settings::AcmeSettings;
 use crate::http1::head_writer::HeaderPair;
 use crate::labels::labels;
 use crate::limit::Algorithm;
@@ -108,6 +109,8 @@ pub struct Plan {
     pub admin: Option<Admin>,
     /// `[decisions]`, if any.
     pub decisions: Option<DecisionService>,
+    /// `[acme]`, if any.
+    pub acme: Option<Arc<AcmeSettings>>,
     /// `[store]`.
     pub store: StoreSettings,
     /// `[log]`.

@@ -3,6 +3,7 @@
 //! The workers carry the traffic, one thread each. The main thread is the control thread: it handles signals, reloads
 //! the config file and serves the admin listener, on a small runtime of its own.
 
+mod acme;
 mod announce;
 mod changes;
 mod clock_steps;
@@ -293,6 +294,7 @@ impl RunningGateway {
         tokio::spawn(reloader.run(due));
         tokio::spawn(sampler::run(Arc::clone(&shared)));
         tokio::spawn(clock_steps::run(Arc::clone(&shared)));
+        tokio::task::spawn_local(acme::run(Arc::clone(&shared)));
         tokio::task::spawn_local(self.counter_offer.run(Arc::clone(&shared)));
         let watchdog = tokio::spawn(supervisor.clone().keep_watchdog());
         let admin = admin.map(|admin| tokio::spawn(admin.run(Arc::clone(&shared))));
@@ -393,12 +395,14 @@ fn share(
     // Before the plan's policies are registered: a changed one converts its counters, as a reload does.
     let (clock, asking) = earlier.restore(&store, &plan);
     reload::register(&store, &plan, &clock);
+    let acme = acme::first(&plan, &clock);
     let shared = Shared {
         store,
         clock,
         secret,
         loop_mark: LoopMark::new(u64::from_le_bytes(mark)),
         auth: AuthRuntime::new(credentials),
+        acme,
         verification: VerificationPool::new(plan.server.workers.div_ceil(2), MAX_UNVERIFIED),
         passwords: PasswordLanes::new(plan.server.workers.div_ceil(2), MAX_UNCHECKED),
         metrics: Metrics::new(plan.server.workers),

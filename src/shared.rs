@@ -15,6 +15,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::acme::runtime::AcmeRuntime;
 use crate::auth::password_lanes::PasswordLanes;
 use crate::auth::runtime::{AuthRuntime, AuthState};
 use crate::auth::verification_pool::VerificationPool;
@@ -56,6 +57,8 @@ pub struct Shared {
     pub verification: VerificationPool,
     /// The passwords that are being checked.
     pub passwords: PasswordLanes,
+    /// The certificates that an authority issues, and the challenges under way.
+    pub acme: AcmeRuntime,
     /// The metrics.
     pub metrics: Arc<Metrics>,
     /// The history, second by second. Only the control thread locks it.

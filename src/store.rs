@@ -5,6 +5,7 @@
 //! counter changes by compare-and-swap, and several are locked in one order. In Redis ([`redis`]) one script decides, so
 //! that a fleet of gateways counts as one.
 
+mod acme_values;
 pub mod bans;
 mod charge_records;
 mod counters;

@@ -1,6 +1,7 @@
 //! `/api/v1/`: the state of the gateway, and changes to it while it runs. `docs/api.md` describes the responses.
 
 mod bans;
+mod certificates;
 mod charge;
 mod control;
 mod explain;

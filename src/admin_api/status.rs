@@ -26,6 +26,8 @@ pub struct StatusReport {
     pub bans: u64,
     /// Keys that would be banned, of limits in shadow.
     pub shadow_bans: u64,
+    /// The certificates of `[[server.tls]]`, in the order of the file.
+    pub certificates: Vec<CertificateReport>,
     /// What is wrong with upstreams and the fleet, the worst first.
     pub problems: Vec<ProblemReport>,
 }
@@ -64,6 +66,22 @@ pub struct StoreReport {
     pub up: bool,
     /// The most keys in memory; `None`: the store is shared.
     pub max_keys: Option<u64>,
+}
+
+/// A certificate that clients are shown.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct CertificateReport {
+    /// The DNS names that it is for.
+    pub names: Vec<String>,
+    /// `file`, `acme` or `self-signed`.
+    pub source: String,
+    /// When it expires.
+    pub expires: Option<f64>,
+    /// When the next one is ordered; `None`: it is from a file.
+    pub next_attempt: Option<f64>,
+    /// Why the last order failed; `None`: it did not.
+    pub last_error: Option<String>,
 }
 
 /// A problem of an upstream, or of the fleet.

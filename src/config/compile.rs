@@ -11,9 +11,9 @@ use super::report::{SourceSpan, cut_for_help, quoted};
 use super::route_limits::RouteLimit;
 use super::routes;
 use super::{
-    before_auth, connection_limits, consumer_rules as consumers, descriptor_rules, descriptors, geo_rules,
-    lease_rules, limits, map_rules, mirror_rules, other_methods, places, server, split, sticky, upstreams,
-    witnesses,
+    acme_rules, before_auth, connection_limits, consumer_rules as consumers, descriptor_rules, descriptors,
+    geo_rules, lease_rules, limits, map_rules, mirror_rules, other_methods, places, server, split, sticky,
+    upstreams, witnesses,
 };
 use crate::limit::Algorithm;
 use crate::plan::action::RouteAction;
@@ -41,6 +41,7 @@ pub(super) fn compile(mut draft: FileDraft, diagnostics: &Diagnostics<'_>) -> Op
     if known && !server.tls.as_ref().is_some_and(|tls| tls.asks_clients) {
         subject_is_never_present(&draft.limits, diagnostics);
     }
+    acme_rules::check(&draft, diagnostics);
     consumers::check(&draft, diagnostics);
     map_rules::check(&draft.maps, &draft.limits, diagnostics);
     connection_limits::check(&draft, diagnostics);
@@ -79,6 +80,7 @@ pub(super) fn compile(mut draft: FileDraft, diagnostics: &Diagnostics<'_>) -> Op
         server: draft.server,
         admin: draft.admin,
         decisions: draft.decisions,
+        acme: draft.acme.and_then(|acme| acme.settings),
         store: draft.store,
         log: draft.log,
         trace: draft.trace.map(Arc::new),

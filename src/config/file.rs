@@ -16,7 +16,7 @@ use super::sets::SETS;
 use super::table::ConfigTable;
 use super::value::{ConfigValue, Entry};
 use super::{
-    admin, auth, content, decisions, descriptors, limits, log, maps, route_limits, server, sets, store,
+    acme, admin, auth, content, decisions, descriptors, limits, log, maps, route_limits, server, sets, store,
     trace, upstreams,
 };
 use crate::auth::method::AuthMethod;
@@ -25,7 +25,7 @@ use crate::plan::admin::Admin;
 use crate::plan::auth::{Auth, AuthIndex};
 use crate::plan::decisions::DecisionService;
 use crate::plan::log::Log;
-use crate::plan::{Server, StoreSettings, Trace};
+use crate::plan::{Listener, Server, StoreSettings, Trace};
 use crate::route::claim::ClaimPath;
 use crate::route::key::Part;
 
@@ -42,6 +42,9 @@ keys! {
         admin = Schema::Table(&admin::ADMIN);
         /// Other proxies and applications ask here whether a request may pass. Default: off.
         decisions = Schema::Table(&decisions::DECISIONS);
+        /// Certificates from an authority that speaks ACME (RFC 8555), for the names in `acme` of [[server.tls]].
+        /// Default: none.
+        acme = Schema::Table(&acme::ACME);
         /// Where counters live.
         store = Schema::Table(&store::STORE);
         /// What is logged: requests to standard output or to a file, the program's own doings to standard error.
@@ -75,6 +78,11 @@ pub(super) struct FileDraft {
     pub(super) server: Server,
     pub(super) admin: Option<Admin>,
     pub(super) decisions: Option<DecisionService>,
+    pub(super) acme: Option<acme::AcmeDraft>,
+    /// Whether a certificate is to be ordered.
+    pub(super) names_acme: bool,
+    /// Whether the certificates of `[server]` have no faults, as far as there are some.
+    pub(super) server_is_sound: bool,
     pub(super) store: StoreSettings,
     pub(super) log: Log,
     pub(super) trace: Option<Trace>,
@@ -96,8 +104,10 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
     let mut file = ConfigTable::new("the file", SourceSpan::default(), document, diagnostics);
     // The files are gathered, and each route is its sets and itself.
     file.skip(&[INCLUDE, SETS]);
-    let server_draft = server::read(section(&mut file, &FILE.server, server::TITLE));
-    let ServerDraft { mut server, max_body_bytes, compression, .. } = server_draft;
+    let acme = file.take(&FILE.acme).map(|value| acme::read(&value));
+    let server_draft = server::read(section(&mut file, &FILE.server, server::TITLE), acme.as_ref());
+    let ServerDraft { mut server, max_body_bytes, compression, names_acme, server_is_sound, .. } =
+        server_draft;
     let ServerDraft { limits: server_limits, connection_limits, geo_place, .. } = server_draft;
     // Its tokens name limits.
     let admin = file.take(&FILE.admin);
@@ -108,21 +118,15 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
     let maps: Vec<_> = entries(&mut file, &FILE.maps).iter().map(maps::read).collect();
     let limits: Vec<_> =
         entries(&mut file, &FILE.limits).iter().map(|entry| limits::read(entry, on_error, &maps)).collect();
-    let admin = admin.and_then(|value| value.table("`[admin]`")).and_then(|table| {
-        // An unknown address may be any.
-        let is_unknown = diagnostics.is_uncertain(server::TITLE, server::SERVER.listen.name);
-        admin::read(table, if is_unknown { &[] } else { &server.listen }, &limits)
-    });
+    let admin = admin.and_then(|value| value.table("`[admin]`"));
+    let admin = admin.and_then(|table| admin::read(table, known_listeners(&server, diagnostics), &limits));
     let decisions = file.optional(&FILE.decisions, |value| value.table("`[decisions]`"));
-    let has_decisions = decisions.is_some();
-    let decisions = decisions.and_then(|table| {
-        let is_unknown = diagnostics.is_uncertain(server::TITLE, server::SERVER.listen.name);
-        decisions::read(table, if is_unknown { &[] } else { &server.listen }, admin.as_ref())
-    });
+    let (has_decisions, listeners) = (decisions.is_some(), known_listeners(&server, diagnostics));
+    let decisions = decisions.and_then(|table| decisions::read(table, listeners, admin.as_ref()));
     server.listen.extend(decisions.as_ref().map(decisions::listener));
     let limit_names = || Directory::new("limit", limits.iter().map(|limit| &*limit.name));
-    let (auth_entries, names) = (entries(&mut file, &FILE.auth), limit_names());
-    let claims = counted_claims(&limits);
+    let (auth_entries, names, claims) =
+        (entries(&mut file, &FILE.auth), limit_names(), counted_claims(&limits));
     let mut auths: Vec<_> = auth_entries.iter().map(|entry| auth::read(entry, &names, &claims)).collect();
     let log = log::read(log_table, &auths);
     let server_limits = server_limits.and_then(|value| route_limits::read_server(&value, &limit_names()));
@@ -153,6 +157,9 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
         server,
         admin,
         decisions,
+        acme,
+        names_acme,
+        server_is_sound,
         store,
         log,
         trace,
@@ -165,6 +172,14 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
         errors,
         connection_limits: connection_limits.unwrap_or_default(),
         geo_place,
+    }
+}
+
+/// The listeners whose addresses are known: an unknown one may be any.
+fn known_listeners<'s>(server: &'s Server, diagnostics: &Diagnostics<'_>) -> &'s [Listener] {
+    match diagnostics.is_uncertain(server::TITLE, server::SERVER.listen.name) {
+        true => &[],
+        false => &server.listen,
     }
 }
 

@@ -148,8 +148,8 @@ pub(crate) fn is_variable_name(text: &str) -> bool {
 
 /// Whether a key of this name holds a secret. Names of environment variables are none.
 fn is_secret(name: &str) -> bool {
-    const WORDS: [&str; 8] =
-        ["secret", "password", "authorization", "cookie", "token", "api-key", "api_key", "apikey"];
+    const WORDS: [&str; 9] =
+        ["secret", "password", "authorization", "cookie", "token", "api-key", "api_key", "apikey", "hmac"];
     let name = name.to_ascii_lowercase();
     // `cookies` of a route is a table: the names of its keys decide.
     let is_table = name.trim_matches(['"', '\'']) == "cookies";

@@ -29,12 +29,13 @@ static MOVERS: LazyLock<HashMap<(&str, String), &str>> = LazyLock::new(|| {
 });
 
 /// The places of `movers.txt` by the titles of tables. One that ends in `.` begins the titles of many tables.
-const PLACES: [(&str, &str); 10] = [
+const PLACES: [(&str, &str); 11] = [
     ("the file", "file"),
     ("`[[routes]]`", "route"),
     ("`[limits.", "limit"),
     ("`[upstreams.", "upstream"),
     ("`health`", "health"),
+    ("`compress`", "compress"),
     ("`mirror`", "mirror"),
     ("`[server]`", "server"),
     ("`[admin]`", "admin"),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::HeaderName;
 use ipnet::IpNet;
 
+use super::acme::AcmeDraft;
 use super::headers::{self, FIELDS};
 use super::keys::{ANY, NamedSchema, SOME, Schema, choice, count, duration, flag, keys, size};
 use super::report::{SourceSpan, quoted};
@@ -33,7 +34,7 @@ keys! {
         listen = Schema::List(SOME, &Schema::Either(&[Schema::Named(&ADDRESS), Schema::Table(&LISTENER)]));
         /// Certificates for clients. The first is the default: for clients that send no server name, or one that no
         /// certificate covers.
-        tls = Schema::List(SOME, &Schema::Table(&tls::server::CERTIFICATE));
+        tls = Schema::List(SOME, &Schema::Table(&tls::server::SERVER_CERTIFICATE));
         /// Threads that serve requests, 1 to 1024. Default: the CPUs that this process may use.
         workers: usize = count(1, 1_024);
         /// Addresses and networks of proxies that are believed about their clients' addresses. Default: none.
@@ -151,10 +152,14 @@ pub(super) struct ServerDraft<'a> {
     pub(super) connection_limits: Option<ConfigValue<'a>>,
     /// The place of `geo`.
     pub(super) geo_place: Option<SourceSpan>,
+    /// Whether a `[[server.tls]]` has `acme`.
+    pub(super) names_acme: bool,
+    /// Whether all `[[server.tls]]` could be read.
+    pub(super) server_is_sound: bool,
 }
 
 /// Reads `[server]`.
-pub(super) fn read(mut table: ConfigTable<'_>) -> ServerDraft<'_> {
+pub(super) fn read<'a>(mut table: ConfigTable<'a>, acme: Option<&AcmeDraft>) -> ServerDraft<'a> {
     let limits = table.take(&SERVER.limits);
     let connection_limits = table.take(&SERVER.connection_limits);
     let geo_place = table.given(SERVER.geo.name);
@@ -165,7 +170,7 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> ServerDraft<'_> {
     let compression = table.optional(&SERVER.compress, |value| compress::read(&value)).flatten();
     let server = Server {
         listen: table.or(&SERVER.listen, default_listen, |value| listen(&value, tls)),
-        tls: certificates.as_ref().and_then(tls::server::read),
+        tls: certificates.as_ref().and_then(|value| tls::server::read(value, acme)),
         workers: table.get(&SERVER.workers).unwrap_or_else(available_cpus),
         client: client_rule(&mut table),
         path_matching: table.value(&SERVER.path_matching),
@@ -193,6 +198,26 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> ServerDraft<'_> {
     };
     // The routes are their sets and themselves already.
     table.skip(&[USE.sets.name]);
+    check_listeners(&table, &server, certificates);
+    check_fields(&table, &server);
+    table.finish();
+    let names_acme = server.tls.as_ref().is_some_and(|tls| tls.acme().next().is_some());
+    let server_is_sound = server.tls.is_some() == tls;
+    let compression = compression.map(Arc::new);
+    ServerDraft {
+        server,
+        max_body_bytes,
+        compression,
+        limits,
+        connection_limits,
+        geo_place,
+        names_acme,
+        server_is_sound,
+    }
+}
+
+/// Reports listeners that serve no client, and certificates that no listener shows.
+fn check_listeners(table: &ConfigTable<'_>, server: &Server, certificates: Option<ConfigValue<'_>>) {
     if let Some(certificates) = certificates
         && !server.listen.iter().any(|listener| listener.tls)
         && !table.is_uncertain(SERVER.listen.name)
@@ -200,6 +225,16 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> ServerDraft<'_> {
         let help = "leave `tls = false` out of an item of `listen`, or leave the certificates out";
         table.diagnostics().warn(certificates.span(), "no listener speaks TLS", help);
     }
+    let proxied = server.listen.iter().any(|listener| listener.proxy_protocol);
+    if proxied && server.client.trusted_proxies.is_empty() && !table.is_uncertain("trusted_proxies") {
+        let message =
+            "`proxy_protocol` is `true`, but `trusted_proxies` is empty: all connections would be closed";
+        table.diagnostics().fault(table.span(), message, "list the proxies in `trusted_proxies`");
+    }
+}
+
+/// Warns of a rule for fields that no response has.
+fn check_fields(table: &ConfigTable<'_>, server: &Server) {
     if let Some(span) = table.given("ratelimit_policies")
         && !server.ratelimit_headers.has_standard()
         && !table.is_uncertain("ratelimit_headers")
@@ -210,15 +245,6 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> ServerDraft<'_> {
             "it is for `ratelimit` and `ratelimit-policy`: set `ratelimit_headers` to `both` or `standard`";
         table.diagnostics().warn(span, message, help);
     }
-    let proxied = server.listen.iter().any(|listener| listener.proxy_protocol);
-    if proxied && server.client.trusted_proxies.is_empty() && !table.is_uncertain("trusted_proxies") {
-        let message =
-            "`proxy_protocol` is `true`, but `trusted_proxies` is empty: all connections would be closed";
-        table.diagnostics().fault(table.span(), message, "list the proxies in `trusted_proxies`");
-    }
-    table.finish();
-    let compression = compression.map(Arc::new);
-    ServerDraft { server, max_body_bytes, compression, limits, connection_limits, geo_place }
 }
 
 /// A value for all answers: some of them are written before a request is read.

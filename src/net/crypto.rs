@@ -5,9 +5,9 @@
 compile_error!("enable the feature `aws-lc`, as it is by default, or `ring`: TLS needs one of them");
 
 #[cfg(feature = "aws-lc")]
-pub use aws_lc_rs::{digest, hmac, signature};
+pub use aws_lc_rs::{aead, digest, hmac, signature};
 #[cfg(not(feature = "aws-lc"))]
-pub use ring::{digest, hmac, signature};
+pub use ring::{aead, digest, hmac, signature};
 #[cfg(feature = "aws-lc")]
 pub use rustls::crypto::aws_lc_rs as tls;
 #[cfg(not(feature = "aws-lc"))]

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 
 use bytes::BytesMut;
 use rustls::pki_types::ServerName;
+use rustls::server::ClientHello;
 use rustls::{ClientConfig, ServerConfig};
 use socket2::SockRef;
 use tokio::net::TcpStream;
@@ -42,6 +43,19 @@ impl Stream {
     /// own, or has left.
     pub async fn accept(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
         let tls = Box::new(TlsStream::accept(socket, config).await?);
+        Ok(Self::Tls(tls))
+    }
+
+    /// As [`Self::accept`], by the settings that `choose` gives for a client that begins like this.
+    ///
+    /// # Errors
+    ///
+    /// See [`Self::accept`].
+    pub async fn accept_by(
+        socket: TcpStream,
+        choose: impl FnOnce(&ClientHello<'_>) -> Arc<ServerConfig>,
+    ) -> io::Result<Self> {
+        let tls = Box::new(TlsStream::accept_by(socket, choose).await?);
         Ok(Self::Tls(tls))
     }
 

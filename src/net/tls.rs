@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
 use rustls::pki_types::ServerName;
+use rustls::server::{AcceptedAlert, Acceptor, ClientHello};
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 use socket2::SockRef;
 use tokio::io::Interest;
@@ -50,6 +51,34 @@ pub(super) struct TlsSession {
 impl TlsStream {
     pub(super) async fn accept(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
         let session = ServerConnection::new(config).map_err(io::Error::other)?;
+        Self::handshake(socket, session.into()).await
+    }
+
+    /// As [`Self::accept`], by the settings that `choose` gives for a client that begins like this.
+    pub(super) async fn accept_by(
+        socket: TcpStream,
+        choose: impl FnOnce(&ClientHello<'_>) -> Arc<ServerConfig>,
+    ) -> io::Result<Self> {
+        let mut acceptor = Acceptor::default();
+        let refuse = |(error, mut alert): (rustls::Error, AcceptedAlert)| {
+            // The peer is sent the alert, if the socket accepts it now.
+            alert.write_all(&mut Wire { socket: &socket, last: false }).ok();
+            io::Error::new(io::ErrorKind::InvalidData, error)
+        };
+        let accepted = loop {
+            socket.readable().await?;
+            match acceptor.read_tls(&mut Wire { socket: &socket, last: false }) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(error) => return Err(error),
+            }
+            if let Some(accepted) = acceptor.accept().map_err(refuse)? {
+                break accepted;
+            }
+        };
+        let config = choose(&accepted.client_hello());
+        let session = accepted.into_connection(config).map_err(refuse)?;
         Self::handshake(socket, session.into()).await
     }
 

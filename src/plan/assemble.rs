@@ -17,6 +17,7 @@ use super::{
     BatchRule, Limit, LimitIndex, LimitUse, Mode, Plan, Reject, Route, Server, StoreSettings, Trace,
     Upstream, UpstreamIndex, connections,
 };
+use crate::acme::settings::AcmeSettings;
 use crate::limit::units::Cost;
 use crate::measure::JsonPointer;
 use crate::route::guarded_headers::GuardedHeaders;
@@ -32,6 +33,8 @@ pub struct PlanSections {
     pub admin: Option<Admin>,
     /// `[decisions]`, if any.
     pub decisions: Option<DecisionService>,
+    /// `[acme]`, if any.
+    pub acme: Option<Arc<AcmeSettings>>,
     /// `[store]`.
     pub store: StoreSettings,
     /// `[log]`.
@@ -74,6 +77,7 @@ impl Plan {
             server,
             admin,
             decisions,
+            acme,
             store,
             mut log,
             trace,
@@ -120,6 +124,7 @@ impl Plan {
             server,
             admin,
             decisions,
+            acme,
             store,
             log,
             trace,

@@ -1,5 +1,7 @@
 //! Responses before any limit is charged.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 
 use super::auth::AuthFailure;
@@ -18,6 +20,8 @@ pub enum EarlyResponse {
     Preflight,
     /// A response to `OPTIONS *`, which concerns the server as a whole (RFC 9110 §9.3.7): routes are about paths.
     Options,
+    /// The answer to a challenge of the authority that issues certificates.
+    KeyAuthorization(Arc<str>),
 }
 
 impl EarlyResponse {
@@ -28,7 +32,7 @@ impl EarlyResponse {
             Self::Unauthenticated(failure) => failure.status(),
             Self::Redirect(_) => StatusCode::PERMANENT_REDIRECT,
             Self::Preflight => StatusCode::NO_CONTENT,
-            Self::Options => StatusCode::OK,
+            Self::Options | Self::KeyAuthorization(_) => StatusCode::OK,
         }
     }
 
@@ -37,7 +41,7 @@ impl EarlyResponse {
         match self {
             Self::Reject(reason) => Some(reason.error),
             Self::Unauthenticated(failure) => Some(failure.fault.error()),
-            Self::Redirect(_) | Self::Preflight | Self::Options => None,
+            Self::Redirect(_) | Self::Preflight | Self::Options | Self::KeyAuthorization(_) => None,
         }
     }
 }

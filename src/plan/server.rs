@@ -8,8 +8,10 @@ use std::time::Duration;
 use http::HeaderName;
 use rustls::ServerConfig;
 
+use super::certificates::{CertificateSource, ServedCertificate};
 use super::ratelimit::{RatelimitHeaders, RatelimitPolicies};
 use super::template::HeaderTemplate;
+use crate::acme::live::AcmeCertificate;
 use crate::limit::wall_clock::WallTime;
 use crate::route::client::{AddressRules, ClientRule};
 use crate::route::path::{EncodedDots, PathMatching};
@@ -150,8 +152,23 @@ pub struct ListenerTls {
     pub files: [u8; 32],
     /// Whether clients are asked for a certificate.
     pub asks_clients: bool,
+    /// The gateway's certificates, in the order of the file.
+    pub certificates: Vec<ServedCertificate>,
+}
+
+impl ListenerTls {
     /// When the first of the gateway's certificates expires.
-    pub first_expiry: WallTime,
+    pub fn first_expiry(&self) -> Option<WallTime> {
+        self.certificates.iter().filter_map(ServedCertificate::expiry).min()
+    }
+
+    /// The certificates that an authority issues.
+    pub fn acme(&self) -> impl Iterator<Item = &Arc<AcmeCertificate>> {
+        self.certificates.iter().filter_map(|one| match &one.source {
+            CertificateSource::Acme(certificate) => Some(certificate),
+            CertificateSource::File(_) => None,
+        })
+    }
 }
 
 impl PartialEq for ListenerTls {

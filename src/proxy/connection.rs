@@ -21,10 +21,13 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::BytesMut;
 use http::{StatusCode, Version};
+use rustls::ServerConfig;
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::answer::local_response_writer::LocalResponseWriter;
@@ -281,7 +284,9 @@ pub(crate) async fn serve_tls<G: 'static>(
     worker: Rc<Worker>,
 ) {
     match tls_handshake(socket, &handle, &worker).await {
-        Ok(stream) => drop(tokio::task::spawn_local(serve(stream, handle, ends, guard, worker))),
+        Ok(Some(stream)) => drop(tokio::task::spawn_local(serve(stream, handle, ends, guard, worker))),
+        // The authority has what it asked for.
+        Ok(None) => {}
         Err(_) if handle.is_evicted() => {}
         // Any client can cause this at any rate, so it is not logged for operators.
         Err(error) => {
@@ -291,8 +296,12 @@ pub(crate) async fn serve_tls<G: 'static>(
     }
 }
 
-/// Fails after `header_timeout`, or when the connection is evicted.
-async fn tls_handshake(socket: Socket, handle: &ConnectionHandle, worker: &Worker) -> io::Result<Stream> {
+/// Fails after `header_timeout`, or when the connection is evicted. `None`: the handshake was the answer to a challenge.
+async fn tls_handshake(
+    socket: Socket,
+    handle: &ConnectionHandle,
+    worker: &Worker,
+) -> io::Result<Option<Stream>> {
     let socket = socket.into_attached()?;
     let plan = worker.plan();
     let server = &plan.server;
@@ -301,10 +310,37 @@ async fn tls_handshake(socket: Socket, handle: &ConnectionHandle, worker: &Worke
         ListenerRole::Decisions => plan.decisions.as_ref().and_then(|decisions| decisions.tls.as_ref()),
     };
     let Some(tls) = tls else { return Err(io::ErrorKind::Unsupported.into()) };
+    if worker.shared.acme.challenges.has_tls() && server.role_of(handle.listener()) == ListenerRole::Traffic {
+        let shaking = handle.idle_during(tls_challenge(socket, tls.config.clone(), worker));
+        return timeout(server.header_timeout, boxed_cold(|| shaking))
+            .await?
+            .unwrap_or_else(|| Err(io::ErrorKind::ConnectionAborted.into()));
+    }
     let shaking = handle.idle_during(Stream::accept(socket, tls.config.clone()));
     timeout(server.header_timeout, shaking)
         .await?
         .unwrap_or_else(|| Err(io::ErrorKind::ConnectionAborted.into()))
+        .map(Some)
+}
+
+/// The handshake while challenges are under way: of one, nothing follows it (RFC 8737 §3).
+async fn tls_challenge(
+    socket: TcpStream,
+    config: Arc<ServerConfig>,
+    worker: &Worker,
+) -> io::Result<Option<Stream>> {
+    let mut is_challenge = false;
+    let stream = Stream::accept_by(socket, |hello| {
+        let challenge = worker.shared.acme.challenges.for_handshake(hello);
+        is_challenge = challenge.is_some();
+        challenge.unwrap_or(config)
+    });
+    let stream = stream.await?;
+    if !is_challenge {
+        return Ok(Some(stream));
+    }
+    stream.close_sending()?;
+    Ok(None)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! field of JSON reads the body first, which counts towards `max_buffered` while it waits, and forwards the bytes that it
 //! has read.
 
+mod acme_challenge;
 pub(super) mod credentials;
 pub(super) mod pending_request;
 pub(super) mod read_content;
@@ -166,6 +167,9 @@ pub(super) async fn decide_request<'p, 'r>(
     seen: &'r mut Option<SeenRequest<'r>>,
 ) -> RequestAction<'p, 'r> {
     let plan = pending.plan;
+    if let Some(text) = acme_challenge::answer(ctx, pending) {
+        return RequestAction::Early(EarlyResponse::KeyAuthorization(text));
+    }
     if !plan.body_pointers().is_empty()
         && let Err(reason) = boxed_cold(|| read_for_route(ctx, reader, pending)).await
     {
@@ -432,6 +436,7 @@ pub(super) async fn early(
     send(session, ctx, |page| match response {
         EarlyResponse::Preflight => page.preflight(),
         EarlyResponse::Options => page.options(),
+        EarlyResponse::KeyAuthorization(text) => page.key_authorization(text),
         EarlyResponse::Redirect(location) => page.redirect(location),
         EarlyResponse::Reject(reason) => match reason.retry_after {
             Some(seconds) => page.unavailable(&reason.detail, Some(seconds.get().into())),

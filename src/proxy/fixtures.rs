@@ -10,6 +10,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, watch};
 
+use crate::acme::runtime::AcmeRuntime;
 use crate::auth::password_lanes::PasswordLanes;
 use crate::auth::runtime::AuthRuntime;
 use crate::auth::verification_pool::VerificationPool;
@@ -43,6 +44,7 @@ pub(super) fn plan(server: Server, route: Option<(Route, Upstream)>) -> Plan {
         server,
         admin: None,
         decisions: None,
+        acme: None,
         store: StoreSettings { max_keys: 10, shared: None, snapshot: None },
         log: Log {
             access: AccessLog::Off,
@@ -98,6 +100,7 @@ pub(super) fn worker(plan: Plan) -> Rc<Worker> {
         secret: KeySecret::Process([0; 16]),
         loop_mark: LoopMark::new(0),
         auth: AuthRuntime::new([0; 16]),
+        acme: AcmeRuntime::default(),
         verification: VerificationPool::new(1, 1),
         passwords: PasswordLanes::new(1, 1),
         metrics: Metrics::new(1),

@@ -8,6 +8,7 @@ mod body_encoder;
 pub(super) mod consumer_headers;
 pub(super) mod echo;
 pub(super) mod exchange_deadline;
+mod failure;
 pub(super) mod forward_request;
 pub(super) mod mirror;
 mod relayed_head;
@@ -28,12 +29,11 @@ use foldhash::fast::FixedState;
 use http::{StatusCode, Version};
 
 use super::answer::next_action::NextAction;
-use super::answer::respond::{send, send_problem};
 use super::record::request_context::{RequestContext, RequestLimits};
 use super::record::settlement::body_format;
 use super::session::Session;
 use super::session::grpc;
-use super::session::request_body::Upload;
+use super::session::request_body::{BodyOptions, Upload};
 use super::session::request_reader::{BodyFault, DisconnectWatch, upload_fault};
 use super::session::response_writer::ResponseWriter;
 use super::worker::WorkerPlan;
@@ -51,16 +51,17 @@ use crate::plan::{Backend, Protocol, UpstreamIndex};
 use crate::store::Places;
 use crate::upstream::exchange::{Exchange, UpstreamRequest};
 use crate::upstream::private::OwnConnections;
-use crate::upstream::{Failed, FailedAttempts, Failure};
+use crate::upstream::{Failed, FailedAttempts};
 use body_encoder::BodyEncoder;
 use exchange_deadline::{ExchangeDeadline, TOO_LONG};
+use failure::{fail, refuse_handshake};
 use forward_request::ForwardRequest;
 use relayed_head::RelayedHead;
 use response_body::{BodyFraming, Download, RelayBuffers, RelayError};
 use trailer_rules::TrailerRules;
-use websocket::HandshakeFault;
 
 /// Forwards the request with the head in the message buffer, and relays the response.
+#[expect(clippy::too_many_lines, reason = "a future in another one makes that of each request larger")]
 pub(crate) async fn forward(
     session: &mut Session,
     ctx: &mut RequestContext,
@@ -82,11 +83,7 @@ pub(crate) async fn forward(
         &mut **buffers.get_or_insert_default();
     let protocol = plan.upstream(forward_request.upstream).protocol;
     let (client_multiplexed, backend_http2) = (peer.is_multiplexed(), protocol == Protocol::Http2);
-    let mut body_options = std::mem::take(&mut ctx.body_options);
-    if backend_http2 {
-        body_options.turn_to_http2(client_multiplexed);
-    }
-    let connect = forward_request.connect_rule();
+    let body_options = take_body_options(ctx, (client_multiplexed, backend_http2));
     answer.bytes.clear();
     let (holds_place, source) = (begin_measurement(ctx, forward_request), reader.source().clone());
     let announced = forward_request.announce(ctx, peer, &source);
@@ -94,9 +91,7 @@ pub(crate) async fn forward(
     let mut upload = Upload::new(body_options, forward_request.route.max_body_bytes, reader, inbound);
     let trailer_rules = TrailerRules { plan: &plan, route: forward_request.route };
     upload.filter_trailers(&trailer_rules);
-    if let Some(copied) = &mut copied {
-        upload.show_to(copied);
-    }
+    copied.iter_mut().for_each(|copied| upload.show_to(copied));
     let &ForwardRequest { route, upstream, idempotent, affinity, private, since, .. } = forward_request;
     if ctx.options.http_11 {
         upload.pass_hints(&route.response_headers);
@@ -111,7 +106,7 @@ pub(crate) async fn forward(
         to_head,
         affinity,
         private,
-        connect,
+        connect: forward_request.connect_rule(),
         own,
     };
     let clock = &ctx.worker.shared.clock;
@@ -151,18 +146,17 @@ pub(crate) async fn forward(
     upload.end_interim(outbound);
     ctx.options.keep &= upload.is_done();
     let fault = upload.fault();
-    fail(session, ctx, forward_request, &failed, fault).await
+    boxed_cold(|| fail(session, ctx, forward_request, &failed, fault)).await
 }
 
-/// Answers the handshake of a WebSocket that cannot be passed on.
-async fn refuse_handshake(
-    session: &mut Session,
-    ctx: &mut RequestContext,
-    fault: HandshakeFault,
-) -> NextAction {
-    let (status, detail, error) = fault.problem();
-    ctx.answered(status, Some(error));
-    send(session, ctx, |page| page.problem_with(status, detail, fault.lines())).await
+/// How the body is read and framed for the backend.
+#[inline]
+fn take_body_options(ctx: &mut RequestContext, (client_http2, backend_http2): (bool, bool)) -> BodyOptions {
+    let mut body_options = std::mem::take(&mut ctx.body_options);
+    if backend_http2 {
+        body_options.turn_to_http2(client_http2);
+    }
+    body_options
 }
 
 /// Tells adaptive limits that the request is passed on. Returns whether it holds a place.
@@ -232,7 +226,7 @@ impl ResponseRelay<'_, '_> {
         head: ResponseHead,
     ) -> Result<NextAction, Failed> {
         if head.status == StatusCode::SWITCHING_PROTOCOLS || exchange.opens_websocket(&head) {
-            return Ok(self.switch(exchange, &head).await);
+            return Ok(boxed_cold(|| self.switch(exchange, &head)).await);
         }
         let may_keep = self.ctx.options.keep;
         // An early response: the rest of the request body would have to be read before the next request.
@@ -456,50 +450,4 @@ fn problem_of(cut: RelayError) -> Option<(StatusCode, &'static str, &'static str
         RelayError::Overrun => Some(TOO_LONG),
         RelayError::Backend | RelayError::Unsent | RelayError::Client => None,
     }
-}
-
-/// Responds where the backend gave no response.
-async fn fail(
-    session: &mut Session,
-    ctx: &mut RequestContext,
-    forward_request: &ForwardRequest<'_>,
-    failed: &Failed,
-    body: Option<BodyFault>,
-) -> NextAction {
-    ctx.note_failure(forward_request.upstream, failed);
-    let outcome = match failed.failure {
-        Failure::Connect | Failure::ConnectTimeout | Failure::Timeout => Some(SampleOutcome::Overloaded),
-        _ => None,
-    };
-    end_measurement(&mut ctx.limits.places, outcome);
-    // A body that breaks off is the client's doing: the backend has worked on it.
-    if let Some(settlement) = ctx.limits.settlement.as_mut().filter(|_| failed.failure != Failure::Upload) {
-        if failed.reached { settlement.lose() } else { settlement.give_back() }
-    }
-    let word = failed.failure.as_str();
-    let problem = match failed.failure {
-        Failure::NoneHealthy => {
-            (StatusCode::SERVICE_UNAVAILABLE, "no server of the upstream is healthy", word)
-        }
-        Failure::BreakerOpen => {
-            ctx.answered(StatusCode::SERVICE_UNAVAILABLE, Some(word));
-            let detail = "the upstream fails, and is not asked for the moment";
-            return send(session, ctx, |page| page.unavailable(detail, failed.retry_after)).await;
-        }
-        Failure::Full => (StatusCode::SERVICE_UNAVAILABLE, "the upstream has no connection to spare", word),
-        Failure::Connect => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached", word),
-        Failure::ConnectTimeout => {
-            (StatusCode::GATEWAY_TIMEOUT, "the upstream cannot be reached in time", word)
-        }
-        Failure::Tls => (StatusCode::BAD_GATEWAY, "the upstream cannot be reached securely", word),
-        Failure::Timeout => (StatusCode::GATEWAY_TIMEOUT, "the upstream did not answer in time", word),
-        Failure::Reset => (StatusCode::BAD_GATEWAY, "the upstream broke off", word),
-        Failure::Protocol => (StatusCode::BAD_GATEWAY, "the upstream sent an invalid response", word),
-        Failure::NoWebSocket => {
-            (StatusCode::BAD_GATEWAY, "the upstream serves no WebSocket over HTTP/2", word)
-        }
-        Failure::Overrun => TOO_LONG,
-        Failure::Upload => upload_fault(body),
-    };
-    send_problem(session, ctx, problem).await
 }

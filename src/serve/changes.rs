@@ -201,6 +201,7 @@ fn others(last: &Plan, next: &Plan, lines: &mut Vec<String>) {
     let mut decisions = Subject::new("decisions".to_owned(), lines);
     decisions.hidden("token", &access(last), &access(next));
     decisions.hidden("certificate", &certificates(last), &certificates(next));
+    Subject::new("acme".to_owned(), lines).hidden("settings", &last.acme, &next.acme);
     let mut log = Subject::new("log".to_owned(), lines);
     log.shown("level", &last.log.level, &next.log.level);
     log.shown("program", last.log.program.as_str(), next.log.program.as_str());
@@ -307,11 +308,11 @@ fn route(subject: &mut Subject<'_>, (last_plan, last): (&Plan, &Route), (next_pl
     };
     subject.shown("upstream", name(last_plan, last), name(next_plan, next));
     let mirror = |plan: &Plan, route: &Route| {
-        let words = |mirror: &Box<Mirror>| {
+        let words = |mirror: &Mirror| {
             let (name, percent) = (&plan.upstream(mirror.upstream).name, mirror.percent());
             format!("{name}, {percent}, {}, bodies up to {} bytes", mirror.key, mirror.max_body)
         };
-        route.mirror.as_ref().map_or_else(String::new, words)
+        route.mirror.as_deref().map_or_else(String::new, words)
     };
     subject.shown("mirror", mirror(last_plan, last), mirror(next_plan, next));
     if last.action.upstreams().is_empty() && next.action.upstreams().is_empty() {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch::Sender;
 
+use super::acme;
 use super::changes::changes;
 use super::ended_bans::end_bans;
 use super::issuers::Issuers;
@@ -244,6 +245,7 @@ impl Reloader {
         self.settled.admin.clone_from(&plan.admin);
         self.settled.decisions.clone_from(&plan.decisions);
         keep_sessions(&mut plan, &self.shared.plan.load());
+        acme::attach(&self.shared.acme, &plan, &self.shared.clock);
         register(&self.shared.store, &plan, &self.shared.clock);
         self.shared.store.share(plan.store.shared.as_ref());
         self.log.change(&plan.log.level, plan.log.program);

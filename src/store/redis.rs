@@ -41,6 +41,7 @@
 //! c events, and each event once more when it expires, so a log of n events may take n steps at once after a lull. No
 //! log can exceed the server's longest string (512 MiB).
 
+mod acme_values;
 mod adaptive;
 mod ban_list;
 mod bans;

@@ -67,6 +67,8 @@ pub struct Metrics {
     /// The last reload failed.
     last_reload_failed: AtomicBool,
     clock_steps: AtomicU64,
+    orders_issued: AtomicU64,
+    orders_failed: AtomicU64,
     snapshots_written: AtomicU64,
     snapshots_failed: AtomicU64,
 }
@@ -113,6 +115,12 @@ impl Metrics {
     /// Counts a write of the counters to their file.
     pub fn wrote_snapshot(&self, good: bool) {
         let counter = if good { &self.snapshots_written } else { &self.snapshots_failed };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts an order for a certificate.
+    pub fn count_order(&self, is_issued: bool) {
+        let counter = if is_issued { &self.orders_issued } else { &self.orders_failed };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 

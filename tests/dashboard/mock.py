@@ -157,7 +157,7 @@ class Gateway:
         shadow_bans = sum(key.banned(time.time()) and key.ban_in_shadow for keys in self.keys.values() for key in keys)
         return {"time": time.time(), "version": "0.6.0", "started": self.started, "workers": 2, "life": self.life,
                 "config": {"file": "/etc/tollgate/gateway.toml", "version": self.version, "loaded": self.loaded}, "last_reload": self.reload,
-                "store": {"backend": "redis" if self.redis else "memory", "up": True, "max_keys": None if self.redis else 1_000_000}, "bans": bans - shadow_bans, "shadow_bans": shadow_bans, "problems": self.problems()}
+                "store": {"backend": "redis" if self.redis else "memory", "up": True, "max_keys": None if self.redis else 1_000_000}, "bans": bans - shadow_bans, "shadow_bans": shadow_bans, "certificates": [], "problems": self.problems()}
 
     def problems(self):
         """The outage that a test sets, otherwise the state of the servers of `shop`."""

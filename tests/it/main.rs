@@ -11,6 +11,7 @@
 )]
 
 mod abuse;
+mod acme;
 mod actions;
 mod admin;
 mod bans;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::{fleet, top_keys};
+use super::{certificates, fleet, top_keys};
 use crate::admin_api::status::ProblemReport;
 use crate::clock;
 use crate::plan::{Limit, Upstream};
@@ -86,6 +86,14 @@ pub(super) async fn get(shared: &Shared) -> Vec<ProblemReport> {
         upstream: "",
         text,
     }));
+    problems.extend(certificates::problems(&plan, shared.clock.wall_now()).into_iter().map(
+        |(is_outage, text)| Problem {
+            severity: if is_outage { ProblemSeverity::Bad } else { ProblemSeverity::Warn },
+            kind: "certificate",
+            upstream: "",
+            text,
+        },
+    ));
     problems.sort_by_key(|problem| Reverse(problem.severity));
     problems.iter().take(MAX_PROBLEMS).map(Problem::report).collect()
 }

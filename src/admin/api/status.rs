@@ -1,7 +1,7 @@
 //! `GET status`: the state of the process.
 
-use super::problems;
 use super::values::moment;
+use super::{certificates, problems};
 use crate::admin_api::status::{LoadedFile, ReloadReport, StatusReport, StoreReport};
 use crate::plan::Plan;
 use crate::shared::control::Reload;
@@ -34,6 +34,7 @@ pub(super) async fn get(shared: &Shared) -> StatusReport {
         },
         bans: bans as u64,
         shadow_bans: shadow_bans as u64,
+        certificates: certificates::get(&plan, shared.clock.wall_now()),
         problems: problems::get(shared).await,
     }
 }

@@ -12,24 +12,49 @@ use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 use super::policy::{self, TlsPolicy, day};
 use super::{Files, authorities, certificates, private_key};
+use crate::acme::live::AcmeCertificate;
 use crate::clock::Clock;
-use crate::config::keys::{Schema, choice, keys};
+use crate::config::acme::{self, AcmeDraft};
+use crate::config::keys::{SOME, Schema, choice, keys};
 use crate::config::report::quoted;
 use crate::config::value::ConfigValue;
 use crate::limit::units::Micros;
 use crate::limit::wall_clock::WallTime;
 use crate::net::crypto;
 use crate::plan::ListenerTls;
-use crate::plan::certificates::Certificates;
+use crate::plan::certificates::{CertificateSource, Certificates, ServedCertificate, ServedKey};
 
 keys! {
     /// A certificate for clients.
-    pub(in crate::config) CERTIFICATE: CertificateKeys = "an item of tls" {
+    pub(in crate::config) CERTIFICATE: CertificateKeys = "tls of a listener" {
         /// A PEM file: the certificate, then those that signed it. It is shown to clients that ask for one of its
         /// DNS names.
         cert = Schema::Text, required "\"cert.pem\"";
         /// A PEM file with the certificate's private key, unencrypted.
         key = Schema::Text, required "\"key.pem\"";
+        + CLIENTS;
+    }
+}
+
+keys! {
+    /// A certificate for clients, from files or from an authority.
+    pub(in crate::config) SERVER_CERTIFICATE: ServerCertificateKeys = "an item of tls" {
+        /// The DNS names of a certificate that the authority of [acme] issues, instead of cert and key. At most 100 in
+        /// the file, none twice.
+        acme = Schema::Set(SOME, &Schema::Name);
+        /// A PEM file: the certificate, then those that signed it. It is shown to clients that ask for one of its
+        /// DNS names.
+        cert = Schema::Text, example "\"cert.pem\"";
+        /// A PEM file with the certificate's private key, unencrypted.
+        key = Schema::Text, example "\"key.pem\"";
+        + CLIENTS;
+        one of "acme", "cert";
+    }
+}
+
+keys! {
+    /// What is asked of clients.
+    pub(in crate::config) CLIENTS: ClientsKeys = "an item of tls" {
         /// A PEM file with the authorities that sign clients' certificates. The same in all [[server.tls]].
         /// Default: clients are asked for none.
         client_ca = Schema::Text;
@@ -60,18 +85,22 @@ pub(in crate::config) enum Demand {
 
 /// One `[[server.tls]]`.
 struct CertificateEntry {
-    key: Arc<CertifiedKey>,
-    /// The DNS names of its certificate.
-    names: Vec<String>,
-    /// The end of its validity.
-    expiry: WallTime,
+    key: ServedKey,
+    served: ServedCertificate,
     /// The authorities of clients' certificates.
     clients: Option<(RootCertStore, Demand)>,
     policy: TlsPolicy,
 }
 
+/// What `acme` of a `[[server.tls]]` depends on.
+struct AcmeNames<'d> {
+    draft: Option<&'d AcmeDraft>,
+    /// The names so far.
+    seen: Vec<String>,
+}
+
 /// All certificates, the first of which is the default. `None` if they have errors.
-pub(in crate::config) fn read(value: &ConfigValue<'_>) -> Option<ListenerTls> {
+pub(in crate::config) fn read(value: &ConfigValue<'_>, acme: Option<&AcmeDraft>) -> Option<ListenerTls> {
     if !value.is_list() {
         let help = "each certificate stands below a header with two brackets: `[[server.tls]]`";
         return value.mismatch("a list", help);
@@ -79,9 +108,10 @@ pub(in crate::config) fn read(value: &ConfigValue<'_>) -> Option<ListenerTls> {
     let provider = Arc::new(crypto::tls::default_provider());
     let mut files = Files::default();
     let mut entries: Vec<CertificateEntry> = Vec::new();
-    let mut sound = true;
+    let (mut sound, mut names) = (true, AcmeNames { draft: acme, seen: Vec::new() });
     value.some_of(|item| {
-        let Some(entry) = entry(&item, TITLE, &provider, &mut files, entries.is_empty()) else {
+        let is_first = entries.is_empty();
+        let Some(entry) = entry(&item, TITLE, &provider, &mut files, is_first, Some(&mut names)) else {
             sound = false;
             return None;
         };
@@ -104,23 +134,24 @@ pub(in crate::config) fn read(value: &ConfigValue<'_>) -> Option<ListenerTls> {
         return None;
     }
     let asks_clients = entries.iter().any(|entry| entry.clients.is_some());
-    let first_expiry = entries.iter().map(|entry| entry.expiry).min()?;
+    let certificates = entries.iter().map(|entry| entry.served.clone()).collect();
     let config = Arc::new(config(entries, provider, value)?);
-    Some(ListenerTls { config, files: files.0.finalize().into(), asks_clients, first_expiry })
+    Some(ListenerTls { config, files: files.0.finalize().into(), asks_clients, certificates })
 }
 
 /// One certificate. `title` is its table's name in messages.
 pub(in crate::config) fn read_one(value: &ConfigValue<'_>, title: &str) -> Option<TlsDraft> {
     let provider = Arc::new(crypto::tls::default_provider());
     let mut files = Files::default();
-    let entry = entry(value, title, &provider, &mut files, true)?;
-    let (first_expiry, demand) = (entry.expiry, entry.clients.as_ref().map(|(_, demand)| *demand));
+    let entry = entry(value, title, &provider, &mut files, true, None)?;
+    let certificates = vec![entry.served.clone()];
+    let demand = entry.clients.as_ref().map(|(_, demand)| *demand);
     let config = Arc::new(config(vec![entry], provider, value)?);
     let tls = ListenerTls {
         config,
         files: files.0.finalize().into(),
         asks_clients: demand.is_some(),
-        first_expiry,
+        certificates,
     };
     Some(TlsDraft { tls, demand })
 }
@@ -131,26 +162,63 @@ fn entry(
     provider: &CryptoProvider,
     files: &mut Files,
     first: bool,
+    acme: Option<&mut AcmeNames<'_>>,
 ) -> Option<CertificateEntry> {
     let mut table = value.table(title)?;
+    let ordered = acme.and_then(|names| Some((table.take(&SERVER_CERTIFICATE.acme)?, names)));
+    let own = match ordered {
+        Some((value, names)) => ordered_certificate(&mut table, &value, names, files),
+        None => certificate_of_files(&mut table, provider, files, first),
+    };
+    let clients = clients(&mut table, files);
+    let asks_clients = clients.as_ref().is_none_or(Option::is_some);
+    let policy = policy::read(&mut table, asks_clients, provider, files);
+    table.finish().then_some(())?;
+    let (key, served) = own?;
+    Some(CertificateEntry { key, served, clients: clients?, policy: policy? })
+}
+
+/// A certificate that an authority issues for the names in `value`.
+fn ordered_certificate(
+    table: &mut super::ConfigTable<'_>,
+    value: &ConfigValue<'_>,
+    AcmeNames { draft, seen }: &mut AcmeNames<'_>,
+    files: &mut Files,
+) -> Option<(ServedKey, ServedCertificate)> {
+    for key in [CERTIFICATE.cert.name, CERTIFICATE.key.name] {
+        let message = format!("`{key}` has no effect beside `acme`: the authority issues the certificate");
+        table.misplaced(key, &message, "leave one of the two out");
+    }
+    if draft.is_none() {
+        let help = "add `[acme]` with `state = \"/var/lib/tollgate/acme\"` and `agree_tos = true`";
+        value.fault("a certificate is to be ordered, but there is no `[acme]`", help);
+    }
+    let names = acme::names(value, seen)?;
+    let directory = draft.as_ref()?.settings.as_ref().map_or("", |settings| settings.directory.as_str());
+    for text in names.iter().map(String::as_str).chain([directory]) {
+        files.0.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+    }
+    let ordered = Arc::new(AcmeCertificate::new(names.clone()));
+    let served = ServedCertificate { names, source: CertificateSource::Acme(Arc::clone(&ordered)) };
+    Some((ServedKey::Live(ordered), served))
+}
+
+/// A certificate from `cert` and `key`.
+fn certificate_of_files(
+    table: &mut super::ConfigTable<'_>,
+    provider: &CryptoProvider,
+    files: &mut Files,
+    first: bool,
+) -> Option<(ServedKey, ServedCertificate)> {
     let chain = table.require(&CERTIFICATE.cert, |value| {
         let chain = certificates(&value, files)?;
         let (names, expiry) = names_and_expiry(chain.first()?, &value, first)?;
         Some((chain, names, expiry))
     });
     let key = table.require(&CERTIFICATE.key, |value| Some((private_key(&value, files)?, value)));
-    let clients = clients(&mut table, files);
-    let asks_clients = clients.as_ref().is_none_or(Option::is_some);
-    let policy = policy::read(&mut table, asks_clients, provider, files);
-    table.finish().then_some(())?;
     let ((chain, names, expiry), (key, value)) = (chain?, key?);
-    Some(CertificateEntry {
-        key: Arc::new(certified(chain, key, provider, &value)?),
-        names,
-        expiry,
-        clients: clients?,
-        policy: policy?,
-    })
+    let key = ServedKey::Fixed(Arc::new(certified(chain, key, provider, &value)?));
+    Some((key, ServedCertificate { names, source: CertificateSource::File(expiry) }))
 }
 
 /// The certificate with its key, which must be its own. `value`: `key`.
@@ -230,15 +298,15 @@ fn is_current(certificate: &X509Certificate<'_>, value: &ConfigValue<'_>) -> boo
 
 /// `client_ca` and `client_auth`. `Some(None)` if clients are not asked for a certificate, `None` if there are errors.
 fn clients(table: &mut super::ConfigTable<'_>, files: &mut Files) -> Option<Option<(RootCertStore, Demand)>> {
-    let ca = table.take(&CERTIFICATE.client_ca);
-    let demand = table.take(&CERTIFICATE.client_auth);
+    let ca = table.take(&CLIENTS.client_ca);
+    let demand = table.take(&CLIENTS.client_auth);
     let chosen = demand.as_ref().map(|value| value.choice(&CLIENT_AUTH));
     match (ca, demand) {
         (None, None) => Some(None),
         (None, Some(lone)) => super::lone_half(&lone, "client_ca"),
         (Some(ca), _) => {
             let roots = authorities(&ca, files);
-            let demand = chosen.unwrap_or(Some(CERTIFICATE.client_auth.default))?;
+            let demand = chosen.unwrap_or(Some(CLIENTS.client_auth.default))?;
             files.0.update(&[u8::from(demand == Demand::Required)]);
             Some(Some((roots?, demand)))
         }
@@ -268,9 +336,9 @@ fn config(
     let policy = first.policy.clone();
     let verifier = verifier(first.clients.take(), policy.revoked.clone(), &provider);
     let verifier = verifier.map_err(|error| refuse(&error)).ok()?;
-    let mut certificates = Certificates::new(entries.iter().map(|entry| Arc::clone(&entry.key)).collect());
+    let mut certificates = Certificates::new(entries.iter().map(|entry| entry.key.clone()).collect());
     for entry in &entries {
-        entry.names.iter().for_each(|name| certificates.add(name, &entry.key));
+        entry.served.names.iter().for_each(|name| certificates.add(name, &entry.key));
     }
     let tickets = crypto::tls::Ticketer::new().map_err(|error| refuse(&error)).ok()?;
     let has_order = policy.ciphers.is_some();

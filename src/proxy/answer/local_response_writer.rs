@@ -180,6 +180,13 @@ impl<'b> LocalResponseWriter<'b> {
         self.end_head()
     }
 
+    /// The answer to a challenge of http-01 (RFC 8555 §8.3).
+    pub(crate) fn key_authorization(self, text: &str) -> LocalBody {
+        let (status, content_type) = (StatusCode::OK, &b"application/octet-stream"[..]);
+        let own = LocalResponse { status, content_type, body: text.as_bytes(), large: None, no_store: true };
+        own.write(self.options, self.date, self.outbound, |out| put_headers(self.headers, |_| false, out))
+    }
+
     /// The response to `OPTIONS *`. It has no body.
     pub(crate) fn options(self) -> LocalBody {
         put_status(self.outbound, StatusCode::OK, None);

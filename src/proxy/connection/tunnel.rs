@@ -14,7 +14,7 @@ use crate::clock::{Deadline, now};
 use crate::net::AckTimeout;
 use crate::proxy::worker::buffer_pool::Buffers;
 use crate::upstream::pool::UpstreamConnection;
-use side::Side;
+use side::TunnelSide;
 
 /// Bytes that either side sent after its head.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(crate) struct TunnelEnd {
 /// Joins client and backend. When neither has transferred a byte for `silence`, or at `end`, both are closed. For a
 /// blocked socket, the kernel measures the time without acknowledged bytes.
 pub(crate) async fn run(
-    client: &impl Side,
+    client: &impl TunnelSide,
     backend: UpstreamConnection,
     early: EarlyBytes,
     times: (Duration, Option<Instant>),
@@ -57,8 +57,8 @@ pub(crate) async fn run(
 }
 
 async fn relay(
-    client: &impl Side,
-    backend: &impl Side,
+    client: &impl TunnelSide,
+    backend: &impl TunnelSide,
     EarlyBytes { client: mut inbound, backend: mut answer }: EarlyBytes,
     (silence, end): (Duration, Option<Instant>),
 ) -> TunnelEnd {
@@ -155,7 +155,7 @@ impl Direction {
     fn drop_received(
         &mut self,
         context: &mut Context<'_>,
-        from: &impl Side,
+        from: &impl TunnelSide,
         buffer: &mut BytesMut,
     ) -> Poll<()> {
         self.is_broken = true;
@@ -173,8 +173,8 @@ impl Direction {
     fn poll(
         &mut self,
         context: &mut Context<'_>,
-        from: &impl Side,
-        to: &impl Side,
+        from: &impl TunnelSide,
+        to: &impl TunnelSide,
         buffer: &mut BytesMut,
     ) -> Poll<Result<(), BrokenSide>> {
         let to_fails = |_| BrokenSide::Receiver;
@@ -211,7 +211,7 @@ impl Direction {
     }
 
     /// The receiving side accepts no bytes.
-    fn note_pending(&mut self, to: &impl Side) {
+    fn note_pending(&mut self, to: &impl TunnelSide) {
         self.blocked = to.is_measured(&self.ack_timeout);
         if !self.blocked && to.stalls() {
             self.stalled_since.get_or_insert_with(now);

@@ -14,7 +14,7 @@ use http::header::{ACCEPT_ENCODING, IF_NONE_MATCH};
 use super::consumer_headers::ConsumerHeaders;
 use super::mirror::{BodyCopy, RequestCopy};
 use super::upstream_head::{UpstreamRequestHead, is_idempotent, wanted_upgrade};
-use super::websocket::{Handshake, HandshakeFault};
+use super::websocket::{WebSocketFault, WebSocketHandshake};
 use crate::http1::fields::{Fields, only};
 use crate::http1::login::binds_connection;
 use crate::http1::name::Name;
@@ -57,7 +57,7 @@ pub(crate) struct ForwardRequest<'p> {
     /// The protocol that the backend may switch the client to.
     pub(crate) upgrade: Option<Box<[u8]>>,
     /// The handshake of a WebSocket where a side speaks HTTP/2.
-    pub(crate) websocket: Option<Box<Result<Handshake, HandshakeFault>>>,
+    pub(crate) websocket: Option<Box<Result<WebSocketHandshake, WebSocketFault>>>,
     /// The client accepts trailers.
     pub(crate) trailers: bool,
     /// The content coding that the client prefers of those that the route offers.
@@ -100,7 +100,7 @@ impl<'p> ForwardRequest<'p> {
         let upstream = routed.upstream.unwrap_or(UpstreamIndex(0));
         let upgrade = wanted_upgrade(head).map(Box::from);
         let websocket = upgrade.as_deref().and_then(|protocol| {
-            Handshake::of(head, protocol, client_multiplexed, plan.upstream(upstream).protocol)
+            WebSocketHandshake::of(head, protocol, client_multiplexed, plan.upstream(upstream).protocol)
         });
         Self {
             route: routed.route,
@@ -170,7 +170,7 @@ impl<'p> ForwardRequest<'p> {
             request_id: &ctx.request_id,
             loop_mark: &ctx.worker.shared.loop_mark,
             upgrade: self.upgrade.as_deref(),
-            websocket: self.handshake(),
+            websocket: self.websocket(),
             // A cost may be in trailers that the client does not take.
             trailers: self.trailers || settlement.is_some_and(|settlement| settlement.reads_trailers()),
             via: server.via,
@@ -224,18 +224,18 @@ impl<'p> ForwardRequest<'p> {
     }
 
     /// The handshake of a WebSocket where a side speaks HTTP/2.
-    fn handshake(&self) -> Option<&Handshake> {
+    fn websocket(&self) -> Option<&WebSocketHandshake> {
         self.websocket.as_deref().and_then(|handshake| handshake.as_ref().ok())
     }
 
     /// Why the handshake cannot be passed on.
-    pub(crate) fn handshake_fault(&self) -> Option<HandshakeFault> {
+    pub(crate) fn handshake_fault(&self) -> Option<WebSocketFault> {
         self.websocket.as_deref().and_then(|handshake| handshake.as_ref().err().copied())
     }
 
     /// How the request is sent to a server of HTTP/2.
     pub(crate) fn connect_rule(&self) -> ConnectRule {
-        self.handshake().map_or(ConnectRule::Never, Handshake::rule)
+        self.websocket().map_or(ConnectRule::Never, WebSocketHandshake::rule)
     }
 
     /// A switch to a protocol that the client did not ask for is not a valid response. Neither is one without proof that
@@ -245,13 +245,13 @@ impl<'p> ForwardRequest<'p> {
         exchange: &Exchange<'_, U>,
         head: &ResponseHead,
     ) -> bool {
-        let http2 = self.handshake().filter(|handshake| handshake.of_http2);
+        let http2 = self.websocket().filter(|handshake| handshake.of_http2);
         if head.status != StatusCode::SWITCHING_PROTOCOLS {
             return http2.is_none() || !head.status.is_success() || exchange.opens_websocket(head);
         }
         let protocol = only(exchange.fields(head).all_known(Name::Upgrade));
         let is_asked = |asked: &[u8]| protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case(asked));
-        let is_proven = |handshake: &Handshake| handshake.is_proven(exchange.fields(head));
+        let is_proven = |handshake: &WebSocketHandshake| handshake.is_proven(exchange.fields(head));
         self.upgrade.as_deref().is_some_and(is_asked) && http2.is_none_or(is_proven)
     }
 

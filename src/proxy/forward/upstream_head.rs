@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use http::{HeaderValue, Method};
 
 use super::consumer_headers::ConsumerHeaders;
-use super::websocket::Handshake;
+use super::websocket::WebSocketHandshake;
 use crate::http1::fields::{Field, Fields, only};
 use crate::http1::head_writer::put_field;
 use crate::http1::name::{Name, claims_certificate, same_to_cgi, with_hyphens};
@@ -54,7 +54,7 @@ pub(crate) struct UpstreamRequestHead<'a> {
     /// The protocol that the client may switch to.
     pub(crate) upgrade: Option<&'a [u8]>,
     /// The handshake of a WebSocket where a side speaks HTTP/2.
-    pub(crate) websocket: Option<&'a Handshake>,
+    pub(crate) websocket: Option<&'a WebSocketHandshake>,
     /// The client accepts trailers, and gets those of the response.
     pub(crate) trailers: bool,
     /// Whether to append this proxy to `via`.

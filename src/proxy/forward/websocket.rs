@@ -29,7 +29,7 @@ const KEY: usize = 16;
 
 /// The handshake of a WebSocket where one side speaks HTTP/2.
 #[derive(Debug)]
-pub(crate) struct Handshake {
+pub(crate) struct WebSocketHandshake {
     /// The `sec-websocket-key` that the backend gets.
     key: String,
     /// The client has sent that key.
@@ -42,14 +42,14 @@ pub(crate) struct Handshake {
 
 /// Why a handshake of HTTP/1.1 cannot be passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HandshakeFault {
+pub(crate) enum WebSocketFault {
     /// Its key is not one.
     Key,
     /// Its version is not 13.
     Version,
 }
 
-impl HandshakeFault {
+impl WebSocketFault {
     /// Status, detail, and the access log's `error`.
     pub(crate) fn problem(self) -> (StatusCode, &'static str, &'static str) {
         match self {
@@ -74,7 +74,7 @@ impl HandshakeFault {
     }
 }
 
-impl Handshake {
+impl WebSocketHandshake {
     /// The handshake of a request that asks for an upgrade to `protocol`, if it is one for a WebSocket and a side speaks
     /// HTTP/2.
     #[cold]
@@ -83,7 +83,7 @@ impl Handshake {
         protocol: &[u8],
         of_http2: bool,
         backend: Protocol,
-    ) -> Option<Result<Self, HandshakeFault>> {
+    ) -> Option<Result<Self, WebSocketFault>> {
         let is_handshake = protocol.eq_ignore_ascii_case(b"websocket") && head.method == Method::GET;
         if !is_handshake || !of_http2 && backend == Protocol::Http1 {
             return None;
@@ -91,13 +91,13 @@ impl Handshake {
         let version = || only(head.fields.all(&SEC_WEBSOCKET_VERSION).iter());
         let has_version = head.fields.first(&SEC_WEBSOCKET_VERSION).is_some();
         if !of_http2 && version() != Some(VERSION) {
-            return Some(Err(HandshakeFault::Version));
+            return Some(Err(WebSocketFault::Version));
         }
         let sent = only(head.fields.all(&SEC_WEBSOCKET_KEY).iter()).and_then(as_key);
         let key = match sent {
             Some(key) => key.to_owned(),
             None if of_http2 => STANDARD.encode(fastrand::u128(..).to_ne_bytes()),
-            None => return Some(Err(HandshakeFault::Key)),
+            None => return Some(Err(WebSocketFault::Key)),
         };
         Some(Ok(Self { key, has_key: sent.is_some(), of_http2, has_version }))
     }
@@ -143,6 +143,8 @@ fn as_key(text: &[u8]) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
     use super::*;
 
     const GOOD: &str = "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
@@ -153,10 +155,10 @@ mod tests {
         lines: &str,
         of_http2: bool,
         backend: Protocol,
-    ) -> Option<Result<Handshake, HandshakeFault>> {
+    ) -> Option<Result<WebSocketHandshake, WebSocketFault>> {
         let (text, mut spans) = (format!("{method} / HTTP/1.1\r\nhost: a\r\n{lines}\r\n"), Vec::new());
         let head = RequestHead::parse(text.as_bytes(), &mut spans).expect("a good head");
-        Handshake::of(&head, b"WebSocket", of_http2, backend)
+        WebSocketHandshake::of(&head, b"WebSocket", of_http2, backend)
     }
 
     /// RFC 6455 §1.3.
@@ -188,28 +190,28 @@ mod tests {
             one.is_proven(head.fields)
         };
         let right = accept_of(&one.key);
-        assert!(proves(&[right.clone()]));
+        assert!(proves(from_ref(&right)));
         assert!(
             !proves(&[]) && !proves(&[accept_of(&other.key)]) && !proves(&[right.clone(), right.clone()])
         );
-        assert!(!proves(&[right.to_lowercase()]) && !proves(&[one.key.clone()]));
+        assert!(!proves(&[right.to_lowercase()]) && !proves(from_ref(&one.key)));
     }
 
     #[test]
     fn a_key_or_version_that_is_none_is_a_fault_where_the_gateway_answers_it() {
         for (from, to, fault) in [
-            ("sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n", "", HandshakeFault::Key),
-            ("dGhlIHNhbXBsZSBub25jZQ==", "dGhlIHNhbXBsZSBub25jZQ", HandshakeFault::Key),
-            ("dGhlIHNhbXBsZSBub25jZQ==", "YQ==", HandshakeFault::Key),
-            ("dGhlIHNhbXBsZSBub25jZQ==", "", HandshakeFault::Key),
+            ("sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n", "", WebSocketFault::Key),
+            ("dGhlIHNhbXBsZSBub25jZQ==", "dGhlIHNhbXBsZSBub25jZQ", WebSocketFault::Key),
+            ("dGhlIHNhbXBsZSBub25jZQ==", "YQ==", WebSocketFault::Key),
+            ("dGhlIHNhbXBsZSBub25jZQ==", "", WebSocketFault::Key),
             (
                 "dGhlIHNhbXBsZSBub25jZQ==\r\n",
                 "dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
-                HandshakeFault::Key,
+                WebSocketFault::Key,
             ),
-            ("version: 13", "version: 8", HandshakeFault::Version),
-            ("version: 13", "version: 13, 8", HandshakeFault::Version),
-            ("sec-websocket-version: 13\r\n", "", HandshakeFault::Version),
+            ("version: 13", "version: 8", WebSocketFault::Version),
+            ("version: 13", "version: 13, 8", WebSocketFault::Version),
+            ("sec-websocket-version: 13\r\n", "", WebSocketFault::Version),
         ] {
             let lines = GOOD.replacen(from, to, 1);
             let of = |backend| handshake("GET", &lines, false, backend);

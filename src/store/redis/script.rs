@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::limit::lua;
 
 /// The modules that use Redis, in the form of [`lua::modules`].
-const MODULES: [(&str, &str); 10] = [
+const MODULES: [(&str, &str); 11] = [
     ("log", include_str!("log.lua")),
     ("places", include_str!("places.lua")),
     ("refusals", include_str!("refusals.lua")),
@@ -16,6 +16,7 @@ const MODULES: [(&str, &str); 10] = [
     ("fleet", include_str!("fleet.lua")),
     ("leases", include_str!("leases.lua")),
     ("usage", include_str!("usage.lua")),
+    ("acme", include_str!("acme.lua")),
 ];
 
 /// The part before the modules.

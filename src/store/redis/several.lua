@@ -16,6 +16,7 @@ local BESIDE = {
   ban = 'bans', bans = 'bans', begin = 'bans', begun = 'bans',
   override = 'overrides', overrides = 'overrides',
   gateway = 'fleet', gateways = 'fleet',
+  ['acme-get'] = 'acme', ['acme-put'] = 'acme', ['acme-lock'] = 'acme', ['acme-unlock'] = 'acme',
   ['usage-write'] = 'usage', ['usage-fold'] = 'usage', ['usage-index'] = 'usage', ['usage-read'] = 'usage',
 }
 

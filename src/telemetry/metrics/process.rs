@@ -12,6 +12,8 @@ use rustix::process::{Resource, getrlimit};
 
 use super::family::families;
 use super::{Metrics, ProcessCounts};
+use crate::acme::live::LiveSource;
+use crate::clock::Clock;
 use crate::plan::Plan;
 use crate::telemetry::trace::SpanCounts;
 
@@ -33,7 +35,18 @@ families! {
         ]);
     Gauge tollgate_certificate_expiry_timestamp_seconds{}
         "When the first of the certificates that clients are shown expires, in seconds since 1970."
-        = value(plan.server.tls.as_ref().map(|tls| tls.first_expiry.seconds()));
+        = value(plan.server.tls.as_ref().and_then(|tls| tls.first_expiry()).map(|expiry| expiry.seconds()));
+    Counter tollgate_acme_orders_total{result} "Orders of certificates that have ended."
+        = values(plan.acme.iter().flat_map(|_| [
+            (["issued"], metrics.orders_issued.load(Ordering::Relaxed)),
+            (["failed"], metrics.orders_failed.load(Ordering::Relaxed)),
+        ]));
+    Gauge tollgate_acme_certificates{source}
+        "Certificates of `acme` names, by what is shown for them: one from the authority, or a self-signed one."
+        = values(plan.acme.iter().flat_map(|_| acme_certificates(plan)));
+    Gauge tollgate_acme_lifetime_left_ratio{}
+        "The smallest share of its lifetime that a certificate from the authority has left, 0 to 1."
+        = value(lifetime_left(plan));
     Gauge tollgate_build_info{version} "Always 1; the label is the version."
         = values([([env!("CARGO_PKG_VERSION")], 1)]);
     Counter tollgate_access_log_dropped_total{}
@@ -59,6 +72,22 @@ families! {
     Gauge process_resident_memory_bytes{} "Memory in use, in bytes." = value(resident_bytes());
     Gauge process_open_fds{} "File descriptors open now." = value(open_descriptors());
     Gauge process_max_fds{} "File descriptors that may be open." = value(getrlimit(Resource::Nofile).current);
+}
+
+/// The number of certificates from the authority, and of self-signed ones in their place.
+fn acme_certificates(plan: &Plan) -> [([&'static str; 1], usize); 2] {
+    let live = plan.server.tls.iter().flat_map(|tls| tls.acme()).filter_map(|one| one.live());
+    let (own, issued): (Vec<_>, Vec<_>) =
+        live.partition(|live| live.status().source == LiveSource::SelfSigned);
+    [(["acme"], issued.len()), (["self-signed"], own.len())]
+}
+
+fn lifetime_left(plan: &Plan) -> Option<String> {
+    let now = Clock::system().wall_now();
+    let live = plan.server.tls.iter().flat_map(|tls| tls.acme()).filter_map(|one| one.live());
+    let issued = live.filter(|live| live.status().source != LiveSource::SelfSigned);
+    let left = issued.map(|live| live.validity().left(now)).min_by(f64::total_cmp)?;
+    Some(format!("{left:.4}"))
 }
 
 /// The text of `/proc/self/stat`; empty if it is unreadable.

@@ -32,13 +32,6 @@ const LACKS: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
-        "Certificates by ACME",
-        &[
-            ("[acme]\nemail = \"a@example.com\"", "`acme` is not available"),
-            ("[[server.tls]]\nacme = [\"example.com\"]", "unknown key `acme`"),
-        ],
-    ),
-    (
         "A cache",
         &[
             ("cache = true", "unknown key `cache`"),
@@ -77,7 +70,6 @@ const LACKS: &[(&str, &[(&str, &str)])] = &[
         "A web application firewall",
         &[("waf = true", "unknown key `waf`"), ("[waf]\nrules = \"a\"", "unknown key `waf`")],
     ),
-    ("`acme`", &[("[acme]\nemail = \"a@example.com\"", "`acme` is not available")]),
     ("`http3` of `[server]`", &[("[server]\nhttp3 = true", "`http3` is not available")]),
     // `check` cannot be asked: these are not about the file.
     ("Other systems than Linux", &[]),

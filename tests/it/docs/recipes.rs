@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::harness::acme_server::{AcmeServer, look_by_http};
 use crate::harness::page_run::{PageRun, follow_page};
 use crate::harness::pages::root;
 use crate::harness::{Client, Front, Redis, eventually, tools};
@@ -287,6 +288,21 @@ fn compress() {
 }
 
 #[test]
+fn certificates() {
+    follow_page("docs/recipes/acme.md", |page| {
+        let (authority, address) = (AcmeServer::start(), page.address(8080));
+        authority.validate(move |_, name, token| look_by_http(address, name, token));
+        let trials = "https://acme-staging-v02.api.letsencrypt.org/directory";
+        page.edit("gateway.toml", trials, &authority.directory());
+        page.serve("server.py", 9001, &[]);
+        page.gateway();
+        let faults = page.sessions();
+        assert_eq!(authority.orders().len(), 1);
+        faults
+    });
+}
+
+#[test]
 fn maintenance_mode() {
     follow_recipe("maintenance-mode.md", |_| ());
 }
@@ -338,7 +354,7 @@ fn each_recipe_is_followed_and_listed() {
     let files = std::fs::read_dir(directory).expect("the recipes").flatten();
     let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
     let names: Vec<_> = names.filter(|name| name != "README.md").collect();
-    assert_eq!(names.len(), 27, "{names:?}");
+    assert_eq!(names.len(), 28, "{names:?}");
     for name in names {
         assert!(list.contains(&format!("]({name})")), "README.md does not list {name}");
         assert!(tests.iter().any(|tests| tests.contains(&name)), "no test follows {name}");

@@ -18,13 +18,16 @@ mod redis_servers;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+pub(crate) use backends::acme_server;
 pub(crate) use backends::backend::{Backend, Exchange, Next, Recorded};
 pub(crate) use backends::collector::{Collector, SpanKind, Told, only as only_span};
 pub(crate) use backends::drop_proxy::DropProxy;
 pub(crate) use backends::front::Front;
 pub(crate) use backends::holding::HoldingBackend;
+pub(crate) use backends::pebble::{Pebble, PebbleOptions};
 pub(crate) use backends::servers;
 pub(crate) use backends::unix_relay::UnixRelay;
+pub(crate) use clients::any_certificate;
 pub(crate) use clients::client::{Client, refuses_connections};
 pub(crate) use clients::client_libraries::{CostServer, Versions};
 pub(crate) use clients::grpc::{GrpcClient, GrpcServer};

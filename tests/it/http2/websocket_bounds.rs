@@ -270,6 +270,6 @@ fn those_that_wait_hold_little() {
             sockets.push(socket);
         }
     }
-    let each = (gateway.resident_kib().saturating_sub(before)) as usize * 1024 / COUNT;
+    let each = gateway.resident_kib().saturating_sub(before) * 1024 / COUNT as u64;
     assert!(each < 6 << 10, "{each} bytes each");
 }

@@ -1,5 +1,6 @@
 //! Tests beside programs of others that `make test` does not install: `make test-peers` runs them.
 
+mod acme;
 mod asking;
 mod axe;
 mod client_libraries;

@@ -70,6 +70,11 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
     ("proxy/forward/response_body.rs", "poll_http1", "write_timeout", "proxy/session/response_writer.rs"),
     ("proxy/forward/response_body.rs", "poll_more", "read_timeout", "proxy/forward/response_body.rs"),
     ("proxy/connection/tunnel.rs", "poll", "silence", "proxy/connection/tunnel.rs"),
+    ("proxy/connection/tunnel.rs", "relay", "silence", "proxy/connection/tunnel.rs"),
+    ("proxy/connection/tunnel/side.rs", "poll_read", "silence", "proxy/connection/tunnel.rs"),
+    ("proxy/connection/tunnel/side.rs", "poll_write", "silence", "proxy/connection/tunnel.rs"),
+    ("proxy/connection/tunnel/side.rs", "poll_flush", "silence", "proxy/connection/tunnel.rs"),
+    ("proxy/connection/tunnel/side.rs", "poll_reset", "silence", "proxy/connection/tunnel.rs"),
     ("proxy/connection/tunnel.rs", "drop_received", "silence", "proxy/connection/tunnel.rs"),
     ("proxy/connection/linger.rs", "linger_for", "SILENCE", "proxy/connection/linger.rs"),
     // The client's side, HTTP/2.
@@ -132,6 +137,8 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
     ("upstream/http2/stream.rs", "poll_send", "timeout", "upstream/exchange.rs"),
     ("upstream/http2/stream.rs", "poll_body", "read_timeout", "proxy/forward/response_body.rs"),
     ("upstream/http2.rs", "drive", "CLOSE_TIMEOUT", "upstream/http2.rs"),
+    // The authority that issues certificates.
+    ("acme/order.rs", "finish", "LONGEST_ORDER", "serve/acme/orders.rs"),
     // The shared store.
     ("store/redis/transport.rs", "open", "bound", "store/redis/pipeline/driver.rs"),
     ("store/redis/transport.rs", "poll_read", "timeout", "store/redis/pipeline/driver.rs"),

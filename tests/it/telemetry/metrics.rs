@@ -113,6 +113,9 @@ fn a_family_is_on_the_page_unless_the_plan_lacks_what_it_is_of() {
         "tollgate_concurrency_max",
         "tollgate_concurrency_waiting",
         "tollgate_certificate_expiry_timestamp_seconds",
+        "tollgate_acme_orders_total",
+        "tollgate_acme_certificates",
+        "tollgate_acme_lifetime_left_ratio",
         "tollgate_trace_exports_total",
         "tollgate_trace_spans_dropped_total",
     ];

@@ -19,7 +19,7 @@ thread_local! {
 }
 
 /// One side of a tunnel. It has failed once one of its functions fails.
-pub(crate) trait Side {
+pub(crate) trait TunnelSide {
     /// Reads into a buffer without bytes. Ready with 0 once the side has closed.
     fn poll_read(&self, context: &mut Context<'_>, buffer: &mut BytesMut) -> Poll<io::Result<usize>>;
 
@@ -48,7 +48,7 @@ pub(crate) trait Side {
     fn stalls(&self) -> bool;
 }
 
-impl Side for Stream {
+impl TunnelSide for Stream {
     #[inline]
     fn poll_read(&self, context: &mut Context<'_>, buffer: &mut BytesMut) -> Poll<io::Result<usize>> {
         if buffer.capacity() == 0 {
@@ -102,7 +102,7 @@ fn lost(StreamLost: StreamLost) -> io::Error {
     io::ErrorKind::ConnectionReset.into()
 }
 
-impl Side for StreamHandle {
+impl TunnelSide for StreamHandle {
     fn poll_read(&self, context: &mut Context<'_>, buffer: &mut BytesMut) -> Poll<io::Result<usize>> {
         // The stream keeps the buffer that it is given, so it gets none.
         *buffer = BytesMut::new();
@@ -147,7 +147,7 @@ impl Side for StreamHandle {
 }
 
 /// The stream of a client.
-impl Side for Transport {
+impl TunnelSide for Transport {
     fn poll_read(&self, context: &mut Context<'_>, buffer: &mut BytesMut) -> Poll<io::Result<usize>> {
         *buffer = BytesMut::new();
         self.poll_read(context, buffer).map_err(lost)

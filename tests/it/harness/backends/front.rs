@@ -145,7 +145,8 @@ impl Front {
         Self::start_at(configuration, |file, _| command(file))
     }
 
-    fn start_at(
+    /// A program with a file of this configuration, which gets an address to listen on and a directory.
+    pub(crate) fn start_at(
         configuration: impl Fn(SocketAddr, &str) -> String,
         command: impl Fn(&str, SocketAddr) -> Command,
     ) -> Self {

@@ -1,5 +1,6 @@
 //! Clients, and how what they receive is read.
 
+pub(crate) mod any_certificate;
 pub(crate) mod asker;
 pub(crate) mod body_scan;
 pub(crate) mod client;

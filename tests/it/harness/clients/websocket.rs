@@ -41,7 +41,7 @@ impl<'c> WebSocket<'c> {
 
     /// Opens one by this handshake, or gives the answer that refuses it.
     #[track_caller]
-    pub(crate) fn ask(client: &'c Http2, request: Request<()>) -> Result<Self, Answer> {
+    pub(crate) fn ask(client: &'c Http2, request: Request<()>) -> Result<Self, Box<Answer>> {
         client.wait_for_connect_protocol();
         let (sending, answer) = client.begin(request);
         Self::opened(client, sending, answer)
@@ -52,7 +52,7 @@ impl<'c> WebSocket<'c> {
         client: &'c Http2,
         sending: SendStream<Bytes>,
         answer: h2::client::ResponseFuture,
-    ) -> Result<Self, Answer> {
+    ) -> Result<Self, Box<Answer>> {
         let (head, receiving) = client.block_on(answer).expect("an answer").into_parts();
         let (status, headers) = (head.status.as_u16(), head.headers);
         let mut socket = Self {
@@ -66,7 +66,7 @@ impl<'c> WebSocket<'c> {
             return Ok(socket);
         }
         let body = socket.read_to_end().expect("a whole body");
-        Err(Answer { body, ..socket.head })
+        Err(Box::new(Answer { body, ..socket.head }))
     }
 
     /// Sends bytes, as the gateway takes them.
@@ -88,9 +88,9 @@ impl<'c> WebSocket<'c> {
         })
     }
 
-    /// Sends no more.
+    /// Sends no more. The gateway may have reset the stream already.
     pub(crate) fn end(&mut self) {
-        self.sending.send_data(Bytes::new(), true).expect("it is open");
+        self.sending.send_data(Bytes::new(), true).ok();
     }
 
     /// Resets the stream.

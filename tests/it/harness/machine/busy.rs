@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+use crate::harness::acme_server::AcmeServer;
 use crate::harness::clients::exposition::Page;
 use crate::harness::{Authority, Backend, Client, Gateway, Redis, eventually, get, get_with, send};
 
@@ -13,16 +14,36 @@ pub(crate) const NAMED: &str = "a \"quoted\" \\name";
 pub(crate) const SECRETS: [&str; 6] =
     ["key-of-a-client", "page-of-a-client", "127.9.8.7", "host-of-a-client", "query", "name-of-a-consumer"];
 
+/// What its backend answers.
+const OF_TEXT: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 2\r\n\r\nok";
+
 /// A gateway that has served something of everything, and what it needs to live.
 pub(crate) struct Busy {
     pub(crate) gateway: Gateway,
     /// How many requests were sent; all are counted.
     pub(crate) sent: usize,
     _authority: Authority,
+    _certificates: Certificates,
     _backend: Backend,
     _redis: Redis,
     _unreachable: socket2::Socket,
     _consumers: tempfile::NamedTempFile,
+}
+
+/// The authority of the names of `acme`, and the state directory.
+struct Certificates {
+    server: AcmeServer,
+    state: tempfile::TempDir,
+}
+
+impl Certificates {
+    fn lines(&self) -> String {
+        let (directory, state) = (self.server.directory(), self.state.path().display());
+        format!(
+            "[[server.tls]]\nacme = [\"b.test\"]\n\
+             [acme]\ndirectory = \"{directory}\"\nstate = \"{state}\"\nagree_tos = true\n"
+        )
+    }
 }
 
 fn file(
@@ -30,10 +51,11 @@ fn file(
     away: std::net::SocketAddr,
     redis: &Redis,
     authority: &Authority,
+    certificates: &Certificates,
     consumers: &Path,
 ) -> String {
     let consumers = consumers.display();
-    let (api, tls, store) = (backend.url(), authority.server("a"), redis.url());
+    let (api, tls, store) = (backend.url(), authority.server("a") + &certificates.lines(), redis.url());
     let route = |name: &str, path: &str, upstream: &str, limits: &str| {
         let name = toml::Value::from(name);
         format!(
@@ -45,7 +67,8 @@ fn file(
         route("limited", "/limited", "api", "\"two\""),
         route("queued", "/queued", "api", "\"in-turn\""),
         route("trial", "/trial", "api", "\"shadow\""),
-        route("staff", "/staff", "api", "\"exempted\""),
+        route("staff", "/staff", "api", "\"exempted\"")
+            + "compress = { types = [\"text/plain\"], min = 1 }\n",
         route("away", "/away", "away", ""),
         route("checked", "/checked", "checked", ""),
         route("bounded", "/bounded", "bounded", ""),
@@ -80,18 +103,24 @@ fn file(
 
 impl Busy {
     pub(crate) fn start() -> Self {
-        let (authority, backend, redis) = (Authority::new(), Backend::ok(), Redis::start());
+        let backend = Backend::answering(OF_TEXT);
+        let (authority, redis) = (Authority::new(), Redis::start());
         authority.certify("a", &["a.test"]);
         let (away, unreachable) = Backend::refusing();
         let consumers = tempfile::NamedTempFile::new().expect("a temporary file");
         let csv = "key,name,tier\nkey-of-a-client,name-of-a-consumer,pro\n";
         std::fs::write(consumers.path(), csv).expect("the file can be written");
-        let gateway = Gateway::start(&file(&backend, away, &redis, &authority, consumers.path()));
+        let state = tempfile::tempdir().expect("a temporary directory");
+        let certificates = Certificates { server: AcmeServer::start(), state };
+        let toml = file(&backend, away, &redis, &authority, &certificates, consumers.path());
+        let gateway = Gateway::start(&toml);
+        gateway.wait_for_log("certificate for b.test: issued by");
         let sent = traffic(&gateway, &authority);
         Self {
             gateway,
             sent,
             _authority: authority,
+            _certificates: certificates,
             _backend: backend,
             _redis: redis,
             _unreachable: unreachable,
@@ -135,7 +164,7 @@ fn traffic(gateway: &Gateway, authority: &Authority) -> usize {
         ("/tripped", 502),
         ("/nowhere", 404),
     ] {
-        get(plain, path).expect(status);
+        get_with(plain, path, "accept-encoding: gzip\r\n").expect(status);
     }
     send(plain, "POST /named/b HTTP/1.1\r\nhost: host-of-a-client\r\ncontent-length: 5\r\n\r\nhello")
         .expect(200);

@@ -39,6 +39,7 @@ const INSTALL: &[(&str, &str)] = &[
     ("nsenter", "apt-get install util-linux"),
     ("openai", "apt-get install python3-venv, then .ci/tools, which installs the client libraries by pip"),
     ("openssl", "apt-get install openssl"),
+    ("pebble", "apt-get install pebble"),
     ("promtool", ".ci/tools takes it out of Debian's package prometheus"),
     ("python3", "apt-get install python3"),
     ("readelf", "apt-get install binutils"),
