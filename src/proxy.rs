@@ -34,6 +34,7 @@ mod worker;
 
 pub use connection::accept::run;
 pub use connection::proxy_protocol;
-pub use worker::listen::{Listeners, QuicListener, WorkerListeners, bind, take};
 #[cfg(feature = "http3")]
-pub use worker::listen::{bind_datagrams, shared_datagrams};
+pub use worker::datagrams::{QuicListener, bind_datagrams, datagrams_fault, shared_datagrams};
+pub use worker::listen::{Listeners, bind, take};
+pub use worker::worker_listeners::WorkerListeners;

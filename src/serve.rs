@@ -11,7 +11,7 @@ mod descriptors;
 mod ended_bans;
 mod issuers;
 mod new_process;
-#[cfg_attr(not(feature = "http3"), path = "serve/without_quic.rs")]
+#[cfg(feature = "http3")]
 mod quic;
 mod reload;
 mod sampler;
@@ -23,6 +23,8 @@ mod takeover;
 mod upgrade;
 mod usage_end;
 mod watch;
+#[cfg(not(feature = "http3"))]
+mod without_quic;
 mod workers;
 
 use std::io;
@@ -60,6 +62,7 @@ use crate::telemetry::trace::exporter::Exporter;
 use crate::upstream::server_registry::ServerRegistry;
 use announce::announce;
 pub use new_process::stand_between;
+#[cfg(feature = "http3")]
 use quic::QuicSockets;
 use reload::{Reloader, RestartOnlySettings, log_report};
 use shutdown::Shutdown;
@@ -68,6 +71,8 @@ use snapshots::{EarlierCounters, SnapshotWriter};
 use systemd::Systemd;
 use takeover::{Asking, CounterOffer, Offer, Predecessor};
 use upgrade::BinaryUpgrade;
+#[cfg(not(feature = "http3"))]
+use without_quic::NoQuicSockets as QuicSockets;
 use workers::{ReadySignal, WorkerEnd, Workers};
 
 /// How long the access log may take for its last lines, if its reader is stuck.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 use ipnet::IpNet;
+use rustls::ServerConfig;
 
 use super::acme::AcmeDraft;
 use super::headers::{self, FIELDS};
@@ -225,12 +226,26 @@ fn check_listeners(table: &ConfigTable<'_>, server: &Server, certificates: Optio
         let help = "leave `tls = false` out of an item of `listen`, or leave the certificates out";
         table.diagnostics().warn(certificates.span(), "no listener speaks TLS", help);
     }
+    if let Some(listen) = table.given(SERVER.listen.name)
+        && server.listen.iter().any(|listener| listener.http3)
+        && server.tls.as_ref().is_some_and(|tls| !speaks_tls13(&tls.config))
+    {
+        table.diagnostics().fault(
+            listen,
+            "`http3` needs TLS 1.3, and `ciphers` of `[[server.tls]]` has no suite of it",
+            "add `TLS_AES_128_GCM_SHA256` to `ciphers`, or leave `http3` out",
+        );
+    }
     let proxied = server.listen.iter().any(|listener| listener.proxy_protocol);
     if proxied && server.client.trusted_proxies.is_empty() && !table.is_uncertain("trusted_proxies") {
         let message =
             "`proxy_protocol` is `true`, but `trusted_proxies` is empty: all connections would be closed";
         table.diagnostics().fault(table.span(), message, "list the proxies in `trusted_proxies`");
     }
+}
+
+fn speaks_tls13(tls: &ServerConfig) -> bool {
+    tls.crypto_provider().cipher_suites.iter().any(|suite| suite.tls13().is_some())
 }
 
 /// Warns of a rule for fields that no response has.

@@ -7,6 +7,7 @@
 
 pub(super) mod accept;
 pub(super) mod admin_commands;
+pub(super) mod connection_guard;
 mod connection_limits;
 pub(super) mod http2;
 #[cfg(feature = "http3")]
@@ -345,7 +346,7 @@ async fn tls_challenge(
 
 #[cfg(test)]
 mod tests {
-    use self::accept::ConnectionGuard;
+    use self::connection_guard::ConnectionGuard;
     use super::*;
     use crate::net::Pipe;
     use crate::proxy::fixtures;

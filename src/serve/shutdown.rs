@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::quic::QuicSockets;
+use super::QuicSockets;
 use super::signals::Signals;
 use super::snapshots::SnapshotWriter;
 use super::systemd::Systemd;

@@ -7,16 +7,16 @@ use crate::proxy::{Listeners, WorkerListeners};
 
 /// There are none.
 #[derive(Debug)]
-pub(super) struct QuicSockets;
+pub(super) struct NoQuicSockets;
 
-impl QuicSockets {
+impl NoQuicSockets {
     pub(super) fn bind(
         streams: Vec<Listeners>,
         _plan: &Plan,
         _predecessor: Option<&Predecessor>,
         _random: impl Fn() -> Result<[u8; 32], ServeError>,
     ) -> Result<(Self, Vec<WorkerListeners>), ServeError> {
-        let all = streams.into_iter().map(|streams| WorkerListeners { streams, quic: Vec::new() });
+        let all = streams.into_iter().map(|streams| WorkerListeners { streams });
         Ok((Self, all.collect()))
     }
 

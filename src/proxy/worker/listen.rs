@@ -1,90 +1,15 @@
 //! Listening sockets: one per worker and address. Workers share an address by SO_REUSEPORT; other processes may not.
 
 use std::io;
-#[cfg(feature = "http3")]
-use std::net::UdpSocket;
 use std::net::{SocketAddr, TcpListener};
-#[cfg(feature = "http3")]
-use std::sync::Arc;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
-
-#[cfg(feature = "http3")]
-use crate::net::quic::{PacketInbox, PacketRoutes, QuicSecrets};
 
 /// Connections that the kernel holds before they are accepted.
 const BACKLOG: i32 = 4096;
 
 /// One worker's listeners, each with its index in `server.listen`: at least one for each index.
 pub type Listeners = Vec<(usize, TcpListener)>;
-
-/// All that a worker listens on.
-#[derive(Debug, Default)]
-pub struct WorkerListeners {
-    /// The listeners of TCP.
-    pub streams: Listeners,
-    /// The UDP sockets of listeners with HTTP/3.
-    pub quic: Vec<QuicListener>,
-}
-
-/// One worker's UDP socket of a listener with HTTP/3.
-#[cfg(feature = "http3")]
-#[derive(Debug)]
-pub struct QuicListener {
-    /// The index in `server.listen`.
-    pub index: usize,
-    /// The number of the socket among those of the address, by which connection ids name it.
-    pub number: u16,
-    /// The socket.
-    pub socket: UdpSocket,
-    /// The ways to all workers.
-    pub routes: Arc<PacketRoutes>,
-    /// What others pass on.
-    pub inbox: PacketInbox,
-    /// The secrets of its connections.
-    pub secrets: QuicSecrets,
-}
-
-/// There is none in a build without HTTP/3.
-#[cfg(not(feature = "http3"))]
-#[derive(Debug)]
-pub enum QuicListener {}
-
-/// Bytes of datagrams that the kernel holds for a socket, if it allows as many.
-#[cfg(feature = "http3")]
-const DATAGRAM_BUFFER: usize = 2 << 20;
-
-/// One UDP socket for each worker, after making sure that no other process has the address.
-#[cfg(feature = "http3")]
-pub fn bind_datagrams(address: SocketAddr, workers: usize) -> io::Result<Vec<UdpSocket>> {
-    let sockets = || {
-        drop(datagrams(address, false)?);
-        (0..workers).map(|_| datagrams(address, true)).collect::<io::Result<_>>()
-    };
-    sockets()
-        .map_err(|error| io::Error::new(error.kind(), format!("cannot receive UDP on {address}: {error}")))
-}
-
-/// A UDP socket on an address that this user's gateways share.
-#[cfg(feature = "http3")]
-pub fn shared_datagrams(address: SocketAddr) -> io::Result<UdpSocket> {
-    datagrams(address, true)
-}
-
-#[cfg(feature = "http3")]
-fn datagrams(address: SocketAddr, shared: bool) -> io::Result<UdpSocket> {
-    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
-    socket.set_reuse_port(shared)?;
-    socket.set_nonblocking(true)?;
-    if address.is_ipv6() {
-        socket.set_only_v6(true)?;
-    }
-    // The kernel caps it by net.core.rmem_max.
-    socket.set_recv_buffer_size(DATAGRAM_BUFFER)?;
-    socket.set_send_buffer_size(DATAGRAM_BUFFER)?;
-    socket.bind(&address.into())?;
-    Ok(socket.into())
-}
 
 /// Listens on every address of `server.listen` with every worker; returns one list per worker. All listeners of
 /// `inherited` that are bound to one of the addresses are used, so that no connection waiting in one of them is lost.
@@ -143,7 +68,7 @@ fn another(first: &TcpListener, address: SocketAddr) -> io::Result<TcpListener> 
 
 /// Binds without SO_REUSEPORT: fails if another process listens there, even one that would share the address. The
 /// socket does not listen: a client connected to it would be reset when it is closed.
-fn claim(address: SocketAddr) -> io::Result<Socket> {
+pub(super) fn claim(address: SocketAddr) -> io::Result<Socket> {
     let socket = socket(address)?;
     socket.bind(&address.into())?;
     Ok(socket)

@@ -160,14 +160,13 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
 ];
 
 /// Waits on no peer: a listener waits for connections for as long as it lives, and a file is there.
-const NO_PEERS: [(&str, &str); 8] = [
+const NO_PEERS: [(&str, &str); 7] = [
     ("proxy/connection/http3/accept.rs", "run"),
-    // A WebSocket's handshake, which is looked at.
-    ("proxy/forward/forward_request.rs", "connect_rule"),
-    ("proxy/forward/forward_request.rs", "is_answer"),
-    ("proxy/forward/forward_request.rs", "write_head"),
     ("admin.rs", "run"),
     ("serve/takeover/offer.rs", "next"),
+    // A process of the same user, for as long as it lives: packets for it, and packets from it.
+    ("serve/takeover/datagrams.rs", "give"),
+    ("serve/takeover/datagrams.rs", "pass_back"),
     ("serve/takeover/give_counters.rs", "next"),
     ("telemetry/access_log/output.rs", "ends_inside_a_line"),
 ];

@@ -12,12 +12,12 @@ use tokio::time::timeout;
 
 use crate::net::client_certificate::ClientCertificate;
 use crate::net::quic::{ConnectionIds, QuicSecrets, Server, WorkerSocket, endpoint_config, server_config};
-use crate::proxy::connection::accept::ConnectionGuard;
+use crate::proxy::connection::connection_guard::ConnectionGuard;
 use crate::proxy::connection::connection_limits;
 use crate::proxy::session::peer::{ConnectionEnds, ConnectionPeer};
 use crate::proxy::worker::Worker;
 use crate::proxy::worker::connection_handle::ConnectionHandle;
-use crate::proxy::worker::listen::QuicListener;
+use crate::proxy::worker::datagrams::QuicListener;
 use crate::telemetry::metrics::ConnectionRejectReason;
 
 /// Handshakes of a worker under way with clients whose addresses are not validated. Further clients are asked to show that
