@@ -116,7 +116,8 @@ async fn requests(endpoint: &Endpoint, options: &Options) -> Result<(), Failure>
 async fn handshakes(endpoint: &Endpoint, options: &Options) -> Result<(), Failure> {
     let mut tasks = JoinSet::new();
     for _ in 0..options.connections {
-        let (endpoint, address, each) = (endpoint.clone(), options.address, options.count / options.connections);
+        let (endpoint, address, each) =
+            (endpoint.clone(), options.address, options.count / options.connections);
         tasks.spawn(async move {
             for _ in 0..each {
                 let (connection, mut sender) = connect(&endpoint, address).await?;

@@ -75,7 +75,8 @@ fn try_datagrams(plan: &Plan, report: &mut Report) {
     for listener in plan.server.listen.iter().filter(|listener| listener.http3) {
         if let Some(fault) = proxy::datagrams_fault(listener.address) {
             let address = listener.address;
-            let message = format!("cannot receive UDP on {address}, which `http3` of this listener needs: {fault}");
+            let message =
+                format!("cannot receive UDP on {address}, which `http3` of this listener needs: {fault}");
             report.warn(message, "`ss -lunp` shows which process has the port");
         }
     }

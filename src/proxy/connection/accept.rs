@@ -23,10 +23,10 @@ use crate::net::{Socket, Stream, reset_on_close};
 use crate::plan::ListenerRole;
 use crate::proxy::connection;
 use crate::proxy::session::peer::ConnectionEnds;
+use crate::proxy::worker::Worker;
 use crate::proxy::worker::connection_handle::ConnectionHandle;
 use crate::proxy::worker::fd_reserve::DescriptorReserve;
 use crate::proxy::worker::worker_listeners::WorkerListeners;
-use crate::proxy::worker::Worker;
 use crate::shared::{Life, Shared};
 use crate::telemetry::metrics::ConnectionRejectReason;
 

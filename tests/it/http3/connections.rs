@@ -1,10 +1,14 @@
 //! Connections of QUIC: several workers, clients whose addresses change, client certificates, and packets of no connection.
 
-use std::net::UdpSocket;
+use std::fs;
+use std::net::{SocketAddr, UdpSocket};
+use std::process::Command;
 use std::time::Duration;
 
-use super::{Http3Gateway, pattern};
-use crate::harness::{Backend, Body, Http3, Next, QuicClient, eventually, everything_to, h3_get, h3_request};
+use super::{Http3Gateway, http3_config, pattern};
+use crate::harness::{
+    Authority, Backend, Body, Http3, Next, QuicClient, binary, eventually, everything_to, h3_get, h3_request,
+};
 
 /// Sends bodies back, as they come.
 fn mirror() -> Backend {
@@ -157,4 +161,29 @@ fn datagrams_of_no_connection_do_no_harm() {
     assert!(http3.gateway.alive());
     let lines = http3.gateway.stderr_lines();
     eventually("no warning", || (!lines.iter().any(|line| line.contains(" WARN "))).then_some(()));
+}
+
+/// `tollgate check` of a listener at this address: status and standard error.
+fn checked(authority: &Authority, address: SocketAddr) -> (Option<i32>, String) {
+    let config = http3_config(authority, "", &everything_to(&Backend::ok(), ""));
+    let file = authority.path("gateway.toml");
+    fs::write(&file, config.replace("127.0.0.1:0", &address.to_string())).expect("it can be written");
+    let check = Command::new(binary()).args(["check", "--strict"]).arg(&file).output().expect("it starts");
+    (check.status.code(), String::from_utf8_lossy(&check.stderr).into_owned())
+}
+
+#[test]
+fn a_check_warns_where_udp_cannot_be_received() {
+    let authority = Authority::new();
+    authority.certify("a", &["a.test"]);
+    let other = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    let address = other.local_addr().expect("bound");
+    let (status, told) = checked(&authority, address);
+    assert_eq!(status, Some(2), "{told}");
+    assert!(told.contains(&format!("warning: cannot receive UDP on {address}")), "{told}");
+    drop(other);
+    assert_eq!(checked(&authority, address), (Some(0), String::new()));
+    // The process that has both ports may be the gateway of this file.
+    let gateway = Http3Gateway::start(&everything_to(&Backend::ok(), ""));
+    assert_eq!(checked(&authority, gateway.gateway.addr()), (Some(0), String::new()));
 }
