@@ -9,7 +9,7 @@ use tokio::sync::mpsc::channel;
 
 use super::ServeError;
 use super::takeover::{self, PassedPacket, Predecessor};
-use crate::net::quic::{PacketRoutes, QuicSecrets};
+use crate::net::quic::{EarlierProcesses, PacketRoutes, QuicSecrets};
 use crate::plan::Plan;
 use crate::proxy::{Listeners, QuicListener, WorkerListeners, bind_datagrams, shared_datagrams};
 
@@ -21,8 +21,8 @@ const MAX_WAITING: usize = 1_024;
 pub(super) struct QuicSockets {
     secrets: QuicSecrets,
     listeners: Vec<Listener>,
-    /// The way for packets of the process before this one.
-    earlier: Option<UnixStream>,
+    /// The numbers of the processes before this one, and the way for their packets.
+    earlier: Option<(Vec<u32>, UnixStream)>,
 }
 
 /// The sockets of one address.
@@ -59,7 +59,7 @@ impl QuicSockets {
         if let Some(offered) = predecessor.and_then(|predecessor| predecessor.datagrams(process)) {
             tracing::info!("the process before passes {} UDP sockets", offered.sockets.len());
             this.secrets = offered.secrets;
-            this.earlier = Some(offered.way);
+            this.earlier = Some((offered.processes, offered.way));
             inherited = offered.sockets;
         }
         for (index, listener) in plan.server.listen.iter().enumerate().filter(|(_, listener)| listener.http3)
@@ -104,11 +104,11 @@ impl QuicSockets {
 
     /// Passes packets on between this process and those before and after it. Needs a local runtime around it.
     pub(super) fn start(&mut self) {
-        if let Some(way) = self.earlier.take() {
+        if let Some((numbers, way)) = self.earlier.take() {
             let (sender, packets) = channel(MAX_WAITING);
             for Listener { address, routes, .. } in &self.listeners {
                 let (of_address, mut passed) = channel(MAX_WAITING);
-                routes.set_earlier(Some(of_address));
+                routes.set_earlier(Some(EarlierProcesses { numbers: numbers.clone(), way: of_address }));
                 let (listener, sender) = (*address, sender.clone());
                 drop(tokio::task::spawn_local(async move {
                     while let Some((server, packet)) = passed.recv().await {
@@ -118,14 +118,19 @@ impl QuicSockets {
                     }
                 }));
             }
+            let routes: Vec<_> = self.listeners.iter().map(|listener| Arc::clone(&listener.routes)).collect();
             drop(tokio::task::spawn_local(async move {
                 if let Err(error) = takeover::pass_back(way, packets).await {
                     tracing::debug!(%error, "packets of the process before this one are dropped");
                 }
+                // It has ended. A packet that names it is none of its clients', who may choose any id at first.
+                routes.iter().for_each(|routes| routes.set_earlier(None));
             }));
         }
         let routes: Vec<_> =
             self.listeners.iter().map(|listener| (listener.address, Arc::clone(&listener.routes))).collect();
+        let first = routes.first().map(|(_, routes)| Arc::clone(routes));
+        let processes = move || first.as_ref().map(|routes| routes.processes()).unwrap_or_default();
         let take = move |PassedPacket { listener, server, packet }| {
             if let Some((_, routes)) = routes.iter().find(|(address, _)| *address == listener)
                 && routes.pass(server, || packet).is_err()
@@ -136,7 +141,8 @@ impl QuicSockets {
         let sockets: Vec<_> =
             self.listeners.iter_mut().flat_map(|listener| listener.sockets.drain(..)).collect();
         if !sockets.is_empty() {
-            drop(tokio::task::spawn_local(takeover::offer_datagrams(self.secrets.clone(), sockets, take)));
+            let offer = takeover::offer_datagrams(self.secrets.clone(), sockets, processes, take);
+            drop(tokio::task::spawn_local(offer));
         }
     }
 
