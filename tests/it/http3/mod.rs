@@ -1,6 +1,7 @@
 //! HTTP/3 on the side of the client.
 
 mod connections;
+mod fields;
 mod hostile;
 mod life;
 mod limits;
