@@ -10,6 +10,8 @@ use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream as StdStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use quinn::udp::EcnCodepoint;
 use rustix::net::sockopt::socket_peercred;
@@ -75,6 +77,15 @@ pub(in crate::serve) struct OfferedDatagrams {
     pub(in crate::serve) processes: Vec<u32>,
     /// The way for packets that name one of these.
     pub(in crate::serve) way: StdStream,
+}
+
+/// The UDP sockets of this process, for those that take over from it.
+#[derive(Debug)]
+pub(in crate::serve) struct OwnDatagrams {
+    pub(in crate::serve) secrets: QuicSecrets,
+    pub(in crate::serve) sockets: Vec<UdpSocket>,
+    /// Another process has them now, too.
+    pub(in crate::serve) are_given: Arc<AtomicBool>,
 }
 
 /// The name at which the process with this id waits for one that takes its UDP sockets over, unless it is taken.
@@ -154,8 +165,7 @@ fn read(bytes: &[u8], head: usize) -> io::Result<PassedPacket> {
 /// Offers the sockets to processes that take over, and takes the packets that they pass back. `processes`: the numbers of
 /// this process and of those before it.
 pub(in crate::serve) async fn offer(
-    secrets: QuicSecrets,
-    sockets: Vec<UdpSocket>,
+    own: OwnDatagrams,
     processes: impl Fn() -> Vec<u32>,
     take: impl Fn(PassedPacket),
 ) {
@@ -167,7 +177,9 @@ pub(in crate::serve) async fn offer(
     loop {
         match next(&listener).await {
             Ok(stream) => {
-                if let Err(error) = give(stream, (&secrets, processes()), &sockets, &take).await {
+                let given = give(stream, &own, processes(), &take).await;
+                own.are_given.store(false, Ordering::Relaxed);
+                if let Err(error) = given {
                     tracing::debug!(%error, "the UDP sockets were not handed over, or only until now");
                 }
             }
@@ -189,8 +201,8 @@ pub(in crate::serve) async fn offer(
 /// Hands the sockets to a process, and takes packets from it until it ends.
 async fn give(
     mut stream: UnixStream,
-    (secrets, processes): (&QuicSecrets, Vec<u32>),
-    sockets: &[UdpSocket],
+    OwnDatagrams { secrets, sockets, are_given }: &OwnDatagrams,
+    processes: Vec<u32>,
     take: &impl Fn(PassedPacket),
 ) -> io::Result<()> {
     let mut hello = [0; 4];
@@ -207,6 +219,7 @@ async fn give(
         let batch: Vec<BorrowedFd<'_>> = batch.iter().map(|socket| socket.as_fd()).collect();
         timeout(TIMEOUT, stream.async_io(Interest::WRITABLE, || pass(&stream, &batch))).await??;
     }
+    are_given.store(true, Ordering::Relaxed);
     loop {
         let (length, head) = (stream.read_u32_le().await?, stream.read_u32_le().await?);
         let (length, head) = (length as usize, head as usize);

@@ -32,7 +32,7 @@ struct World {
     upgraded: Upgraded,
     address: SocketAddr,
     tls: Arc<ClientConfig>,
-    _authority: Authority,
+    authority: Authority,
 }
 
 impl World {
@@ -42,7 +42,7 @@ impl World {
         let Http3Gateway { authority, gateway } =
             Http3Gateway::start_listening(&listen, &everything_to(backend, ""));
         let tls = authority.client_offering(&["h3"]);
-        Self { upgraded: Upgraded::new(gateway), address, tls, _authority: authority }
+        Self { upgraded: Upgraded::new(gateway), address, tls, authority }
     }
 
     fn connect(&self) -> QuicClient {
@@ -85,6 +85,27 @@ fn connections_and_newcomers_are_served_during_an_upgrade_and_after_it() {
     earlier.close();
     world.upgraded.wait_for(1, "stopped");
     world.newcomers_are_served("after");
+}
+
+/// The new process reads no UDP, so the one before goes on to read its own.
+#[test]
+fn connections_outlive_an_upgrade_to_a_file_without_http3() {
+    let backend = gated();
+    let mut world = World::start(&backend);
+    let earlier = world.connect();
+    let open = earlier.send(&get("/slow"));
+    backend.wait_for(1);
+    let tcp = format!("listen = [\"{}\"]\nworkers = 2\n", world.address);
+    let certificate = world.authority.server("a");
+    let rest = everything_to(&backend, "");
+    world.upgraded.gateway.write_config(&format!("[server]\n{tcp}{certificate}{rest}"));
+    world.upgraded.hand_over();
+    // Packets in both directions from here on.
+    earlier.change_port();
+    backend.open_gate();
+    assert_eq!(earlier.end_of(open), QuicEnd::Answered(200));
+    earlier.close();
+    world.upgraded.wait_for(1, "stopped");
 }
 
 /// Two processes drain at a time: the packets of the first go by way of the second.

@@ -34,10 +34,11 @@ fn split(bytes: &[u8]) -> (usize, usize, &[u8]) {
 /// What a process does that takes the sockets over and then sends `bytes`: the packets that are taken, and the outcome.
 async fn given(bytes: Vec<u8>) -> (Vec<String>, io::Result<()>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let sockets = [UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()];
+    let sockets = vec![UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()];
+    let own = OwnDatagrams { secrets: SECRETS, sockets, are_given: Arc::default() };
     let taken = RefCell::new(Vec::new());
     let take = |passed: PassedPacket| taken.borrow_mut().push(words(&passed));
-    let giving = give(ours, (&SECRETS, vec![7, 6]), &sockets, &take);
+    let giving = give(ours, &own, vec![7, 6], &take);
     let theirs = theirs.into_std().unwrap();
     theirs.set_nonblocking(false).unwrap();
     let asking = tokio::task::spawn_blocking(move || {
@@ -53,6 +54,7 @@ async fn given(bytes: Vec<u8>) -> (Vec<String>, io::Result<()>) {
         theirs.read_to_end(&mut Vec::new()).ok();
     });
     let outcome = giving.await;
+    assert!(own.are_given.load(Ordering::Relaxed));
     asking.await.unwrap();
     (taken.into_inner(), outcome)
 }
@@ -120,7 +122,9 @@ async fn lengths_beyond_the_maximum_end_the_way() {
 async fn another_protocol_gets_nothing() {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(b"TGQ9").await.unwrap();
-    let outcome = give(ours, (&SECRETS, Vec::new()), &[], &|_| panic!("no packet")).await;
+    let own = OwnDatagrams { secrets: SECRETS, sockets: Vec::new(), are_given: Arc::default() };
+    let outcome = give(ours, &own, Vec::new(), &|_| panic!("no packet")).await;
+    assert!(!own.are_given.load(Ordering::Relaxed));
     assert_eq!(outcome.map_err(|error| error.kind()), Err(io::ErrorKind::Unsupported));
     let mut sent = Vec::new();
     theirs.read_to_end(&mut sent).await.unwrap();
