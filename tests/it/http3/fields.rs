@@ -35,8 +35,7 @@ const STATIC: [(&str, &str); 24] = [
 /// Sends the fields of the request back, between two empty ones.
 fn mirror() -> Backend {
     Backend::start(|exchange| {
-        let is_field =
-            |line: &&str| !line.starts_with("x-forwarded") && line.starts_with(|first| first == 'x');
+        let is_field = |line: &&str| !line.starts_with("x-forwarded") && line.starts_with('x');
         let is_static = |line: &&str| STATIC.iter().any(|(name, _)| line.starts_with(&format!("{name}:")));
         let lines = exchange.head.lines().skip(1).filter(|line| is_field(line) || is_static(line));
         let lines: Vec<_> = lines.collect();
