@@ -15,3 +15,6 @@ pub mod stream;
 pub mod varint;
 
 pub use error_code::ErrorCode;
+
+#[cfg(test)]
+mod tests;

@@ -135,6 +135,11 @@ impl HeadBuilder {
         self.content_length
     }
 
+    /// It is a CONNECT, extended or not.
+    #[cfg(feature = "http3")]
+    pub(crate) fn is_connect(&self) -> bool {
+        self.method.is_some_and(|method| self.value(method) == b"CONNECT")
+    }
     /// The size of all fields so far: names, values and 32 each.
     pub fn size(&self) -> usize {
         self.size

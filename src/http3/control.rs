@@ -7,9 +7,13 @@ use crate::http2::hpack::decoder::Input;
 
 /// The bytes of a control frame that are held; those that are known are short.
 const MAX_PAYLOAD: usize = 1 << 10;
-/// Frames on the control stream, and instructions of QPACK, that a connection may have in all. A client sends few: none is
-/// needed after SETTINGS.
+/// Frames on the control stream, instructions of QPACK and streams of unknown types that a connection may have without
+/// requests. A client sends few: none is needed after SETTINGS.
 const MAX_FRAMES: u32 = 10_000;
+/// Further ones with each request: browsers change the priorities of requests on the control stream (RFC 9218 §7.2).
+const FRAMES_PER_REQUEST: u32 = 8;
+/// The longest payload of the frames that consist of one integer.
+const MAX_INTEGER: u64 = 8;
 
 /// The types of streams (§6.2).
 const PUSH_STREAM: u64 = 0x1;
@@ -33,12 +37,33 @@ impl From<ErrorCode> for UnidirectionalFault {
     }
 }
 
-/// The kinds of streams that a client has opened: each is there once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The kinds of streams that a client has opened: each is there once. Also how much they may still bring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenedKinds {
     control: bool,
     encoder: bool,
     decoder: bool,
+    /// Frames, instructions and unknown streams that may still come.
+    left: u32,
+}
+
+impl Default for OpenedKinds {
+    fn default() -> Self {
+        Self { control: false, encoder: false, decoder: false, left: MAX_FRAMES }
+    }
+}
+
+impl OpenedKinds {
+    /// The connection has received a request, so that some more frames of control are no flood.
+    pub fn request_received(&mut self) {
+        self.left = self.left.saturating_add(FRAMES_PER_REQUEST).min(MAX_FRAMES);
+    }
+
+    /// Counts a frame, an instruction or an unknown stream.
+    fn count(&mut self) -> Result<(), ErrorCode> {
+        self.left = self.left.checked_sub(1).ok_or(ErrorCode::EXCESSIVE_LOAD)?;
+        Ok(())
+    }
 }
 
 /// Reads a stream in one direction, however its bytes arrive.
@@ -78,9 +103,9 @@ impl UnidirectionalDecoder {
         }
         match &mut self.stream {
             StreamKind::Unread => Ok(()),
-            StreamKind::Control(control) => Ok(control.decode(input)?),
-            StreamKind::Encoder(instructions) => Ok(instructions.decode_encoder(input)?),
-            StreamKind::Decoder(instructions) => Ok(instructions.decode_decoder(input)?),
+            StreamKind::Control(control) => Ok(control.decode(input, opened)?),
+            StreamKind::Encoder(instructions) => Ok(instructions.decode_encoder(input, opened)?),
+            StreamKind::Decoder(instructions) => Ok(instructions.decode_decoder(input, opened)?),
         }
     }
 
@@ -113,7 +138,7 @@ impl StreamKind {
             QPACK_DECODER_STREAM => (&mut opened.decoder, Self::Decoder(Instructions::default())),
             // §6.2.2: a client does not push.
             PUSH_STREAM => return Err(ErrorCode::STREAM_CREATION_ERROR.into()),
-            _ => return Err(UnidirectionalFault::Unknown),
+            _ => return Err(opened.count().map_or_else(Into::into, |()| UnidirectionalFault::Unknown)),
         };
         match std::mem::replace(slot, true) {
             true => Err(ErrorCode::STREAM_CREATION_ERROR.into()),
@@ -129,18 +154,18 @@ struct ControlDecoder {
     /// The frame whose payload is being received, and how many bytes of it are to come.
     present: Option<(u64, u64)>,
     payload: Vec<u8>,
-    count: u32,
     has_settings: bool,
     goaway: Option<u64>,
     max_push_id: Option<u64>,
 }
 
 impl ControlDecoder {
-    fn decode(&mut self, mut input: &[u8]) -> Result<(), ErrorCode> {
+    fn decode(&mut self, mut input: &[u8], opened: &mut OpenedKinds) -> Result<(), ErrorCode> {
         loop {
             let Some((kind, left)) = self.present else {
                 let Some(header) = self.frames.read(&mut input) else { return Ok(()) };
                 self.begin(header)?;
+                opened.count()?;
                 continue;
             };
             let length = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
@@ -162,9 +187,7 @@ impl ControlDecoder {
 
     fn begin(&mut self, header: frame::FrameHeader) -> Result<(), ErrorCode> {
         let frame::FrameHeader { kind, length } = header;
-        self.count += 1;
         match kind {
-            _ if self.count > MAX_FRAMES => return Err(ErrorCode::EXCESSIVE_LOAD),
             frame::SETTINGS if self.has_settings => return Err(ErrorCode::FRAME_UNEXPECTED),
             frame::SETTINGS => self.has_settings = true,
             _ if !self.has_settings => return Err(ErrorCode::MISSING_SETTINGS),
@@ -172,8 +195,13 @@ impl ControlDecoder {
             _ if frame::is_of_http2(kind) => return Err(ErrorCode::FRAME_UNEXPECTED),
             _ => {}
         }
-        if is_known(kind) && length > MAX_PAYLOAD as u64 {
-            return Err(ErrorCode::EXCESSIVE_LOAD);
+        match kind {
+            frame::SETTINGS if length > MAX_PAYLOAD as u64 => return Err(ErrorCode::EXCESSIVE_LOAD),
+            // §7.1: bytes after the field.
+            frame::GOAWAY | frame::MAX_PUSH_ID | frame::CANCEL_PUSH if length > MAX_INTEGER => {
+                return Err(ErrorCode::FRAME_ERROR);
+            }
+            _ => {}
         }
         self.present = Some((kind, length));
         Ok(())
@@ -243,21 +271,20 @@ fn check_settings(mut payload: &[u8]) -> Result<(), ErrorCode> {
 struct Instructions {
     /// The begin of one.
     held: smallvec::SmallVec<[u8; 8]>,
-    count: u32,
 }
 
 impl Instructions {
     /// Those for a dynamic table (RFC 9204 §4.3). Only its capacity may be set, to 0.
-    fn decode_encoder(&mut self, input: &[u8]) -> Result<(), ErrorCode> {
-        self.each(input, ErrorCode::QPACK_ENCODER_STREAM_ERROR, |first| match first {
+    fn decode_encoder(&mut self, input: &[u8], opened: &mut OpenedKinds) -> Result<(), ErrorCode> {
+        self.each((input, opened), ErrorCode::QPACK_ENCODER_STREAM_ERROR, |first| match first {
             0x20..=0x3f => Some((5, Some(0))),
             _ => None,
         })
     }
 
     /// Those about field sections (RFC 9204 §4.4): none was sent that could be acknowledged.
-    fn decode_decoder(&mut self, input: &[u8]) -> Result<(), ErrorCode> {
-        self.each(input, ErrorCode::QPACK_DECODER_STREAM_ERROR, |first| match first {
+    fn decode_decoder(&mut self, input: &[u8], opened: &mut OpenedKinds) -> Result<(), ErrorCode> {
+        self.each((input, opened), ErrorCode::QPACK_DECODER_STREAM_ERROR, |first| match first {
             // Stream cancellation.
             0x40..=0x7f => Some((6, None)),
             _ => None,
@@ -267,7 +294,7 @@ impl Instructions {
     /// Reads instructions that are an integer each: by the first byte, its prefix and the one value that it may have.
     fn each(
         &mut self,
-        input: &[u8],
+        (input, opened): (&[u8], &mut OpenedKinds),
         code: ErrorCode,
         known: impl Fn(u8) -> Option<(u32, Option<usize>)>,
     ) -> Result<(), ErrorCode> {
@@ -279,15 +306,12 @@ impl Instructions {
             match read.integer(prefix) {
                 Ok(value) if only.is_none_or(|only| only == value) => {
                     self.held.clear();
-                    self.count += 1;
+                    opened.count()?;
                 }
                 Ok(_) => return Err(code),
                 // More bytes are needed, unless the integer is too large.
                 Err(_) if self.held.len() < 6 => {}
                 Err(_) => return Err(code),
-            }
-            if self.count > MAX_FRAMES {
-                return Err(ErrorCode::EXCESSIVE_LOAD);
             }
         }
         Ok(())

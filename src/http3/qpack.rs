@@ -8,3 +8,6 @@ mod static_table;
 
 pub use decoder::{DecompressionFailed, decode};
 pub use encoder::{put_response, put_trailers};
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,8 @@ use crate::http2::head::{BlockKind, HeadBuilder, HeadError, ReceivedHead};
 
 /// Frames without a byte of the body that may come one after the other.
 const MAX_EMPTY_FRAMES: u32 = 1_000;
+/// The maximum size of trailers: names, values and 32 each (RFC 9114 §4.2.2).
+const MAX_TRAILER_FIELDS: usize = 2 * MAX_TRAILERS;
 
 /// A request stream is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub struct RequestDecoder {
     /// The field section being received.
     section: BytesMut,
     phase: Phase,
+    /// The request is a CONNECT: nothing but DATA follows (§4.4).
+    is_connect: bool,
     head: Option<Result<HeadBuilder, HeadError>>,
     /// The length that the head declares.
     declared: Option<u64>,
@@ -66,6 +70,7 @@ impl RequestDecoder {
             payload: Payload::None,
             section: BytesMut::new(),
             phase: Phase::Nothing,
+            is_connect: false,
             head: None,
             declared: None,
             received: 0,
@@ -130,8 +135,9 @@ impl RequestDecoder {
             return Err(RequestFault::Connection(ErrorCode::EXCESSIVE_LOAD));
         }
         self.payload = match (kind, self.phase) {
-            (frame::HEADERS, Phase::Nothing | Phase::Head) => {
-                let max = if self.phase == Phase::Nothing { self.max_header_list } else { MAX_TRAILERS };
+            (frame::HEADERS, Phase::Nothing | Phase::Head) if !self.is_connect => {
+                let max =
+                    if self.phase == Phase::Nothing { self.max_header_list } else { MAX_TRAILER_FIELDS };
                 // A field takes fewer bytes here than its name, its value and the 32 that are counted for it. Only a field that
                 // the Huffman code makes longer takes more.
                 match usize::try_from(length) {
@@ -185,7 +191,7 @@ impl RequestDecoder {
         let section = std::mem::take(&mut self.section);
         let (kind, max) = match self.phase {
             Phase::Nothing => (BlockKind::Request, self.max_header_list),
-            Phase::Head | Phase::Trailers => (BlockKind::Trailers, MAX_TRAILERS),
+            Phase::Head | Phase::Trailers => (BlockKind::Trailers, MAX_TRAILER_FIELDS),
         };
         let mut builder = HeadBuilder::new(kind, max);
         qpack::decode(&section, |name, value| builder.field(name, value))
@@ -193,12 +199,18 @@ impl RequestDecoder {
         match self.phase {
             Phase::Nothing => {
                 self.declared = builder.content_length();
+                self.is_connect = builder.is_connect();
                 self.head = Some(Ok(builder));
                 self.phase = Phase::Head;
             }
             Phase::Head | Phase::Trailers => {
-                let trailers = builder.finish(true);
-                self.trailers = trailers.map_err(|_| RequestFault::Stream(ErrorCode::MESSAGE_ERROR))?.text;
+                let trailers = builder.finish(true).map_err(|fault| match fault {
+                    HeadError::TooLarge => RequestFault::Stream(ErrorCode::EXCESSIVE_LOAD),
+                    HeadError::Malformed | HeadError::Protocol => {
+                        RequestFault::Stream(ErrorCode::MESSAGE_ERROR)
+                    }
+                });
+                self.trailers = trailers?.text;
                 self.phase = Phase::Trailers;
             }
         }

@@ -21,7 +21,7 @@ use rustls::{ServerConfig, SupportedCipherSuite};
 use crate::net::crypto;
 
 pub use connection_id::{ConnectionIds, IdKey, Server};
-pub use socket::{Packet, PacketInbox, PacketRoutes, WorkerSocket};
+pub use socket::{EarlierProcesses, Packet, PacketInbox, PacketRoutes, WorkerSocket, retain_datagrams};
 
 /// What the processes that take over from one another have in common, and the number of this one.
 #[derive(Clone)]
@@ -58,12 +58,20 @@ const SILENCE: u32 = 60_000;
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 /// The bytes of a handshake that arrive out of order.
 const CRYPTO_BUFFER: usize = 16 << 10;
+/// Connections of a worker whose first packet it has not looked at yet; further ones are refused.
+const MAX_INCOMING: usize = 1_024;
+/// Bytes of such a connection that wait, and of all of a worker.
+const INCOMING_BUFFER: u64 = 16 << 10;
+/// See [`INCOMING_BUFFER`].
+const INCOMING_BUFFERS: u64 = 4 << 20;
+/// Version 1 (RFC 9000 §15). Drafts have the ALPN of drafts, which is refused.
+const VERSIONS: [u32; 1] = [1];
 
 /// The settings of an endpoint whose connections have these ids. `reset_key` keys its stateless resets.
 pub fn endpoint_config(ids: &ConnectionIds, reset_key: &[u8; 32]) -> EndpointConfig {
     let mut config = EndpointConfig::new(Arc::new(keys::of_resets(reset_key)));
     let ids = ids.clone();
-    config.cid_generator(move || Box::new(ids.clone()));
+    config.cid_generator(move || Box::new(ids.clone())).supported_versions(VERSIONS.to_vec());
     config
 }
 
@@ -84,7 +92,11 @@ pub fn server_config(
         None => QuicServerConfig::try_from(tls)?,
     };
     let mut config = quinn::ServerConfig::new(Arc::new(quic), Arc::new(keys::of_tokens(token_key)));
-    config.transport_config(Arc::new(transport()));
+    config
+        .transport_config(Arc::new(transport()))
+        .max_incoming(MAX_INCOMING)
+        .incoming_buffer_size(INCOMING_BUFFER)
+        .incoming_buffer_size_total(INCOMING_BUFFERS);
     Ok(config)
 }
 

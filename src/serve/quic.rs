@@ -4,12 +4,13 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use tokio::sync::mpsc::channel;
+use tokio::sync::mpsc::{Receiver, channel};
 
 use super::ServeError;
-use super::takeover::{self, PassedPacket, Predecessor};
-use crate::net::quic::{PacketRoutes, QuicSecrets};
+use super::takeover::{self, OwnDatagrams, PassedPacket, Predecessor};
+use crate::net::quic::{EarlierProcesses, Packet, PacketRoutes, QuicSecrets, Server};
 use crate::plan::Plan;
 use crate::proxy::{Listeners, QuicListener, WorkerListeners, bind_datagrams, shared_datagrams};
 
@@ -21,8 +22,18 @@ const MAX_WAITING: usize = 1_024;
 pub(super) struct QuicSockets {
     secrets: QuicSecrets,
     listeners: Vec<Listener>,
-    /// The way for packets of the process before this one.
-    earlier: Option<UnixStream>,
+    earlier: Option<Earlier>,
+    /// A process that takes over has the sockets, too.
+    are_given: Arc<AtomicBool>,
+}
+
+/// The processes before this one.
+#[derive(Debug)]
+struct Earlier {
+    /// The way to the last of them.
+    way: UnixStream,
+    /// By address, their packets that this process has received.
+    passed: Vec<(SocketAddr, Receiver<(Server, Packet)>)>,
 }
 
 /// The sockets of one address.
@@ -51,15 +62,16 @@ impl QuicSockets {
             secrets: QuicSecrets { process, id_key, reset_key, token_key },
             listeners: Vec::new(),
             earlier: None,
+            are_given: Arc::default(),
         };
         if !plan.server.listen.iter().any(|listener| listener.http3) {
             return Ok((this, all));
         }
-        let mut inherited = Vec::new();
+        let (mut inherited, mut way) = (Vec::new(), None);
         if let Some(offered) = predecessor.and_then(|predecessor| predecessor.datagrams(process)) {
             tracing::info!("the process before passes {} UDP sockets", offered.sockets.len());
             this.secrets = offered.secrets;
-            this.earlier = Some(offered.way);
+            way = Some((offered.processes, offered.way));
             inherited = offered.sockets;
         }
         for (index, listener) in plan.server.listen.iter().enumerate().filter(|(_, listener)| listener.http3)
@@ -67,6 +79,8 @@ impl QuicSockets {
             this.listen((index, listener.address), &mut inherited, &mut all)
                 .map_err(|error| ServeError::Listen(super::with_remedy(error.to_string(), &error)))?;
         }
+        // Before the first packet is received.
+        this.earlier = way.map(|(numbers, way)| Earlier { way, passed: this.routes_to(&numbers) });
         Ok((this, all))
     }
 
@@ -102,14 +116,22 @@ impl QuicSockets {
         Ok(())
     }
 
+    /// Has packets for the processes with these numbers wait until [`Self::start`] passes them on.
+    fn routes_to(&self, numbers: &[u32]) -> Vec<(SocketAddr, Receiver<(Server, Packet)>)> {
+        let route = |Listener { address, routes, .. }: &Listener| {
+            let (way, passed) = channel(MAX_WAITING);
+            routes.set_earlier(Some(EarlierProcesses { numbers: numbers.to_vec(), way }));
+            (*address, passed)
+        };
+        self.listeners.iter().map(route).collect()
+    }
+
     /// Passes packets on between this process and those before and after it. Needs a local runtime around it.
     pub(super) fn start(&mut self) {
-        if let Some(way) = self.earlier.take() {
+        if let Some(Earlier { way, passed }) = self.earlier.take() {
             let (sender, packets) = channel(MAX_WAITING);
-            for Listener { address, routes, .. } in &self.listeners {
-                let (of_address, mut passed) = channel(MAX_WAITING);
-                routes.set_earlier(Some(of_address));
-                let (listener, sender) = (*address, sender.clone());
+            for (listener, mut passed) in passed {
+                let sender = sender.clone();
                 drop(tokio::task::spawn_local(async move {
                     while let Some((server, packet)) = passed.recv().await {
                         if sender.send(PassedPacket { listener, server, packet }).await.is_err() {
@@ -118,14 +140,19 @@ impl QuicSockets {
                     }
                 }));
             }
+            let routes: Vec<_> = self.listeners.iter().map(|listener| Arc::clone(&listener.routes)).collect();
             drop(tokio::task::spawn_local(async move {
                 if let Err(error) = takeover::pass_back(way, packets).await {
                     tracing::debug!(%error, "packets of the process before this one are dropped");
                 }
+                // It has ended. A packet that names it is none of its clients', who may choose any id at first.
+                routes.iter().for_each(|routes| routes.set_earlier(None));
             }));
         }
         let routes: Vec<_> =
             self.listeners.iter().map(|listener| (listener.address, Arc::clone(&listener.routes))).collect();
+        let first = routes.first().map(|(_, routes)| Arc::clone(routes));
+        let processes = move || first.as_ref().map(|routes| routes.processes()).unwrap_or_default();
         let take = move |PassedPacket { listener, server, packet }| {
             if let Some((_, routes)) = routes.iter().find(|(address, _)| *address == listener)
                 && routes.pass(server, || packet).is_err()
@@ -136,12 +163,18 @@ impl QuicSockets {
         let sockets: Vec<_> =
             self.listeners.iter_mut().flat_map(|listener| listener.sockets.drain(..)).collect();
         if !sockets.is_empty() {
-            drop(tokio::task::spawn_local(takeover::offer_datagrams(self.secrets.clone(), sockets, take)));
+            let (secrets, are_given) = (self.secrets.clone(), Arc::clone(&self.are_given));
+            let own = OwnDatagrams { secrets, sockets, are_given };
+            let offer = takeover::offer_datagrams(own, processes, take);
+            drop(tokio::task::spawn_local(offer));
         }
     }
 
-    /// The process after this one reads the sockets from now on.
+    /// The process after this one reads the sockets from now on. One without HTTP/3 does not.
     pub(super) fn hand_over(&self) {
+        if !self.are_given.load(Ordering::Relaxed) {
+            return;
+        }
         self.listeners.iter().for_each(|listener| listener.routes.hand_over());
     }
 }

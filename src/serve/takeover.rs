@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 
 pub(super) use ask::{Predecessor, ask};
 #[cfg(feature = "http3")]
-pub(super) use datagrams::{PassedPacket, offer as offer_datagrams, pass_back};
+pub(super) use datagrams::{OwnDatagrams, PassedPacket, offer as offer_datagrams, pass_back};
 pub(super) use give_counters::CounterOffer;
 pub(super) use offer::{Offer, Successor};
 pub(super) use take_counters::{Asking, OfferedCounters};

@@ -32,6 +32,11 @@ fn streams() -> Vec<(Vec<u8>, Result<(), UnidirectionalFault>)> {
             control(&[frame(frame::MAX_PUSH_ID, &[8]), frame(frame::MAX_PUSH_ID, &[4])]),
             fault(ErrorCode::ID_ERROR),
         ),
+        // Bytes after the only field (§7.1), however many.
+        (control(&[frame(frame::GOAWAY, &[4, 0])]), fault(ErrorCode::FRAME_ERROR)),
+        (control(&[frame(frame::GOAWAY, &[0; 2_000])]), fault(ErrorCode::FRAME_ERROR)),
+        (control(&[frame(frame::MAX_PUSH_ID, &[0; 9])]), fault(ErrorCode::FRAME_ERROR)),
+        (control(&[frame(frame::CANCEL_PUSH, &[0; 9])]), fault(ErrorCode::FRAME_ERROR)),
         (control(&[frame(frame::CANCEL_PUSH, &[0])]), fault(ErrorCode::ID_ERROR)),
         (control(&[frame(frame::GOAWAY, &[])]), fault(ErrorCode::FRAME_ERROR)),
         (control(&[frame(frame::GOAWAY, &[1, 2])]), fault(ErrorCode::FRAME_ERROR)),
@@ -81,6 +86,37 @@ fn each_stream_is_there_once_and_needed() {
         assert_eq!(first.end(), Err(ErrorCode::CLOSED_CRITICAL_STREAM.into()));
     }
     assert_eq!(UnidirectionalDecoder::default().end(), Ok(()), "its type was not told");
+}
+
+/// PRIORITY_UPDATE (RFC 9218 §7.2), which browsers send with requests.
+#[test]
+fn frames_of_control_are_bounded_by_requests() {
+    let settings = [&[0][..], &frame(frame::SETTINGS, &[])].concat();
+    let priority = frame(0xf_0700, &[4]);
+    let (mut control, mut opened) = (UnidirectionalDecoder::default(), OpenedKinds::default());
+    control.decode(&settings, &mut opened).unwrap();
+    for _ in 0..100_000 {
+        opened.request_received();
+        (0..FRAMES_PER_REQUEST).for_each(|_| control.decode(&priority, &mut opened).unwrap());
+    }
+    // Without requests there is an end, also where requests came before.
+    let excessive = Err(ErrorCode::EXCESSIVE_LOAD.into());
+    let left = (0..).find(|_| control.decode(&priority, &mut opened) == excessive).unwrap();
+    assert!(left <= MAX_FRAMES, "{left}");
+    // All streams of the connection have it together.
+    let mut decoder = UnidirectionalDecoder::default();
+    assert_eq!(decoder.decode(&[3, 0x44], &mut opened), excessive);
+    assert_eq!(UnidirectionalDecoder::default().decode(&[0x21], &mut opened), excessive);
+}
+
+#[test]
+fn unknown_streams_are_bounded() {
+    let mut opened = OpenedKinds::default();
+    let open = |opened: &mut OpenedKinds| UnidirectionalDecoder::default().decode(&[0x21], opened);
+    for _ in 0..MAX_FRAMES {
+        assert_eq!(open(&mut opened), Err(UnidirectionalFault::Unknown));
+    }
+    assert_eq!(open(&mut opened), Err(ErrorCode::EXCESSIVE_LOAD.into()));
 }
 
 proptest! {

@@ -18,8 +18,8 @@ pub struct DecompressionFailed;
 pub fn decode(section: &[u8], mut field: impl FnMut(&[u8], &[u8])) -> Result<(), DecompressionFailed> {
     let mut input = Input::new(section);
     let mut scratch = Scratch::default();
-    // §4.5.1: no entry of the dynamic table is needed. The base has no meaning then.
-    if integer(&mut input, 8)? != 0 {
+    // §4.5.1: no entry of the dynamic table is needed. The base has no meaning then, but must not be below 0.
+    if integer(&mut input, 8)? != 0 || input.peek().is_none_or(|base| base & 0x80 != 0) {
         return Err(DecompressionFailed);
     }
     integer(&mut input, 7)?;

@@ -6,11 +6,12 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use parking_lot::{Mutex, RwLock};
 use quinn::udp::{EcnCodepoint, RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, Runtime as _, TokioRuntime, UdpPoller};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::connection_id::{ConnectionIds, Server};
@@ -34,13 +35,28 @@ pub struct Packet {
 /// The packets for one worker that others have received.
 pub type PacketInbox = Receiver<Packet>;
 
+/// The processes before this one, which still serve connections.
+#[derive(Clone, Debug)]
+pub struct EarlierProcesses {
+    /// Their numbers. Empty: the process before this one does not tell them, so it gets the packets of all others.
+    pub numbers: Vec<u32>,
+    /// The way to the last of them, which passes on what is for those before it.
+    pub way: Sender<(Server, Packet)>,
+}
+
+impl EarlierProcesses {
+    /// Whether a packet may be for one of them.
+    fn has(&self, process: u32) -> bool {
+        self.numbers.is_empty() || self.numbers.contains(&process)
+    }
+}
+
 /// The ways to the workers of one address.
 #[derive(Debug)]
 pub struct PacketRoutes {
     process: u32,
     workers: Vec<Sender<Packet>>,
-    /// The way to the process before this one, which still serves connections.
-    earlier: RwLock<Option<Sender<(Server, Packet)>>>,
+    earlier: RwLock<Option<EarlierProcesses>>,
     /// The process after this one reads the sockets; what is for this one comes by the inboxes.
     is_handed_over: AtomicBool,
 }
@@ -60,9 +76,19 @@ impl PacketRoutes {
         )
     }
 
-    /// Packets of other processes go this way from now on.
-    pub fn set_earlier(&self, earlier: Option<Sender<(Server, Packet)>>) {
+    /// Packets of these processes go their way from now on. `None`: they have ended.
+    pub fn set_earlier(&self, earlier: Option<EarlierProcesses>) {
         *self.earlier.write() = earlier;
+    }
+
+    /// The numbers of this process and of those before it that still serve connections. Empty: one of them is not known.
+    pub fn processes(&self) -> Vec<u32> {
+        match &*self.earlier.read() {
+            Some(earlier) if earlier.way.is_closed() => vec![self.process],
+            Some(earlier) if earlier.numbers.is_empty() => Vec::new(),
+            Some(earlier) => [&[self.process], &*earlier.numbers].concat(),
+            None => vec![self.process],
+        }
     }
 
     /// Another process reads the sockets from now on.
@@ -76,13 +102,20 @@ impl PacketRoutes {
     ///
     /// The packet names no server that is known.
     pub fn pass(&self, server: Server, packet: impl FnOnce() -> Packet) -> Result<(), NoSuchServer> {
-        let sent = if server.process == self.process {
-            self.workers.get(usize::from(server.worker)).map(|way| way.try_send(packet()).is_ok())
+        let is_passed = if server.process == self.process {
+            let way = self.workers.get(usize::from(server.worker)).ok_or(NoSuchServer)?;
+            way.try_send(packet()).map_err(|error| matches!(error, TrySendError::Closed(_)))
         } else {
-            self.earlier.read().as_ref().map(|way| way.try_send((server, packet())).is_ok())
+            let earlier = self.earlier.read();
+            let earlier = earlier.as_ref().filter(|earlier| earlier.has(server.process));
+            let way = &earlier.ok_or(NoSuchServer)?.way;
+            way.try_send((server, packet())).map_err(|error| matches!(error, TrySendError::Closed(_)))
         };
-        // A way that is full drops the packet, and its client sends it again.
-        sent.map_or(Err(NoSuchServer), |_was_taken| Ok(()))
+        match is_passed {
+            Err(true) => Err(NoSuchServer),
+            // A way that is full drops the packet, and its client sends it again.
+            Ok(()) | Err(false) => Ok(()),
+        }
     }
 }
 
@@ -96,6 +129,8 @@ pub struct WorkerSocket {
     ids: ConnectionIds,
     routes: Arc<PacketRoutes>,
     inbox: Mutex<PacketInbox>,
+    /// The last packets came from the inbox, so the socket is next: neither may keep the other waiting.
+    socket_is_next: AtomicBool,
 }
 
 impl fmt::Debug for WorkerSocket {
@@ -120,7 +155,7 @@ impl WorkerSocket {
         inbox: PacketInbox,
     ) -> io::Result<Self> {
         let socket = TokioRuntime.wrap_udp_socket(socket)?;
-        Ok(Self { socket, ids, routes, inbox: Mutex::new(inbox) })
+        Ok(Self { socket, ids, routes, inbox: Mutex::new(inbox), socket_is_next: AtomicBool::new(false) })
     }
 
     /// Takes packets that others have received.
@@ -132,8 +167,9 @@ impl WorkerSocket {
     ) -> usize {
         let mut inbox = self.inbox.lock();
         let mut taken = 0;
-        for (buffer, meta) in bufs.iter_mut().zip(meta) {
+        while let (Some(buffer), Some(meta)) = (bufs.get_mut(taken), meta.get_mut(taken)) {
             let Poll::Ready(Some(packet)) = inbox.poll_recv(context) else { break };
+            // Longer than any packet that this process asks for: it is dropped, as the socket would cut it.
             let Some(into) = buffer.get_mut(..packet.bytes.len()) else { continue };
             into.copy_from_slice(&packet.bytes);
             *meta = RecvMeta {
@@ -148,34 +184,49 @@ impl WorkerSocket {
         taken
     }
 
+    /// Takes packets that the kernel has received.
+    fn poll_socket(
+        &self,
+        context: &mut Context<'_>,
+        bufs: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        let received = ready!(self.socket.poll_recv(context, bufs, meta))?;
+        for (buffer, meta) in bufs.iter_mut().zip(meta).take(received) {
+            self.keep_own(buffer, meta);
+        }
+        Poll::Ready(Ok(received))
+    }
+
     /// Passes on the datagrams of one message that are for others, and keeps the rest.
     fn keep_own(&self, buffer: &mut [u8], meta: &mut RecvMeta) {
-        let is_others =
-            |datagram: &[u8]| self.ids.server_of(datagram).filter(|server| *server != self.ids.own);
-        let stride = meta.stride.max(1);
-        let received = buffer.get(..meta.len).unwrap_or_default();
-        if !received.chunks(stride).any(|datagram| is_others(datagram).is_some()) {
-            return;
-        }
-        let mut kept = 0;
-        for begin in (0..meta.len).step_by(stride) {
-            let end = (begin + stride).min(meta.len);
-            let datagram = buffer.get(begin..end).unwrap_or_default();
-            let passed = is_others(datagram).map(|server| {
-                self.routes.pass(server, || Packet {
-                    from: meta.addr,
-                    to: meta.dst_ip,
-                    ecn: meta.ecn,
-                    bytes: datagram.into(),
-                })
-            });
-            if passed != Some(Ok(())) {
-                buffer.copy_within(begin..end, kept);
-                kept += end - begin;
-            }
-        }
-        meta.len = kept;
+        let received = buffer.get_mut(..meta.len).unwrap_or_default();
+        meta.len = retain_datagrams(received, meta.stride, |datagram| {
+            let named = self.ids.server_of(datagram).filter(|server| *server != self.ids.own);
+            named.is_none_or(|server| {
+                let packet =
+                    || Packet { from: meta.addr, to: meta.dst_ip, ecn: meta.ecn, bytes: datagram.into() };
+                self.routes.pass(server, packet).is_err()
+            })
+        });
     }
+}
+
+/// Removes the datagrams that `keeps` does not keep from those of one message, which have `stride` bytes each, and the last
+/// one perhaps fewer. Returns the length of the rest.
+pub fn retain_datagrams(received: &mut [u8], stride: usize, mut keeps: impl FnMut(&[u8]) -> bool) -> usize {
+    let stride = stride.max(1);
+    let mut kept = 0;
+    for begin in (0..received.len()).step_by(stride) {
+        let end = (begin + stride).min(received.len());
+        if received.get(begin..end).is_some_and(&mut keeps) {
+            if kept < begin {
+                received.copy_within(begin..end, kept);
+            }
+            kept += end - begin;
+        }
+    }
+    kept
 }
 
 impl AsyncUdpSocket for WorkerSocket {
@@ -193,18 +244,19 @@ impl AsyncUdpSocket for WorkerSocket {
         bufs: &mut [IoSliceMut<'_>],
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
+        let reads_socket = !self.routes.is_handed_over.load(Ordering::Relaxed);
+        if self.socket_is_next.swap(false, Ordering::Relaxed)
+            && reads_socket
+            && let Poll::Ready(received) = self.poll_socket(context, bufs, meta)
+        {
+            return Poll::Ready(received);
+        }
         let taken = self.poll_inbox(context, bufs, meta);
         if taken > 0 {
+            self.socket_is_next.store(true, Ordering::Relaxed);
             return Poll::Ready(Ok(taken));
         }
-        if self.routes.is_handed_over.load(Ordering::Relaxed) {
-            return Poll::Pending;
-        }
-        let received = std::task::ready!(self.socket.poll_recv(context, bufs, meta))?;
-        for (buffer, meta) in bufs.iter_mut().zip(meta).take(received) {
-            self.keep_own(buffer, meta);
-        }
-        Poll::Ready(Ok(received))
+        if reads_socket { self.poll_socket(context, bufs, meta) } else { Poll::Pending }
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -223,3 +275,6 @@ impl AsyncUdpSocket for WorkerSocket {
         self.socket.may_fragment()
     }
 }
+
+#[cfg(test)]
+mod tests;

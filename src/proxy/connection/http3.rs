@@ -138,6 +138,7 @@ impl Client {
             return stream.reset(ErrorCode::REQUEST_REJECTED);
         }
         self.requests += 1;
+        self.control.peer().borrow_mut().request_received();
         let guard = StreamGuard::take(&self.streams);
         drop(tokio::task::spawn_local(stream::serve(stream, guard, self.header_timeout)));
     }

@@ -10,6 +10,8 @@ use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream as StdStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use quinn::udp::EcnCodepoint;
 use rustix::net::sockopt::socket_peercred;
@@ -39,6 +41,10 @@ struct DatagramsHello {
     token_key: [u8; 32],
     /// The number of its sockets.
     sockets: usize,
+    /// Its number in connection ids, and those of the processes before it that still serve connections. Empty: one of them
+    /// does not tell its own, as those of older versions.
+    #[serde(default)]
+    processes: Vec<u32>,
 }
 
 /// A packet between processes: who it is for, and how it came. Its bytes follow.
@@ -67,8 +73,19 @@ pub(in crate::serve) struct OfferedDatagrams {
     pub(in crate::serve) secrets: QuicSecrets,
     /// Its sockets.
     pub(in crate::serve) sockets: Vec<UdpSocket>,
-    /// The way for packets that are its own.
+    /// Its number in connection ids, and those before it. Empty: not known.
+    pub(in crate::serve) processes: Vec<u32>,
+    /// The way for packets that name one of these.
     pub(in crate::serve) way: StdStream,
+}
+
+/// The UDP sockets of this process, for those that take over from it.
+#[derive(Debug)]
+pub(in crate::serve) struct OwnDatagrams {
+    pub(in crate::serve) secrets: QuicSecrets,
+    pub(in crate::serve) sockets: Vec<UdpSocket>,
+    /// Another process has them now, too.
+    pub(in crate::serve) are_given: Arc<AtomicBool>,
 }
 
 /// The name at which the process with this id waits for one that takes its UDP sockets over, unless it is taken.
@@ -93,7 +110,8 @@ impl Predecessor {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         way.write_all(DATAGRAMS)?;
-        let DatagramsHello { id_key, reset_key, token_key, sockets: count } = read_with_length(&mut way)?;
+        let hello: DatagramsHello = read_with_length(&mut way)?;
+        let DatagramsHello { id_key, reset_key, token_key, sockets: count, processes } = hello;
         if count > MAX_SOCKETS {
             return Err(io::ErrorKind::InvalidData.into());
         }
@@ -102,7 +120,8 @@ impl Predecessor {
             receive(&way, &mut sockets)?;
         }
         let sockets = sockets.into_iter().map(UdpSocket::from).collect();
-        Ok(OfferedDatagrams { secrets: QuicSecrets { process, id_key, reset_key, token_key }, sockets, way })
+        let secrets = QuicSecrets { process, id_key, reset_key, token_key };
+        Ok(OfferedDatagrams { secrets, sockets, processes, way })
     }
 }
 
@@ -119,23 +138,35 @@ pub(in crate::serve) async fn pass_back(
             // It sends nothing, so this is its end.
             _ = way.readable() => None,
         };
-        let Some(PassedPacket { listener, server: Server { process, worker }, packet }) = passed else {
-            return Ok(());
-        };
-        let Packet { from, to, ecn, bytes } = packet;
-        let ecn = ecn.map_or(0, |ecn| ecn as u8);
-        let head = serde_json::to_vec(&PacketHead { listener, process, worker, from, to, ecn })?;
-        way.write_u32_le(u32::try_from(head.len() + bytes.len()).map_err(io::Error::other)?).await?;
-        way.write_u32_le(u32::try_from(head.len()).map_err(io::Error::other)?).await?;
-        way.write_all(&head).await?;
-        way.write_all(&bytes).await?;
+        let Some(passed) = passed else { return Ok(()) };
+        way.write_all(&written(passed)?).await?;
     }
 }
 
-/// Offers the sockets to processes that take over, and takes the packets that they pass back.
+/// A packet as it is sent to another process: two lengths, the head and the bytes.
+fn written(passed: PassedPacket) -> io::Result<Vec<u8>> {
+    let PassedPacket { listener, server: Server { process, worker }, packet } = passed;
+    let Packet { from, to, ecn, bytes } = packet;
+    let ecn = ecn.map_or(0, |ecn| ecn as u8);
+    let head = serde_json::to_vec(&PacketHead { listener, process, worker, from, to, ecn })?;
+    let lengths = [head.len() + bytes.len(), head.len()];
+    let [all, of_head] = lengths.map(|length| u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
+    Ok([&all[..], &of_head, &head, &bytes].concat())
+}
+
+/// The packet in what follows the lengths; the head has `head` bytes.
+fn read(bytes: &[u8], head: usize) -> io::Result<PassedPacket> {
+    let (head, bytes) = bytes.split_at_checked(head).ok_or(io::ErrorKind::InvalidData)?;
+    let PacketHead { listener, process, worker, from, to, ecn } = serde_json::from_slice(head)?;
+    let packet = Packet { from, to, ecn: EcnCodepoint::from_bits(ecn), bytes: bytes.into() };
+    Ok(PassedPacket { listener, server: Server { process, worker }, packet })
+}
+
+/// Offers the sockets to processes that take over, and takes the packets that they pass back. `processes`: the numbers of
+/// this process and of those before it.
 pub(in crate::serve) async fn offer(
-    secrets: QuicSecrets,
-    sockets: Vec<UdpSocket>,
+    own: OwnDatagrams,
+    processes: impl Fn() -> Vec<u32>,
     take: impl Fn(PassedPacket),
 ) {
     let listener = match listen(&datagrams_name(own_process())) {
@@ -146,7 +177,9 @@ pub(in crate::serve) async fn offer(
     loop {
         match next(&listener).await {
             Ok(stream) => {
-                if let Err(error) = give(stream, &secrets, &sockets, &take).await {
+                let given = give(stream, &own, processes(), &take).await;
+                own.are_given.store(false, Ordering::Relaxed);
+                if let Err(error) = given {
                     tracing::debug!(%error, "the UDP sockets were not handed over, or only until now");
                 }
             }
@@ -168,8 +201,8 @@ pub(in crate::serve) async fn offer(
 /// Hands the sockets to a process, and takes packets from it until it ends.
 async fn give(
     mut stream: UnixStream,
-    secrets: &QuicSecrets,
-    sockets: &[UdpSocket],
+    OwnDatagrams { secrets, sockets, are_given }: &OwnDatagrams,
+    processes: Vec<u32>,
     take: &impl Fn(PassedPacket),
 ) -> io::Result<()> {
     let mut hello = [0; 4];
@@ -178,7 +211,7 @@ async fn give(
         return Err(io::ErrorKind::Unsupported.into());
     }
     let QuicSecrets { id_key, reset_key, token_key, .. } = *secrets;
-    let hello = DatagramsHello { id_key, reset_key, token_key, sockets: sockets.len() };
+    let hello = DatagramsHello { id_key, reset_key, token_key, sockets: sockets.len(), processes };
     let hello = serde_json::to_vec(&hello)?;
     stream.write_u64_le(hello.len() as u64).await?;
     timeout(TIMEOUT, stream.write_all(&hello)).await??;
@@ -186,6 +219,7 @@ async fn give(
         let batch: Vec<BorrowedFd<'_>> = batch.iter().map(|socket| socket.as_fd()).collect();
         timeout(TIMEOUT, stream.async_io(Interest::WRITABLE, || pass(&stream, &batch))).await??;
     }
+    are_given.store(true, Ordering::Relaxed);
     loop {
         let (length, head) = (stream.read_u32_le().await?, stream.read_u32_le().await?);
         let (length, head) = (length as usize, head as usize);
@@ -194,9 +228,9 @@ async fn give(
         }
         let mut bytes = vec![0; length];
         timeout(TIMEOUT, stream.read_exact(&mut bytes)).await??;
-        let (head, bytes) = bytes.split_at_checked(head).unwrap_or_default();
-        let PacketHead { listener, process, worker, from, to, ecn } = serde_json::from_slice(head)?;
-        let packet = Packet { from, to, ecn: EcnCodepoint::from_bits(ecn), bytes: bytes.into() };
-        take(PassedPacket { listener, server: Server { process, worker }, packet });
+        take(read(&bytes, head)?);
     }
 }
+
+#[cfg(test)]
+mod tests;

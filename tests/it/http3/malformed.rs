@@ -179,8 +179,10 @@ fn trailers_are_no_second_head() {
     assert!(!backend.requests().iter().any(whole), "{:#?}", backend.requests());
     assert_eq!(with(&[("x-a", "1"), ("host", "b"), ("content-length", "7")]), QuicEnd::Answered(200));
     assert_eq!((backend.latest().trailers.as_str(), backend.latest().body), ("x-a: 1\r\n", b"abc".to_vec()));
-    let large = "a".repeat(17 << 10);
-    assert_eq!(with(&[("x-a", &large)]), QuicEnd::Reset(codes::EXCESSIVE_LOAD), "over 16 KiB");
+    assert_eq!(with(&[("x-a", &"a".repeat(17 << 10))]), QuicEnd::Answered(400), "over 16 KiB");
+    let excessive = QuicEnd::Reset(codes::EXCESSIVE_LOAD);
+    assert_eq!(with(&[("x-a", &"a".repeat(33 << 10))]), excessive, "over 32 KiB");
+    assert_eq!(with(&[("x", ""); 1_000]), excessive, "each field counts 32 bytes more");
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! HTTP/3 on the side of the client.
 
 mod connections;
+mod fields;
+mod hostile;
 mod life;
 mod limits;
 mod malformed;
 mod requests;
 mod streams;
+mod upgrade;
 mod websocket;
 
 use std::sync::Arc;
@@ -32,6 +35,14 @@ impl Http3Gateway {
         let authority = Authority::new();
         authority.certify("a", &["a.test"]);
         let gateway = Gateway::start(&http3_config(&authority, server, rest));
+        Self { authority, gateway }
+    }
+
+    /// With these addresses in `[server]`.
+    fn start_listening(listen: &str, rest: &str) -> Self {
+        let authority = Authority::new();
+        authority.certify("a", &["a.test"]);
+        let gateway = Gateway::start(&format!("[server]\n{listen}{}{rest}", authority.server("a")));
         Self { authority, gateway }
     }
 

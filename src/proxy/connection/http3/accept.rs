@@ -87,8 +87,11 @@ impl Acceptor {
         let plan = worker.plan();
         let server = &plan.server;
         let counts_clients = server.max_connections_per_client.is_some() || plan.connections().is_some();
+        let is_full = worker.shared.connections.load(Ordering::Relaxed) >= server.max_connections;
         let is_validated = incoming.remote_address_validated();
-        if !is_validated && (counts_clients || self.unvalidated.get() >= MAX_UNVALIDATED) {
+        // Where connections are scarce, an idle one makes room: not for a client that there may not be.
+        let is_crowd = is_full || self.unvalidated.get() >= MAX_UNVALIDATED;
+        if !is_validated && (counts_clients || is_crowd) {
             if incoming.retry().is_err() {
                 tracing::debug!("a client with a validated address needs no token");
             }
@@ -100,8 +103,7 @@ impl Acceptor {
         if admits == Some(false) {
             return incoming.refuse();
         }
-        if worker.shared.connections.load(Ordering::Relaxed) >= server.max_connections && !worker.make_room()
-        {
+        if is_full && !worker.make_room() {
             plan.metrics.connection_rejected(index, ConnectionRejectReason::Crowd);
             return incoming.refuse();
         }

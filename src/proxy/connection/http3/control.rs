@@ -38,6 +38,13 @@ pub(super) struct PeerStreams {
     kinds: crate::http3::control::OpenedKinds,
 }
 
+impl PeerStreams {
+    /// The connection has received a request.
+    pub(super) fn request_received(&mut self) {
+        self.kinds.request_received();
+    }
+}
+
 impl ControlStream {
     /// Opens the stream and announces the settings.
     pub(super) async fn open(connection: &Connection, announced: Announced) -> Result<Self, ConnectionError> {

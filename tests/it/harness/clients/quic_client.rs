@@ -72,11 +72,22 @@ impl QuicClient {
     where
         F: Future<Output = Result<Connection, ConnectionError>>,
     {
+        let mut config = quic_config(tls);
+        config.transport_config(Arc::new(transport));
+        Self::connect_as(address, config, begin)
+    }
+
+    /// As [`Self::connect_by`], with these settings of all.
+    pub(crate) fn connect_as<F>(
+        address: SocketAddr,
+        config: ClientConfig,
+        begin: impl FnOnce(Connecting) -> F,
+    ) -> Result<Self, ConnectionError>
+    where
+        F: Future<Output = Result<Connection, ConnectionError>>,
+    {
         let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = threads.expect("a runtime");
-        let tls = QuicClientConfig::try_from(Arc::clone(tls)).expect("TLS 1.3");
-        let mut config = ClientConfig::new(Arc::new(tls));
-        config.transport_config(Arc::new(transport));
         let within = runtime.enter();
         let endpoint = Endpoint::client((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
         drop(within);
@@ -209,6 +220,12 @@ impl QuicClient {
         let bounded = async { tokio::time::timeout(TIMEOUT, future).await.expect("in time") };
         self.runtime.block_on(bounded)
     }
+}
+
+/// The settings of a client.
+pub(crate) fn quic_config(tls: &Arc<rustls::ClientConfig>) -> ClientConfig {
+    let tls = QuicClientConfig::try_from(Arc::clone(tls)).expect("TLS 1.3");
+    ClientConfig::new(Arc::new(tls))
 }
 
 /// The code with which the gateway closed a connection.
