@@ -6,7 +6,7 @@ use bytes::BytesMut;
 use tollgate::http1::request::RequestHead;
 use tollgate::http3::control::{OpenedKinds, UnidirectionalDecoder};
 use tollgate::http3::request::RequestDecoder;
-use tollgate::net::quic::{ConnectionIds, Server, retain_datagrams};
+use tollgate::net::quic::{ConnectionIds, ServerId, retain_datagrams};
 
 /// A stream means the same however it is cut, and its body is no longer than the stream. The head is one of HTTP/1.1, or
 /// none.
@@ -51,7 +51,7 @@ fn unidirectional(mut parts: Chunks<'_, u8>) -> impl PartialEq + std::fmt::Debug
 /// kept whole and in order. Whom a datagram names depends on its header alone.
 pub(crate) fn quic_message(data: &[u8]) {
     let (stride, received) = data.split_first().unwrap_or((&0, &[]));
-    let ids = ConnectionIds::new([7; 16], Server { process: 1, worker: 0 });
+    let ids = ConnectionIds::new([7; 16], ServerId { process: 1, worker: 0 });
     let keeps = |datagram: &[u8]| ids.server_of(datagram).is_none_or(|server| server.worker % 2 == 0);
     let parts = || received.chunks(usize::from(*stride).max(1));
     let expected: Vec<u8> = parts().filter(|part| keeps(part)).flatten().copied().collect();

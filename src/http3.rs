@@ -14,7 +14,7 @@ pub mod request;
 pub mod stream;
 pub mod varint;
 
-pub use error_code::ErrorCode;
+pub use error_code::Http3ErrorCode;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! The client's streams in one direction (RFC 9114 §6.2): its control stream, and those of QPACK.
 
-use super::ErrorCode;
+use super::Http3ErrorCode;
 use super::frame::{self, FrameReader};
 use super::varint;
 use crate::http2::hpack::decoder::Input;
@@ -28,11 +28,11 @@ pub enum UnidirectionalFault {
     /// Its type is not known: it is to be stopped.
     Unknown,
     /// The connection is to be closed.
-    Connection(ErrorCode),
+    Connection(Http3ErrorCode),
 }
 
-impl From<ErrorCode> for UnidirectionalFault {
-    fn from(code: ErrorCode) -> Self {
+impl From<Http3ErrorCode> for UnidirectionalFault {
+    fn from(code: Http3ErrorCode) -> Self {
         Self::Connection(code)
     }
 }
@@ -60,8 +60,8 @@ impl OpenedKinds {
     }
 
     /// Counts a frame, an instruction or an unknown stream.
-    fn count(&mut self) -> Result<(), ErrorCode> {
-        self.left = self.left.checked_sub(1).ok_or(ErrorCode::EXCESSIVE_LOAD)?;
+    fn count(&mut self) -> Result<(), Http3ErrorCode> {
+        self.left = self.left.checked_sub(1).ok_or(Http3ErrorCode::EXCESSIVE_LOAD)?;
         Ok(())
     }
 }
@@ -119,7 +119,7 @@ impl UnidirectionalDecoder {
         match self.stream {
             StreamKind::Unread => Ok(()),
             StreamKind::Control(_) | StreamKind::Encoder(_) | StreamKind::Decoder(_) => {
-                Err(ErrorCode::CLOSED_CRITICAL_STREAM.into())
+                Err(Http3ErrorCode::CLOSED_CRITICAL_STREAM.into())
             }
         }
     }
@@ -137,11 +137,11 @@ impl StreamKind {
             QPACK_ENCODER_STREAM => (&mut opened.encoder, Self::Encoder(Instructions::default())),
             QPACK_DECODER_STREAM => (&mut opened.decoder, Self::Decoder(Instructions::default())),
             // §6.2.2: a client does not push.
-            PUSH_STREAM => return Err(ErrorCode::STREAM_CREATION_ERROR.into()),
+            PUSH_STREAM => return Err(Http3ErrorCode::STREAM_CREATION_ERROR.into()),
             _ => return Err(opened.count().map_or_else(Into::into, |()| UnidirectionalFault::Unknown)),
         };
         match std::mem::replace(slot, true) {
-            true => Err(ErrorCode::STREAM_CREATION_ERROR.into()),
+            true => Err(Http3ErrorCode::STREAM_CREATION_ERROR.into()),
             false => Ok(stream),
         }
     }
@@ -160,7 +160,7 @@ struct ControlDecoder {
 }
 
 impl ControlDecoder {
-    fn decode(&mut self, mut input: &[u8], opened: &mut OpenedKinds) -> Result<(), ErrorCode> {
+    fn decode(&mut self, mut input: &[u8], opened: &mut OpenedKinds) -> Result<(), Http3ErrorCode> {
         loop {
             let Some((kind, left)) = self.present else {
                 let Some(header) = self.frames.read(&mut input) else { return Ok(()) };
@@ -185,21 +185,23 @@ impl ControlDecoder {
         }
     }
 
-    fn begin(&mut self, header: frame::FrameHeader) -> Result<(), ErrorCode> {
-        let frame::FrameHeader { kind, length } = header;
+    fn begin(&mut self, header: frame::Http3FrameHeader) -> Result<(), Http3ErrorCode> {
+        let frame::Http3FrameHeader { kind, length } = header;
         match kind {
-            frame::SETTINGS if self.has_settings => return Err(ErrorCode::FRAME_UNEXPECTED),
+            frame::SETTINGS if self.has_settings => return Err(Http3ErrorCode::FRAME_UNEXPECTED),
             frame::SETTINGS => self.has_settings = true,
-            _ if !self.has_settings => return Err(ErrorCode::MISSING_SETTINGS),
-            frame::DATA | frame::HEADERS | frame::PUSH_PROMISE => return Err(ErrorCode::FRAME_UNEXPECTED),
-            _ if frame::is_of_http2(kind) => return Err(ErrorCode::FRAME_UNEXPECTED),
+            _ if !self.has_settings => return Err(Http3ErrorCode::MISSING_SETTINGS),
+            frame::DATA | frame::HEADERS | frame::PUSH_PROMISE => {
+                return Err(Http3ErrorCode::FRAME_UNEXPECTED);
+            }
+            _ if frame::is_of_http2(kind) => return Err(Http3ErrorCode::FRAME_UNEXPECTED),
             _ => {}
         }
         match kind {
-            frame::SETTINGS if length > MAX_PAYLOAD as u64 => return Err(ErrorCode::EXCESSIVE_LOAD),
+            frame::SETTINGS if length > MAX_PAYLOAD as u64 => return Err(Http3ErrorCode::EXCESSIVE_LOAD),
             // §7.1: bytes after the field.
             frame::GOAWAY | frame::MAX_PUSH_ID | frame::CANCEL_PUSH if length > MAX_INTEGER => {
-                return Err(ErrorCode::FRAME_ERROR);
+                return Err(Http3ErrorCode::FRAME_ERROR);
             }
             _ => {}
         }
@@ -207,13 +209,13 @@ impl ControlDecoder {
         Ok(())
     }
 
-    fn end(&mut self, kind: u64, payload: &[u8]) -> Result<(), ErrorCode> {
+    fn end(&mut self, kind: u64, payload: &[u8]) -> Result<(), Http3ErrorCode> {
         match kind {
             frame::SETTINGS => check_settings(payload),
             frame::GOAWAY => {
                 let id = only(payload)?;
                 if self.goaway.is_some_and(|earlier| id > earlier) {
-                    return Err(ErrorCode::ID_ERROR);
+                    return Err(Http3ErrorCode::ID_ERROR);
                 }
                 self.goaway = Some(id);
                 Ok(())
@@ -221,13 +223,13 @@ impl ControlDecoder {
             frame::MAX_PUSH_ID => {
                 let id = only(payload)?;
                 if self.max_push_id.is_some_and(|earlier| id < earlier) {
-                    return Err(ErrorCode::ID_ERROR);
+                    return Err(Http3ErrorCode::ID_ERROR);
                 }
                 self.max_push_id = Some(id);
                 Ok(())
             }
             // Nothing was pushed.
-            frame::CANCEL_PUSH => only(payload).and(Err(ErrorCode::ID_ERROR)),
+            frame::CANCEL_PUSH => only(payload).and(Err(Http3ErrorCode::ID_ERROR)),
             _ => Ok(()),
         }
     }
@@ -239,27 +241,27 @@ fn is_known(kind: u64) -> bool {
 }
 
 /// The integer that a payload consists of.
-fn only(payload: &[u8]) -> Result<u64, ErrorCode> {
+fn only(payload: &[u8]) -> Result<u64, Http3ErrorCode> {
     match varint::read(payload) {
         Some((value, length)) if length == payload.len() => Ok(value),
-        _ => Err(ErrorCode::FRAME_ERROR),
+        _ => Err(Http3ErrorCode::FRAME_ERROR),
     }
 }
 
 /// Checks settings (§7.2.4). None of them changes what the gateway sends: it uses no dynamic table, and a client that cannot take
 /// the head of a response drops it.
-fn check_settings(mut payload: &[u8]) -> Result<(), ErrorCode> {
+fn check_settings(mut payload: &[u8]) -> Result<(), Http3ErrorCode> {
     let mut seen = smallvec::SmallVec::<[u64; 16]>::new();
     while !payload.is_empty() {
-        let (id, length) = varint::read(payload).ok_or(ErrorCode::FRAME_ERROR)?;
+        let (id, length) = varint::read(payload).ok_or(Http3ErrorCode::FRAME_ERROR)?;
         payload = payload.get(length..).unwrap_or_default();
-        let (value, length) = varint::read(payload).ok_or(ErrorCode::FRAME_ERROR)?;
+        let (value, length) = varint::read(payload).ok_or(Http3ErrorCode::FRAME_ERROR)?;
         payload = payload.get(length..).unwrap_or_default();
         // §7.2.4.1: those of HTTP/2 are reserved.
         let is_reserved = matches!(id, 0x0 | 0x2..=0x5);
         let is_flag = matches!(id, 0x8 | 0x33);
         if is_reserved || seen.contains(&id) || is_flag && value > 1 {
-            return Err(ErrorCode::SETTINGS_ERROR);
+            return Err(Http3ErrorCode::SETTINGS_ERROR);
         }
         seen.push(id);
     }
@@ -275,16 +277,16 @@ struct Instructions {
 
 impl Instructions {
     /// Those for a dynamic table (RFC 9204 §4.3). Only its capacity may be set, to 0.
-    fn decode_encoder(&mut self, input: &[u8], opened: &mut OpenedKinds) -> Result<(), ErrorCode> {
-        self.each((input, opened), ErrorCode::QPACK_ENCODER_STREAM_ERROR, |first| match first {
+    fn decode_encoder(&mut self, input: &[u8], opened: &mut OpenedKinds) -> Result<(), Http3ErrorCode> {
+        self.each((input, opened), Http3ErrorCode::QPACK_ENCODER_STREAM_ERROR, |first| match first {
             0x20..=0x3f => Some((5, Some(0))),
             _ => None,
         })
     }
 
     /// Those about field sections (RFC 9204 §4.4): none was sent that could be acknowledged.
-    fn decode_decoder(&mut self, input: &[u8], opened: &mut OpenedKinds) -> Result<(), ErrorCode> {
-        self.each((input, opened), ErrorCode::QPACK_DECODER_STREAM_ERROR, |first| match first {
+    fn decode_decoder(&mut self, input: &[u8], opened: &mut OpenedKinds) -> Result<(), Http3ErrorCode> {
+        self.each((input, opened), Http3ErrorCode::QPACK_DECODER_STREAM_ERROR, |first| match first {
             // Stream cancellation.
             0x40..=0x7f => Some((6, None)),
             _ => None,
@@ -295,9 +297,9 @@ impl Instructions {
     fn each(
         &mut self,
         (input, opened): (&[u8], &mut OpenedKinds),
-        code: ErrorCode,
+        code: Http3ErrorCode,
         known: impl Fn(u8) -> Option<(u32, Option<usize>)>,
-    ) -> Result<(), ErrorCode> {
+    ) -> Result<(), Http3ErrorCode> {
         for byte in input {
             self.held.push(*byte);
             let Some(first) = self.held.first() else { continue };

@@ -4,9 +4,9 @@ use quinn::VarInt;
 
 /// Why a stream or a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ErrorCode(u32);
+pub struct Http3ErrorCode(u32);
 
-impl ErrorCode {
+impl Http3ErrorCode {
     /// There is no error.
     pub const NO_ERROR: Self = Self(0x100);
     /// The gateway cannot complete it.
@@ -43,8 +43,8 @@ impl ErrorCode {
     pub const QPACK_DECODER_STREAM_ERROR: Self = Self(0x202);
 }
 
-impl From<ErrorCode> for VarInt {
-    fn from(ErrorCode(code): ErrorCode) -> Self {
+impl From<Http3ErrorCode> for VarInt {
+    fn from(Http3ErrorCode(code): Http3ErrorCode) -> Self {
         Self::from_u32(code)
     }
 }

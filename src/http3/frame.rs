@@ -83,7 +83,7 @@ const MAX_HEADER: usize = 16;
 
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FrameHeader {
+pub struct Http3FrameHeader {
     /// Its type.
     pub kind: u64,
     /// The bytes of its payload.
@@ -97,7 +97,7 @@ impl FrameReader {
     }
 
     /// Takes bytes of a header from `input`. Returns the header once it is complete.
-    pub fn read(&mut self, input: &mut &[u8]) -> Option<FrameHeader> {
+    pub fn read(&mut self, input: &mut &[u8]) -> Option<Http3FrameHeader> {
         while let Some((first, rest)) = input.split_first() {
             let held = self.held;
             *self.header.get_mut(held)? = *first;
@@ -108,7 +108,7 @@ impl FrameReader {
                 && let Some((payload, _)) = varint::read(header.get(length..).unwrap_or_default())
             {
                 self.held = 0;
-                return Some(FrameHeader { kind, length: payload });
+                return Some(Http3FrameHeader { kind, length: payload });
             }
         }
         None

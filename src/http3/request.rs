@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 
-use super::ErrorCode;
+use super::Http3ErrorCode;
 use super::frame::{self, FrameReader};
 use super::qpack;
 use crate::http1::chunks::MAX_TRAILERS;
@@ -17,9 +17,9 @@ const MAX_TRAILER_FIELDS: usize = 2 * MAX_TRAILERS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestFault {
     /// The stream is to be reset.
-    Stream(ErrorCode),
+    Stream(Http3ErrorCode),
     /// The connection is to be closed.
-    Connection(ErrorCode),
+    Connection(Http3ErrorCode),
 }
 
 /// Reads a request from the bytes of its stream, however they arrive.
@@ -125,14 +125,14 @@ impl RequestDecoder {
     }
 
     /// Begins the payload of a frame.
-    fn begin(&mut self, header: frame::FrameHeader) -> Result<(), RequestFault> {
-        let frame::FrameHeader { kind, length } = header;
+    fn begin(&mut self, header: frame::Http3FrameHeader) -> Result<(), RequestFault> {
+        let frame::Http3FrameHeader { kind, length } = header;
         match kind {
             frame::DATA if length > 0 => self.empty_frames = 0,
             _ => self.empty_frames += 1,
         }
         if self.empty_frames > MAX_EMPTY_FRAMES {
-            return Err(RequestFault::Connection(ErrorCode::EXCESSIVE_LOAD));
+            return Err(RequestFault::Connection(Http3ErrorCode::EXCESSIVE_LOAD));
         }
         self.payload = match (kind, self.phase) {
             (frame::HEADERS, Phase::Nothing | Phase::Head) if !self.is_connect => {
@@ -151,7 +151,7 @@ impl RequestDecoder {
             (frame::DATA, Phase::Head) => {
                 self.received = self.received.saturating_add(length);
                 if self.declared.is_some_and(|declared| self.received > declared) {
-                    return Err(RequestFault::Stream(ErrorCode::MESSAGE_ERROR));
+                    return Err(RequestFault::Stream(Http3ErrorCode::MESSAGE_ERROR));
                 }
                 Payload::Data(length)
             }
@@ -164,9 +164,9 @@ impl RequestDecoder {
                 | frame::GOAWAY
                 | frame::MAX_PUSH_ID,
                 _,
-            ) => return Err(RequestFault::Connection(ErrorCode::FRAME_UNEXPECTED)),
+            ) => return Err(RequestFault::Connection(Http3ErrorCode::FRAME_UNEXPECTED)),
             _ if frame::is_of_http2(kind) => {
-                return Err(RequestFault::Connection(ErrorCode::FRAME_UNEXPECTED));
+                return Err(RequestFault::Connection(Http3ErrorCode::FRAME_UNEXPECTED));
             }
             // §9: frames of types that are not known are skipped.
             _ => Payload::Skipped(length),
@@ -182,7 +182,7 @@ impl RequestDecoder {
                 self.phase = Phase::Head;
                 Ok(())
             }
-            Phase::Head | Phase::Trailers => Err(RequestFault::Stream(ErrorCode::EXCESSIVE_LOAD)),
+            Phase::Head | Phase::Trailers => Err(RequestFault::Stream(Http3ErrorCode::EXCESSIVE_LOAD)),
         }
     }
 
@@ -195,7 +195,7 @@ impl RequestDecoder {
         };
         let mut builder = HeadBuilder::new(kind, max);
         qpack::decode(&section, |name, value| builder.field(name, value))
-            .map_err(|_| RequestFault::Connection(ErrorCode::QPACK_DECOMPRESSION_FAILED))?;
+            .map_err(|_| RequestFault::Connection(Http3ErrorCode::QPACK_DECOMPRESSION_FAILED))?;
         match self.phase {
             Phase::Nothing => {
                 self.declared = builder.content_length();
@@ -205,9 +205,9 @@ impl RequestDecoder {
             }
             Phase::Head | Phase::Trailers => {
                 let trailers = builder.finish(true).map_err(|fault| match fault {
-                    HeadError::TooLarge => RequestFault::Stream(ErrorCode::EXCESSIVE_LOAD),
+                    HeadError::TooLarge => RequestFault::Stream(Http3ErrorCode::EXCESSIVE_LOAD),
                     HeadError::Malformed | HeadError::Protocol => {
-                        RequestFault::Stream(ErrorCode::MESSAGE_ERROR)
+                        RequestFault::Stream(Http3ErrorCode::MESSAGE_ERROR)
                     }
                 });
                 self.trailers = trailers?.text;
@@ -224,13 +224,13 @@ impl RequestDecoder {
     /// It ended before the request was complete.
     pub fn end(&mut self) -> Result<(), RequestFault> {
         if !self.frames.is_between_frames() || !matches!(self.payload, Payload::None) {
-            return Err(RequestFault::Connection(ErrorCode::FRAME_ERROR));
+            return Err(RequestFault::Connection(Http3ErrorCode::FRAME_ERROR));
         }
         if self.phase == Phase::Nothing {
-            return Err(RequestFault::Stream(ErrorCode::REQUEST_INCOMPLETE));
+            return Err(RequestFault::Stream(Http3ErrorCode::REQUEST_INCOMPLETE));
         }
         if self.declared.is_some_and(|declared| declared != self.received) {
-            return Err(RequestFault::Stream(ErrorCode::MESSAGE_ERROR));
+            return Err(RequestFault::Stream(Http3ErrorCode::MESSAGE_ERROR));
         }
         self.ended = true;
         Ok(())

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::{Buf as _, BytesMut};
 use quinn::{Connection, RecvStream, SendStream, StoppedError, VarInt};
 
-use super::error_code::ErrorCode;
+use super::error_code::Http3ErrorCode;
 use super::frame::{put_data_header, put_headers};
 use super::qpack;
 use super::request::{RequestDecoder, RequestFault};
@@ -199,7 +199,7 @@ impl Http3Stream {
 
     /// Tells the client to send no more of the request, whose response is complete (RFC 9114 §4.1).
     pub fn stop_receiving(&self) {
-        self.receiving.borrow_mut().stop(ErrorCode::NO_ERROR);
+        self.receiving.borrow_mut().stop(Http3ErrorCode::NO_ERROR);
     }
 
     /// Ready once the client has given the request up, or the connection is lost.
@@ -347,7 +347,7 @@ impl Http3Stream {
     }
 
     /// Resets the stream in both directions, also where QUIC has taken the whole response and the client has not.
-    pub fn reset(&self, code: ErrorCode) {
+    pub fn reset(&self, code: Http3ErrorCode) {
         self.lost.set(true);
         let sending = &mut *self.sending.borrow_mut();
         sending.finished = false;
@@ -362,7 +362,7 @@ impl Http3Stream {
 }
 
 impl Receiving {
-    fn stop(&mut self, code: ErrorCode) {
+    fn stop(&mut self, code: Http3ErrorCode) {
         if !self.ended
             && !std::mem::replace(&mut self.stopped, true)
             && self.stream.stop(code.into()).is_err()
@@ -385,7 +385,7 @@ impl Sending {
         Poll::Ready(Ok(()))
     }
 
-    fn reset(&mut self, code: ErrorCode) {
+    fn reset(&mut self, code: Http3ErrorCode) {
         self.outbound = BytesMut::new();
         if !std::mem::replace(&mut self.finished, true) && self.stream.reset(code.into()).is_err() {
             // The client has stopped it already, or has acknowledged all.
@@ -410,7 +410,7 @@ impl Sending {
 impl Drop for Http3Stream {
     fn drop(&mut self) {
         // Without a reset, QUIC would end the stream as if the response were complete.
-        self.sending.get_mut().reset(ErrorCode::INTERNAL_ERROR);
-        self.receiving.get_mut().stop(ErrorCode::NO_ERROR);
+        self.sending.get_mut().reset(Http3ErrorCode::INTERNAL_ERROR);
+        self.receiving.get_mut().stop(Http3ErrorCode::NO_ERROR);
     }
 }

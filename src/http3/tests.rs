@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 
-use super::ErrorCode as Code;
+use super::Http3ErrorCode as Code;
 use super::control::{OpenedKinds, UnidirectionalDecoder, UnidirectionalFault};
 use super::request::{RequestDecoder, RequestFault};
 

@@ -20,7 +20,7 @@ use rustls::{ServerConfig, SupportedCipherSuite};
 
 use crate::net::crypto;
 
-pub use connection_id::{ConnectionIds, IdKey, Server};
+pub use connection_id::{ConnectionIds, IdKey, ServerId};
 pub use socket::{EarlierProcesses, Packet, PacketInbox, PacketRoutes, WorkerSocket, retain_datagrams};
 
 /// What the processes that take over from one another have in common, and the number of this one.

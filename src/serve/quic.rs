@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{Receiver, channel};
 
 use super::ServeError;
 use super::takeover::{self, OwnDatagrams, PassedPacket, Predecessor};
-use crate::net::quic::{EarlierProcesses, Packet, PacketRoutes, QuicSecrets, Server};
+use crate::net::quic::{EarlierProcesses, Packet, PacketRoutes, QuicSecrets, ServerId};
 use crate::plan::Plan;
 use crate::proxy::{Listeners, QuicListener, WorkerListeners, bind_datagrams, shared_datagrams};
 
@@ -21,7 +21,7 @@ const MAX_WAITING: usize = 1_024;
 #[derive(Debug)]
 pub(super) struct QuicSockets {
     secrets: QuicSecrets,
-    listeners: Vec<Listener>,
+    listeners: Vec<QuicAddress>,
     earlier: Option<Earlier>,
     /// A process that takes over has the sockets, too.
     are_given: Arc<AtomicBool>,
@@ -33,12 +33,12 @@ struct Earlier {
     /// The way to the last of them.
     way: UnixStream,
     /// By address, their packets that this process has received.
-    passed: Vec<(SocketAddr, Receiver<(Server, Packet)>)>,
+    passed: Vec<(SocketAddr, Receiver<(ServerId, Packet)>)>,
 }
 
 /// The sockets of one address.
 #[derive(Debug)]
-struct Listener {
+struct QuicAddress {
     address: SocketAddr,
     routes: Arc<PacketRoutes>,
     /// Duplicates, for a process that takes over.
@@ -112,13 +112,13 @@ impl QuicSockets {
                 worker.quic.push(QuicListener { index, number: number_id, socket, routes, inbox, secrets });
             }
         }
-        self.listeners.push(Listener { address, routes, sockets: duplicates });
+        self.listeners.push(QuicAddress { address, routes, sockets: duplicates });
         Ok(())
     }
 
     /// Has packets for the processes with these numbers wait until [`Self::start`] passes them on.
-    fn routes_to(&self, numbers: &[u32]) -> Vec<(SocketAddr, Receiver<(Server, Packet)>)> {
-        let route = |Listener { address, routes, .. }: &Listener| {
+    fn routes_to(&self, numbers: &[u32]) -> Vec<(SocketAddr, Receiver<(ServerId, Packet)>)> {
+        let route = |QuicAddress { address, routes, .. }: &QuicAddress| {
             let (way, passed) = channel(MAX_WAITING);
             routes.set_earlier(Some(EarlierProcesses { numbers: numbers.to_vec(), way }));
             (*address, passed)

@@ -26,41 +26,47 @@ fn streams() -> Vec<(Vec<u8>, Result<(), UnidirectionalFault>)> {
         (vec![0], Ok(())),
         (control(&[]), Ok(())),
         (control(&[frame(0x40, &[1, 2]), frame(frame::GOAWAY, &[8]), frame(frame::GOAWAY, &[4])]), Ok(())),
-        (control(&[frame(frame::GOAWAY, &[4]), frame(frame::GOAWAY, &[8])]), fault(ErrorCode::ID_ERROR)),
+        (control(&[frame(frame::GOAWAY, &[4]), frame(frame::GOAWAY, &[8])]), fault(Http3ErrorCode::ID_ERROR)),
         (control(&[frame(frame::MAX_PUSH_ID, &[4]), frame(frame::MAX_PUSH_ID, &[8])]), Ok(())),
         (
             control(&[frame(frame::MAX_PUSH_ID, &[8]), frame(frame::MAX_PUSH_ID, &[4])]),
-            fault(ErrorCode::ID_ERROR),
+            fault(Http3ErrorCode::ID_ERROR),
         ),
         // Bytes after the only field (§7.1), however many.
-        (control(&[frame(frame::GOAWAY, &[4, 0])]), fault(ErrorCode::FRAME_ERROR)),
-        (control(&[frame(frame::GOAWAY, &[0; 2_000])]), fault(ErrorCode::FRAME_ERROR)),
-        (control(&[frame(frame::MAX_PUSH_ID, &[0; 9])]), fault(ErrorCode::FRAME_ERROR)),
-        (control(&[frame(frame::CANCEL_PUSH, &[0; 9])]), fault(ErrorCode::FRAME_ERROR)),
-        (control(&[frame(frame::CANCEL_PUSH, &[0])]), fault(ErrorCode::ID_ERROR)),
-        (control(&[frame(frame::GOAWAY, &[])]), fault(ErrorCode::FRAME_ERROR)),
-        (control(&[frame(frame::GOAWAY, &[1, 2])]), fault(ErrorCode::FRAME_ERROR)),
-        (control(std::slice::from_ref(&settings)), fault(ErrorCode::FRAME_UNEXPECTED)),
-        (control(&[frame(frame::DATA, &[])]), fault(ErrorCode::FRAME_UNEXPECTED)),
-        (control(&[frame(frame::HEADERS, &[])]), fault(ErrorCode::FRAME_UNEXPECTED)),
-        (control(&[frame(0x6, &[])]), fault(ErrorCode::FRAME_UNEXPECTED)),
-        (control(&vec![frame(0x40, &[]); 10_000]), fault(ErrorCode::EXCESSIVE_LOAD)),
-        ([&[0][..], &frame(frame::GOAWAY, &[4])].concat(), fault(ErrorCode::MISSING_SETTINGS)),
-        ([&[0][..], &frame(frame::SETTINGS, &[0x2, 1])].concat(), fault(ErrorCode::SETTINGS_ERROR)),
-        ([&[0][..], &frame(frame::SETTINGS, &[0x6, 1, 0x6, 1])].concat(), fault(ErrorCode::SETTINGS_ERROR)),
-        ([&[0][..], &frame(frame::SETTINGS, &[0x8, 2])].concat(), fault(ErrorCode::SETTINGS_ERROR)),
-        ([&[0][..], &frame(frame::SETTINGS, &[0x6])].concat(), fault(ErrorCode::FRAME_ERROR)),
-        ([&[0][..], &frame(frame::SETTINGS, &[1_000_000; 300])].concat(), fault(ErrorCode::EXCESSIVE_LOAD)),
-        (vec![1], fault(ErrorCode::STREAM_CREATION_ERROR)),
+        (control(&[frame(frame::GOAWAY, &[4, 0])]), fault(Http3ErrorCode::FRAME_ERROR)),
+        (control(&[frame(frame::GOAWAY, &[0; 2_000])]), fault(Http3ErrorCode::FRAME_ERROR)),
+        (control(&[frame(frame::MAX_PUSH_ID, &[0; 9])]), fault(Http3ErrorCode::FRAME_ERROR)),
+        (control(&[frame(frame::CANCEL_PUSH, &[0; 9])]), fault(Http3ErrorCode::FRAME_ERROR)),
+        (control(&[frame(frame::CANCEL_PUSH, &[0])]), fault(Http3ErrorCode::ID_ERROR)),
+        (control(&[frame(frame::GOAWAY, &[])]), fault(Http3ErrorCode::FRAME_ERROR)),
+        (control(&[frame(frame::GOAWAY, &[1, 2])]), fault(Http3ErrorCode::FRAME_ERROR)),
+        (control(std::slice::from_ref(&settings)), fault(Http3ErrorCode::FRAME_UNEXPECTED)),
+        (control(&[frame(frame::DATA, &[])]), fault(Http3ErrorCode::FRAME_UNEXPECTED)),
+        (control(&[frame(frame::HEADERS, &[])]), fault(Http3ErrorCode::FRAME_UNEXPECTED)),
+        (control(&[frame(0x6, &[])]), fault(Http3ErrorCode::FRAME_UNEXPECTED)),
+        (control(&vec![frame(0x40, &[]); 10_000]), fault(Http3ErrorCode::EXCESSIVE_LOAD)),
+        ([&[0][..], &frame(frame::GOAWAY, &[4])].concat(), fault(Http3ErrorCode::MISSING_SETTINGS)),
+        ([&[0][..], &frame(frame::SETTINGS, &[0x2, 1])].concat(), fault(Http3ErrorCode::SETTINGS_ERROR)),
+        (
+            [&[0][..], &frame(frame::SETTINGS, &[0x6, 1, 0x6, 1])].concat(),
+            fault(Http3ErrorCode::SETTINGS_ERROR),
+        ),
+        ([&[0][..], &frame(frame::SETTINGS, &[0x8, 2])].concat(), fault(Http3ErrorCode::SETTINGS_ERROR)),
+        ([&[0][..], &frame(frame::SETTINGS, &[0x6])].concat(), fault(Http3ErrorCode::FRAME_ERROR)),
+        (
+            [&[0][..], &frame(frame::SETTINGS, &[1_000_000; 300])].concat(),
+            fault(Http3ErrorCode::EXCESSIVE_LOAD),
+        ),
+        (vec![1], fault(Http3ErrorCode::STREAM_CREATION_ERROR)),
         (vec![0x21], Err(UnidirectionalFault::Unknown)),
         (vec![0x7f, 0xff], Err(UnidirectionalFault::Unknown)),
         (vec![2, 0x20, 0x20], Ok(())),
-        (vec![2, 0x21], fault(ErrorCode::QPACK_ENCODER_STREAM_ERROR)),
-        (vec![2, 0xc0], fault(ErrorCode::QPACK_ENCODER_STREAM_ERROR)),
+        (vec![2, 0x21], fault(Http3ErrorCode::QPACK_ENCODER_STREAM_ERROR)),
+        (vec![2, 0xc0], fault(Http3ErrorCode::QPACK_ENCODER_STREAM_ERROR)),
         (vec![3, 0x44, 0x7f, 0x80, 0x01], Ok(())),
-        (vec![3, 0x84], fault(ErrorCode::QPACK_DECODER_STREAM_ERROR)),
-        (vec![3, 0x01], fault(ErrorCode::QPACK_DECODER_STREAM_ERROR)),
-        (vec![3, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff], fault(ErrorCode::QPACK_DECODER_STREAM_ERROR)),
+        (vec![3, 0x84], fault(Http3ErrorCode::QPACK_DECODER_STREAM_ERROR)),
+        (vec![3, 0x01], fault(Http3ErrorCode::QPACK_DECODER_STREAM_ERROR)),
+        (vec![3, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff], fault(Http3ErrorCode::QPACK_DECODER_STREAM_ERROR)),
     ]
 }
 
@@ -81,9 +87,9 @@ fn each_stream_is_there_once_and_needed() {
         let mut opened = OpenedKinds::default();
         let [mut first, mut second] = [UnidirectionalDecoder::default(), UnidirectionalDecoder::default()];
         first.decode(&[kind], &mut opened).unwrap();
-        let created = ErrorCode::STREAM_CREATION_ERROR.into();
+        let created = Http3ErrorCode::STREAM_CREATION_ERROR.into();
         assert_eq!(second.decode(&[kind], &mut opened), Err(created));
-        assert_eq!(first.end(), Err(ErrorCode::CLOSED_CRITICAL_STREAM.into()));
+        assert_eq!(first.end(), Err(Http3ErrorCode::CLOSED_CRITICAL_STREAM.into()));
     }
     assert_eq!(UnidirectionalDecoder::default().end(), Ok(()), "its type was not told");
 }
@@ -100,7 +106,7 @@ fn frames_of_control_are_bounded_by_requests() {
         (0..FRAMES_PER_REQUEST).for_each(|_| control.decode(&priority, &mut opened).unwrap());
     }
     // Without requests there is an end, also where requests came before.
-    let excessive = Err(ErrorCode::EXCESSIVE_LOAD.into());
+    let excessive = Err(Http3ErrorCode::EXCESSIVE_LOAD.into());
     let left = (0..).find(|_| control.decode(&priority, &mut opened) == excessive).unwrap();
     assert!(left <= MAX_FRAMES, "{left}");
     // All streams of the connection have it together.
@@ -116,7 +122,7 @@ fn unknown_streams_are_bounded() {
     for _ in 0..MAX_FRAMES {
         assert_eq!(open(&mut opened), Err(UnidirectionalFault::Unknown));
     }
-    assert_eq!(open(&mut opened), Err(ErrorCode::EXCESSIVE_LOAD.into()));
+    assert_eq!(open(&mut opened), Err(Http3ErrorCode::EXCESSIVE_LOAD.into()));
 }
 
 proptest! {

@@ -54,6 +54,6 @@ fn integer(input: &mut Input<'_>, prefix: u32) -> Result<usize, DecompressionFai
     input.integer(prefix).map_err(|_| DecompressionFailed)
 }
 
-fn entry(index: usize) -> Result<static_table::StaticEntry, DecompressionFailed> {
+fn entry(index: usize) -> Result<static_table::QpackEntry, DecompressionFailed> {
     static_table::get(index).ok_or(DecompressionFailed)
 }

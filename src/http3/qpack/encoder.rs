@@ -2,7 +2,7 @@
 
 use bytes::{BufMut as _, BytesMut};
 
-use super::static_table::{ENTRIES, LENGTH, StaticEntry};
+use super::static_table::{ENTRIES, LENGTH, QpackEntry};
 use crate::http2::head::{InvalidHead, write_response, write_trailers};
 
 /// The prefix of a field section that needs no dynamic table (§4.5.1).
@@ -97,7 +97,7 @@ fn find(name: &[u8], value: &[u8]) -> Option<(usize, bool)> {
     let mut named = None;
     while index != NONE {
         let at = usize::from(index);
-        let (known, known_value): StaticEntry = *ENTRIES.get(at)?;
+        let (known, known_value): QpackEntry = *ENTRIES.get(at)?;
         if known.eq_ignore_ascii_case(name) {
             if known_value == value {
                 return Some((at, true));

@@ -1,13 +1,13 @@
 //! The static table of QPACK (RFC 9204 appendix A).
 
 /// A field: name and value.
-pub(super) type StaticEntry = (&'static [u8], &'static [u8]);
+pub(super) type QpackEntry = (&'static [u8], &'static [u8]);
 
 /// The number of entries.
 pub(super) const LENGTH: usize = 99;
 
 /// The entries; the first has the index 0.
-pub(super) static ENTRIES: [StaticEntry; LENGTH] = [
+pub(super) static ENTRIES: [QpackEntry; LENGTH] = [
     (b":authority", b""),
     (b":path", b"/"),
     (b"age", b"0"),
@@ -110,6 +110,6 @@ pub(super) static ENTRIES: [StaticEntry; LENGTH] = [
 ];
 
 /// The entry at an index.
-pub(super) fn get(index: usize) -> Option<StaticEntry> {
+pub(super) fn get(index: usize) -> Option<QpackEntry> {
     ENTRIES.get(index).copied()
 }

@@ -72,43 +72,49 @@ fn streams() -> Vec<(Vec<u8>, Result<(), RequestFault>)> {
         ([&with(&[("content-length", "3")])[..], &data(b"abc")].concat(), Ok(())),
         (
             [&with(&[("content-length", "2")])[..], &data(b"abc")].concat(),
-            Err(stream(ErrorCode::MESSAGE_ERROR)),
+            Err(stream(Http3ErrorCode::MESSAGE_ERROR)),
         ),
         (
             [&with(&[("content-length", "4")])[..], &data(b"abc")].concat(),
-            Err(stream(ErrorCode::MESSAGE_ERROR)),
+            Err(stream(Http3ErrorCode::MESSAGE_ERROR)),
         ),
-        (Vec::new(), Err(stream(ErrorCode::REQUEST_INCOMPLETE))),
-        (unknown.clone(), Err(stream(ErrorCode::REQUEST_INCOMPLETE))),
-        (data(b"abc"), Err(connection(ErrorCode::FRAME_UNEXPECTED))),
+        (Vec::new(), Err(stream(Http3ErrorCode::REQUEST_INCOMPLETE))),
+        (unknown.clone(), Err(stream(Http3ErrorCode::REQUEST_INCOMPLETE))),
+        (data(b"abc"), Err(connection(Http3ErrorCode::FRAME_UNEXPECTED))),
         (
             [&post[..], &headers(&[("x", "1")]), &data(b"a")].concat(),
-            Err(connection(ErrorCode::FRAME_UNEXPECTED)),
+            Err(connection(Http3ErrorCode::FRAME_UNEXPECTED)),
         ),
         (
             [&post[..], &headers(&[("x", "1")]), &headers(&[])].concat(),
-            Err(connection(ErrorCode::FRAME_UNEXPECTED)),
+            Err(connection(Http3ErrorCode::FRAME_UNEXPECTED)),
         ),
-        ([&post[..], &headers(&[(":path", "/")])].concat(), Err(stream(ErrorCode::MESSAGE_ERROR))),
-        ([&post[..], &headers(&[("X", "1")])].concat(), Err(stream(ErrorCode::MESSAGE_ERROR))),
+        ([&post[..], &headers(&[(":path", "/")])].concat(), Err(stream(Http3ErrorCode::MESSAGE_ERROR))),
+        ([&post[..], &headers(&[("X", "1")])].concat(), Err(stream(Http3ErrorCode::MESSAGE_ERROR))),
         (
             [&post[..], &frame(frame::HEADERS, &[1, 0])].concat(),
-            Err(connection(ErrorCode::QPACK_DECOMPRESSION_FAILED)),
+            Err(connection(Http3ErrorCode::QPACK_DECOMPRESSION_FAILED)),
         ),
-        ([&post[..], &frame(frame::DATA, b"abc")[..4]].concat(), Err(connection(ErrorCode::FRAME_ERROR))),
-        ([&post[..], &[0]].concat(), Err(connection(ErrorCode::FRAME_ERROR))),
+        (
+            [&post[..], &frame(frame::DATA, b"abc")[..4]].concat(),
+            Err(connection(Http3ErrorCode::FRAME_ERROR)),
+        ),
+        ([&post[..], &[0]].concat(), Err(connection(Http3ErrorCode::FRAME_ERROR))),
         // Trailers of 16 KiB and less than 32 KiB with 32 bytes for each field, and of more (§4.2.2).
         ([&post[..], &headers(&[("x", "y"); 900])].concat(), Ok(())),
-        ([&post[..], &headers(&[("x", "y"); 1_000])].concat(), Err(stream(ErrorCode::EXCESSIVE_LOAD))),
-        ([&post[..], &[1, 0x80, 0, 0x80, 1]].concat(), Err(stream(ErrorCode::EXCESSIVE_LOAD))),
+        ([&post[..], &headers(&[("x", "y"); 1_000])].concat(), Err(stream(Http3ErrorCode::EXCESSIVE_LOAD))),
+        ([&post[..], &[1, 0x80, 0, 0x80, 1]].concat(), Err(stream(Http3ErrorCode::EXCESSIVE_LOAD))),
         ([&connect[..], &data(b"abc"), &unknown, &data(b"d")].concat(), Ok(())),
         (
             [&connect[..], &data(b"abc"), &headers(&[("x", "1")])].concat(),
-            Err(connection(ErrorCode::FRAME_UNEXPECTED)),
+            Err(connection(Http3ErrorCode::FRAME_UNEXPECTED)),
         ),
-        ([&websocket[..], &headers(&[("x", "1")])].concat(), Err(connection(ErrorCode::FRAME_UNEXPECTED))),
-        ([&post[..], &data(b"").repeat(1_001)].concat(), Err(connection(ErrorCode::EXCESSIVE_LOAD))),
-        ([&post[..], &unknown.repeat(1_001)].concat(), Err(connection(ErrorCode::EXCESSIVE_LOAD))),
+        (
+            [&websocket[..], &headers(&[("x", "1")])].concat(),
+            Err(connection(Http3ErrorCode::FRAME_UNEXPECTED)),
+        ),
+        ([&post[..], &data(b"").repeat(1_001)].concat(), Err(connection(Http3ErrorCode::EXCESSIVE_LOAD))),
+        ([&post[..], &unknown.repeat(1_001)].concat(), Err(connection(Http3ErrorCode::EXCESSIVE_LOAD))),
     ]
 }
 
@@ -119,7 +125,7 @@ fn streams_amount_to_requests_or_faults() {
     }
     for kind in [0x2, 0x3, 0x4, 0x5, 0x6, 0x7, 0x8, 0x9, 0xd] {
         let (fault, ..) = read(&[&headers(&POST), &frame(kind, b"")]);
-        assert_eq!(fault, Err(RequestFault::Connection(ErrorCode::FRAME_UNEXPECTED)), "{kind}");
+        assert_eq!(fault, Err(RequestFault::Connection(Http3ErrorCode::FRAME_UNEXPECTED)), "{kind}");
     }
 }
 

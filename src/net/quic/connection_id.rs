@@ -22,7 +22,7 @@ pub type IdKey = [u8; 16];
 
 /// Who serves a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Server {
+pub struct ServerId {
     /// A number of the process, drawn when it starts.
     pub process: u32,
     /// The number of the worker's socket among those of its address.
@@ -34,7 +34,7 @@ pub struct Server {
 pub struct ConnectionIds {
     key: IdKey,
     /// Whose ids are made.
-    pub own: Server,
+    pub own: ServerId,
 }
 
 impl fmt::Debug for ConnectionIds {
@@ -45,13 +45,13 @@ impl fmt::Debug for ConnectionIds {
 
 impl ConnectionIds {
     /// The ids of `own`, masked with `key`.
-    pub fn new(key: IdKey, own: Server) -> Self {
+    pub fn new(key: IdKey, own: ServerId) -> Self {
         Self { key, own }
     }
 
     /// Whom a datagram names, if it carries an id of the length of ours. A client chooses the id of its first packets, so
     /// the answer may be any.
-    pub fn server_of(&self, datagram: &[u8]) -> Option<Server> {
+    pub fn server_of(&self, datagram: &[u8]) -> Option<ServerId> {
         let (first, rest) = datagram.split_first()?;
         // RFC 8999 §5.1, §5.2: the long header has version and length before the id.
         let id = match first & 0x80 {
@@ -64,11 +64,11 @@ impl ConnectionIds {
         self.read(id)
     }
 
-    fn read(&self, id: &[u8]) -> Option<Server> {
+    fn read(&self, id: &[u8]) -> Option<ServerId> {
         let (name, random) = id.split_at_checked(NAME)?;
         let name = self.mask(name.try_into().ok()?, random);
         let [process @ .., high, low] = name;
-        Some(Server { process: u32::from_be_bytes(process), worker: u16::from_be_bytes([high, low]) })
+        Some(ServerId { process: u32::from_be_bytes(process), worker: u16::from_be_bytes([high, low]) })
     }
 
     fn mask(&self, name: [u8; NAME], random: &[u8]) -> [u8; NAME] {
@@ -82,7 +82,7 @@ impl ConnectionIds {
 
 impl ConnectionIdGenerator for ConnectionIds {
     fn generate_cid(&mut self) -> ConnectionId {
-        let Server { process, worker } = self.own;
+        let ServerId { process, worker } = self.own;
         let mut name = [0; NAME];
         name.iter_mut()
             .zip(process.to_be_bytes().into_iter().chain(worker.to_be_bytes()))
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     fn ids(process: u32, worker: u16) -> ConnectionIds {
-        ConnectionIds::new([7; 16], Server { process, worker })
+        ConnectionIds::new([7; 16], ServerId { process, worker })
     }
 
     /// A packet with this destination id: short, and long.
@@ -138,7 +138,7 @@ mod tests {
             prop_assert!(ids(process, worker).validate(&id).is_ok());
             for packet in packets(&id) {
                 let named = ids(process, other).server_of(&packet);
-                prop_assert_eq!(named, Some(Server { process, worker }));
+                prop_assert_eq!(named, Some(ServerId { process, worker }));
             }
         }
 

@@ -14,7 +14,7 @@ use quinn::{AsyncUdpSocket, Runtime as _, TokioRuntime, UdpPoller};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use super::connection_id::{ConnectionIds, Server};
+use super::connection_id::{ConnectionIds, ServerId};
 
 /// Packets that wait for a worker. Further ones are dropped, as by a socket whose buffer is full.
 const MAX_WAITING: usize = 1_024;
@@ -41,7 +41,7 @@ pub struct EarlierProcesses {
     /// Their numbers. Empty: the process before this one does not tell them, so it gets the packets of all others.
     pub numbers: Vec<u32>,
     /// The way to the last of them, which passes on what is for those before it.
-    pub way: Sender<(Server, Packet)>,
+    pub way: Sender<(ServerId, Packet)>,
 }
 
 impl EarlierProcesses {
@@ -101,7 +101,7 @@ impl PacketRoutes {
     /// # Errors
     ///
     /// The packet names no server that is known.
-    pub fn pass(&self, server: Server, packet: impl FnOnce() -> Packet) -> Result<(), NoSuchServer> {
+    pub fn pass(&self, server: ServerId, packet: impl FnOnce() -> Packet) -> Result<(), NoSuchServer> {
         let is_passed = if server.process == self.process {
             let way = self.workers.get(usize::from(server.worker)).ok_or(NoSuchServer)?;
             way.try_send(packet()).map_err(|error| matches!(error, TrySendError::Closed(_)))

@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 
 use super::stream_guard::{ClientStreams, StreamGuard};
 use crate::clock::{Deadline, now};
-use crate::http3::ErrorCode;
+use crate::http3::Http3ErrorCode;
 use crate::http3::stream::Http3Stream;
 use crate::plan::ListenerRole;
 use crate::proxy::session::peer::ConnectionPeer;
@@ -43,7 +43,7 @@ async fn serve(
     };
     let opening = timeout(server.header_timeout, ControlStream::open(&connection, announced));
     let Ok(Ok(control)) = opening.await else {
-        return connection.close(ErrorCode::STREAM_CREATION_ERROR.into(), b"");
+        return connection.close(Http3ErrorCode::STREAM_CREATION_ERROR.into(), b"");
     };
     let now = now();
     let life = Lifetime::of(server, now, worker.jitter());
@@ -71,12 +71,12 @@ async fn serve(
         )]
         let _: Poll<()> = if worker.is_draining() { Poll::Pending } else { woken.as_mut().poll(context) };
         while let Poll::Ready(stream) = accepting_uni.as_mut().poll(context) {
-            let Ok(stream) = stream else { return Poll::Ready(ErrorCode::NO_ERROR) };
+            let Ok(stream) = stream else { return Poll::Ready(Http3ErrorCode::NO_ERROR) };
             accepting_uni.set(connection.accept_uni());
             client.serve_control(stream);
         }
         while let Poll::Ready(stream) = accepting.as_mut().poll(context) {
-            let Ok(stream) = stream else { return Poll::Ready(ErrorCode::NO_ERROR) };
+            let Ok(stream) = stream else { return Poll::Ready(Http3ErrorCode::NO_ERROR) };
             accepting.set(connection.accept_bi());
             client.serve_stream(stream);
         }
@@ -135,7 +135,7 @@ impl Client {
         self.next_id = self.next_id.max(id + 4);
         let stream = Http3Stream::new(self.connection.clone(), (sending, receiving), self.max_header_list);
         if matches!(self.stage, Stage::Left(_, from) if id >= from) {
-            return stream.reset(ErrorCode::REQUEST_REJECTED);
+            return stream.reset(Http3ErrorCode::REQUEST_REJECTED);
         }
         self.requests += 1;
         self.control.peer().borrow_mut().request_received();
@@ -149,14 +149,14 @@ impl Client {
     }
 
     /// Ready once the connection can be closed, with the reason.
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<ErrorCode> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Http3ErrorCode> {
         self.streams.wake_when_idle(context);
         if self.streams.is_flood() {
-            return Poll::Ready(ErrorCode::EXCESSIVE_LOAD);
+            return Poll::Ready(Http3ErrorCode::EXCESSIVE_LOAD);
         }
         loop {
             if self.control.poll_flush(context).is_err() {
-                return Poll::Ready(ErrorCode::CLOSED_CRITICAL_STREAM);
+                return Poll::Ready(Http3ErrorCode::CLOSED_CRITICAL_STREAM);
             }
             self.streams.mark_idle_if_empty(context);
             let action = match self.due_action() {
@@ -177,7 +177,7 @@ impl Client {
                     self.control.go_away(self.next_id);
                     self.stage = Stage::Left(now, self.next_id);
                 }
-                ConnAction::Close => return Poll::Ready(ErrorCode::NO_ERROR),
+                ConnAction::Close => return Poll::Ready(Http3ErrorCode::NO_ERROR),
             }
         }
     }

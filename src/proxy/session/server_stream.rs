@@ -14,7 +14,7 @@ use crate::http2::connection::StreamLost;
 use crate::http2::head_sink::HeadFormat;
 
 use transport::StreamEnd;
-pub(crate) use transport::Transport;
+pub(crate) use transport::StreamTransport;
 
 /// The trailers of a gRPC call with a truncated response.
 const UNAVAILABLE: &[u8] = b"grpc-status: 14\r\ngrpc-message: the upstream broke off\r\n";
@@ -22,7 +22,7 @@ const UNAVAILABLE: &[u8] = b"grpc-status: 14\r\ngrpc-message: the upstream broke
 /// One stream of a client connection, shared by the parts of its request's task.
 #[derive(Debug)]
 pub(crate) struct ServerStream {
-    stream: Transport,
+    stream: StreamTransport,
     /// The length of the request's body is unknown.
     unknown_length: bool,
     /// How long the client's flow-control window may stay closed. While the connection's socket blocks, it is unknown
@@ -64,7 +64,7 @@ pub(crate) enum ResponseOutcome {
 impl ServerStream {
     /// The stream of a request with a complete head. `unknown_length`: as in
     /// [`ReceivedHead`](crate::http2::head::ReceivedHead).
-    pub(crate) fn new(stream: Transport, unknown_length: bool, write_timeout: Duration) -> Self {
+    pub(crate) fn new(stream: StreamTransport, unknown_length: bool, write_timeout: Duration) -> Self {
         let (answer, stall) = (Cell::new(Answer::Awaited), RefCell::default());
         Self { stream, unknown_length, write_timeout, answer, stall }
     }
@@ -205,7 +205,7 @@ impl ServerStream {
     }
 
     /// The stream itself, for a WebSocket after a successful response.
-    pub(crate) fn transport(&self) -> &Transport {
+    pub(crate) fn transport(&self) -> &StreamTransport {
         &self.stream
     }
 

@@ -26,7 +26,7 @@ use super::give_counters::next;
 use super::offer::{PAUSE, REST, STRANGERS, listen, pass};
 use super::take_counters::read_with_length;
 use super::{BATCH, MAX_SOCKETS, SOCKETS, TIMEOUT, is_trusted, names, own_process};
-use crate::net::quic::{Packet, QuicSecrets, Server};
+use crate::net::quic::{Packet, QuicSecrets, ServerId};
 
 /// The new process's first bytes: name and version of the protocol.
 const DATAGRAMS: &[u8; 4] = b"TGQ1";
@@ -62,7 +62,7 @@ struct PacketHead {
 #[derive(Debug)]
 pub(in crate::serve) struct PassedPacket {
     pub(in crate::serve) listener: SocketAddr,
-    pub(in crate::serve) server: Server,
+    pub(in crate::serve) server: ServerId,
     pub(in crate::serve) packet: Packet,
 }
 
@@ -145,7 +145,7 @@ pub(in crate::serve) async fn pass_back(
 
 /// A packet as it is sent to another process: two lengths, the head and the bytes.
 fn written(passed: PassedPacket) -> io::Result<Vec<u8>> {
-    let PassedPacket { listener, server: Server { process, worker }, packet } = passed;
+    let PassedPacket { listener, server: ServerId { process, worker }, packet } = passed;
     let Packet { from, to, ecn, bytes } = packet;
     let ecn = ecn.map_or(0, |ecn| ecn as u8);
     let head = serde_json::to_vec(&PacketHead { listener, process, worker, from, to, ecn })?;
@@ -159,7 +159,7 @@ fn read(bytes: &[u8], head: usize) -> io::Result<PassedPacket> {
     let (head, bytes) = bytes.split_at_checked(head).ok_or(io::ErrorKind::InvalidData)?;
     let PacketHead { listener, process, worker, from, to, ecn } = serde_json::from_slice(head)?;
     let packet = Packet { from, to, ecn: EcnCodepoint::from_bits(ecn), bytes: bytes.into() };
-    Ok(PassedPacket { listener, server: Server { process, worker }, packet })
+    Ok(PassedPacket { listener, server: ServerId { process, worker }, packet })
 }
 
 /// Offers the sockets to processes that take over, and takes the packets that they pass back. `processes`: the numbers of

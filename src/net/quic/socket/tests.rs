@@ -12,8 +12,8 @@ fn packet(bytes: &[u8]) -> Packet {
     Packet { from: FROM, to: None, ecn: None, bytes: bytes.into() }
 }
 
-fn server(process: u32, worker: u16) -> Server {
-    Server { process, worker }
+fn server(process: u32, worker: u16) -> ServerId {
+    ServerId { process, worker }
 }
 
 /// A process with the number 3 and two workers.

@@ -16,7 +16,7 @@ use crate::proxy::connection::stream_guard::StreamGuard;
 use crate::proxy::connection::tunnel::{self, EarlyBytes};
 use crate::proxy::session::Session;
 use crate::proxy::session::request_reader::Source;
-use crate::proxy::session::server_stream::{ResponseOutcome, ServerStream, Transport};
+use crate::proxy::session::server_stream::{ResponseOutcome, ServerStream, StreamTransport};
 use crate::proxy::{decide, decisions};
 
 /// Idle tasks that a worker keeps; together 200 KB.
@@ -99,7 +99,7 @@ async fn serve(request: ReceivedRequest, guard: StreamGuard) {
     let mut buffers = worker.spare.take();
     let timeout = worker.plan().server.write_timeout;
     let unknown_length = request.head.as_ref().is_ok_and(|head| head.unknown_length);
-    let stream = Rc::new(ServerStream::new(Transport::Http2(request.stream), unknown_length, timeout));
+    let stream = Rc::new(ServerStream::new(StreamTransport::Http2(request.stream), unknown_length, timeout));
     let mut tunnel = None;
     let mut session =
         Session::new(Source::Stream(Rc::clone(&stream)), Rc::clone(&streams.peer), worker, guard.opened());

@@ -11,7 +11,7 @@ use rustls::pki_types::CertificateDer;
 use tokio::time::timeout;
 
 use crate::net::client_certificate::ClientCertificate;
-use crate::net::quic::{ConnectionIds, QuicSecrets, Server, WorkerSocket, endpoint_config, server_config};
+use crate::net::quic::{ConnectionIds, QuicSecrets, ServerId, WorkerSocket, endpoint_config, server_config};
 use crate::proxy::connection::connection_guard::ConnectionGuard;
 use crate::proxy::connection::connection_limits;
 use crate::proxy::session::peer::{ConnectionEnds, ConnectionPeer};
@@ -27,7 +27,7 @@ const MAX_UNVALIDATED: usize = 32;
 /// Serves the connections of a listener until the worker ends.
 pub(in crate::proxy) fn listen(listener: QuicListener, worker: Rc<Worker>) -> io::Result<()> {
     let QuicListener { index, number, socket, routes, inbox, secrets } = listener;
-    let ids = ConnectionIds::new(secrets.id_key, Server { process: secrets.process, worker: number });
+    let ids = ConnectionIds::new(secrets.id_key, ServerId { process: secrets.process, worker: number });
     let config = endpoint_config(&ids, &secrets.reset_key);
     let socket = Arc::new(WorkerSocket::new(socket, ids, routes, inbox)?);
     let endpoint = Endpoint::new_with_abstract_socket(config, None, socket, Arc::new(TokioRuntime))?;
@@ -110,7 +110,7 @@ impl Acceptor {
         let Some(tls) = &self.tls else { return incoming.refuse() };
         let handle = ConnectionHandle::new(index);
         let guard = ConnectionGuard::new(index, Rc::clone(worker), Some(&handle));
-        let handshake = Handshake {
+        let handshake = QuicHandshake {
             tls: Arc::clone(tls),
             unvalidated: (!is_validated).then(|| Unvalidated::count(&self.unvalidated)),
             handle,
@@ -122,7 +122,7 @@ impl Acceptor {
 }
 
 /// A connection before its handshake.
-struct Handshake {
+struct QuicHandshake {
     tls: Arc<quinn::ServerConfig>,
     unvalidated: Option<Unvalidated>,
     handle: Rc<ConnectionHandle>,
@@ -130,7 +130,7 @@ struct Handshake {
     worker: Rc<Worker>,
 }
 
-impl Handshake {
+impl QuicHandshake {
     /// `is_admitted`: by the limits of connections. Else the process that takes over has the counters.
     async fn begin(mut self, incoming: Incoming, is_admitted: bool) {
         let client = incoming.remote_address().ip().to_canonical();

@@ -9,7 +9,7 @@ use bytes::{Buf as _, BytesMut};
 use quinn::{Connection, ConnectionError, RecvStream, SendStream};
 
 use crate::http2::connection::StreamLost;
-use crate::http3::ErrorCode;
+use crate::http3::Http3ErrorCode;
 use crate::http3::control::{UnidirectionalDecoder, UnidirectionalFault};
 use crate::http3::frame::{put_control_preface, put_goaway};
 
@@ -91,7 +91,7 @@ pub(super) async fn read(mut stream: RecvStream, opened: Rc<RefCell<PeerStreams>
             Ok(()) if decoder.is_ended() => return,
             Ok(()) => {}
             Err(UnidirectionalFault::Unknown) => {
-                if stream.stop(ErrorCode::STREAM_CREATION_ERROR.into()).is_err() {
+                if stream.stop(Http3ErrorCode::STREAM_CREATION_ERROR.into()).is_err() {
                     // It has ended already.
                 }
                 return;

@@ -12,7 +12,7 @@ use crate::boxed_cold::boxed_cold;
 use crate::http1::request::RequestError;
 use crate::http2::connection::StreamLost;
 use crate::http2::head::{HeadError, ReceivedHead};
-use crate::http3::ErrorCode;
+use crate::http3::Http3ErrorCode;
 use crate::http3::stream::Http3Stream;
 use crate::plan::ListenerRole;
 use crate::proxy::answer::next_action::{NextAction, PendingTunnel};
@@ -20,7 +20,7 @@ use crate::proxy::connection::stream_guard::StreamGuard;
 use crate::proxy::connection::tunnel::{self, EarlyBytes};
 use crate::proxy::session::Session;
 use crate::proxy::session::request_reader::Source;
-use crate::proxy::session::server_stream::{ResponseOutcome, ServerStream, Transport};
+use crate::proxy::session::server_stream::{ResponseOutcome, ServerStream, StreamTransport};
 use crate::proxy::{decide, decisions};
 
 /// Waits for the head of a request, and serves it.
@@ -28,7 +28,7 @@ pub(super) async fn serve(stream: Http3Stream, guard: StreamGuard, header_timeou
     let head = match timeout(header_timeout, poll_fn(|context| stream.poll_head(context))).await {
         Ok(Ok(Ok(head))) => Ok(head),
         // RFC 9114 §4.1.2.
-        Ok(Ok(Err(HeadError::Malformed))) => return stream.reset(ErrorCode::MESSAGE_ERROR),
+        Ok(Ok(Err(HeadError::Malformed))) => return stream.reset(Http3ErrorCode::MESSAGE_ERROR),
         Ok(Ok(Err(HeadError::TooLarge))) => Err(RequestError::HeadTooLarge),
         Ok(Ok(Err(HeadError::Protocol))) => Err(RequestError::Protocol),
         Ok(Err(StreamLost)) => return guard.client_reset(Some(stream.round_trip())),
@@ -44,7 +44,7 @@ async fn answer(stream: Http3Stream, head: Result<ReceivedHead, RequestError>, g
     let mut buffers = worker.spare.take();
     let write_timeout = worker.plan().server.write_timeout;
     let unknown_length = head.as_ref().is_ok_and(|head| head.unknown_length);
-    let transport = Transport::Http3(Box::new(stream));
+    let transport = StreamTransport::Http3(Box::new(stream));
     let stream = Rc::new(ServerStream::new(transport, unknown_length, write_timeout));
     let mut session =
         Session::new(Source::Stream(Rc::clone(&stream)), Rc::clone(&streams.peer), worker, guard.opened());
@@ -95,14 +95,14 @@ async fn sending<W: Future>(stream: &ServerStream, work: W) -> W::Output {
 /// by kilobytes. A connection is not closed before.
 async fn end(stream: Rc<ServerStream>, guard: StreamGuard, write_timeout: Duration) {
     poll_fn(|context| Poll::Ready(stream.discard(context))).await;
-    let Transport::Http3(transport) = stream.transport() else { return };
+    let StreamTransport::Http3(transport) = stream.transport() else { return };
     let is_taken = async {
         send_rest(transport, write_timeout).await && {
             timeout(write_timeout, transport.acknowledged()).await.is_ok()
         }
     };
     if !is_taken.await {
-        transport.reset(ErrorCode::REQUEST_CANCELLED);
+        transport.reset(Http3ErrorCode::REQUEST_CANCELLED);
     }
     drop(guard);
 }

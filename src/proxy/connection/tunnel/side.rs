@@ -8,7 +8,7 @@ use bytes::BytesMut;
 
 use crate::http2::connection::{StreamHandle, StreamLost};
 use crate::net::{AckTimeout, Stream};
-use crate::proxy::session::server_stream::Transport;
+use crate::proxy::session::server_stream::StreamTransport;
 
 /// Bytes read from a socket at once.
 const PART: usize = 16 << 10;
@@ -147,7 +147,7 @@ impl TunnelSide for StreamHandle {
 }
 
 /// The stream of a client.
-impl TunnelSide for Transport {
+impl TunnelSide for StreamTransport {
     fn poll_read(&self, context: &mut Context<'_>, buffer: &mut BytesMut) -> Poll<io::Result<usize>> {
         *buffer = BytesMut::new();
         self.poll_read(context, buffer).map_err(lost)

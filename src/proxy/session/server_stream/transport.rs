@@ -15,7 +15,7 @@ use crate::http3::stream::Http3Stream;
 
 /// The stream that carries a request.
 #[derive(Debug)]
-pub(crate) enum Transport {
+pub(crate) enum StreamTransport {
     /// A stream of HTTP/2.
     Http2(StreamHandle),
     /// A stream of HTTP/3.
@@ -36,14 +36,14 @@ pub(super) enum StreamEnd {
 macro_rules! of_either {
     ($transport:expr, $stream:ident => $call:expr) => {
         match $transport {
-            Transport::Http2($stream) => $call,
+            StreamTransport::Http2($stream) => $call,
             #[cfg(feature = "http3")]
-            Transport::Http3($stream) => $call,
+            StreamTransport::Http3($stream) => $call,
         }
     };
 }
 
-impl Transport {
+impl StreamTransport {
     #[inline]
     pub(crate) fn poll_read(
         &self,
@@ -152,8 +152,8 @@ impl Transport {
             }),
             #[cfg(feature = "http3")]
             Self::Http3(stream) => stream.reset(match end {
-                StreamEnd::Failed => http3::ErrorCode::INTERNAL_ERROR,
-                StreamEnd::Cancelled => http3::ErrorCode::REQUEST_CANCELLED,
+                StreamEnd::Failed => http3::Http3ErrorCode::INTERNAL_ERROR,
+                StreamEnd::Cancelled => http3::Http3ErrorCode::REQUEST_CANCELLED,
             }),
         }
     }

@@ -16,7 +16,7 @@ fn address(port: u16) -> SocketAddr {
 fn passed(bytes: &[u8], ecn: Option<EcnCodepoint>) -> PassedPacket {
     let to = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let packet = Packet { from: address(5), to, ecn, bytes: bytes.into() };
-    PassedPacket { listener: address(443), server: Server { process: 8, worker: 9 }, packet }
+    PassedPacket { listener: address(443), server: ServerId { process: 8, worker: 9 }, packet }
 }
 
 /// All of a packet, to be compared.
