@@ -5,7 +5,9 @@ mod life;
 mod limits;
 mod malformed;
 mod requests;
+mod security;
 mod streams;
+mod takeover;
 mod websocket;
 
 use std::sync::Arc;
