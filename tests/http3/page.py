@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../dashboard"))
 from browser import Browser  # noqa: E402
 
-ORIGIN = f"localhost:{sys.argv[1]}"
+ORIGIN = f"a.test:{sys.argv[1]}"
 ASK = """(async () => {
   const told = {};
   const length = async (path, more) => (await (await fetch(path, more)).arrayBuffer()).byteLength;
@@ -42,6 +42,7 @@ def key_hash(path):
 
 
 FLAGS = [f"--ignore-certificate-errors-spki-list={key_hash(sys.argv[2])}", f"--origin-to-force-quic-on={ORIGIN}"]
+FLAGS.append("--host-resolver-rules=MAP a.test 127.0.0.1")
 with Browser(flags=FLAGS) as page:
     page.open(f"https://{ORIGIN}/page")
     page.until("document.title === 'page'", "the page")

@@ -100,17 +100,16 @@ fn requests_until(site: &Site, is_over: &AtomicBool, served: &AtomicUsize) -> Ve
         match client.try_get("/") {
             Ok(answer) if answer.status == 200 => {
                 served.fetch_add(1, Ordering::SeqCst);
+                continue;
             }
             Ok(answer) => faults.push(format!("{}", answer.status)),
             // GOAWAY came first, or the request was rejected.
-            Err(Http3Lost::Leaving | Http3Lost::Reset(REQUEST_REJECTED)) => client = site.connect(),
+            Err(Http3Lost::Leaving | Http3Lost::Reset(REQUEST_REJECTED)) => {}
             // The request met a connection that had ended well.
-            Err(Http3Lost::Other(_)) if closed_well(client.quic()) => client = site.connect(),
-            Err(lost) => {
-                faults.push(format!("{lost:?}"));
-                client = site.connect();
-            }
+            Err(Http3Lost::Other(_)) if closed_well(client.quic()) => {}
+            Err(lost) => faults.push(format!("{lost:?}")),
         }
+        std::mem::replace(&mut client, site.connect()).end();
     }
     faults
 }

@@ -17,6 +17,8 @@ use crate::harness::{
 };
 
 const LARGE: usize = 10 << 20;
+/// The log tells who spoke what.
+const LOG: &str = "[log]\nfields = [\"path\", \"protocol\", \"status\", \"error\"]\n";
 const FEW: &str = "[limits.few]\nalgorithm = \"fixed-window\"\nkey = \"ip\"\nrate = \"25/day\"\nalign = \"first-request\"\n";
 
 /// A gateway whose certificate is for `a.test`.
@@ -29,10 +31,10 @@ impl Served {
     /// With further keys of `[server]`.
     fn start(server: &str, rest: &str) -> Self {
         let authority = Authority::new();
-        authority.certify("a", &["a.test", "localhost"]);
+        authority.certify("a", &["a.test"]);
         let listen = "listen = [{ address = \"127.0.0.1:0\", http3 = true }]\nworkers = 4";
-        let gateway =
-            Gateway::start(&format!("[server]\n{listen}\n{server}\n{}{rest}", authority.server("a")));
+        let tls = authority.server("a");
+        let gateway = Gateway::start(&format!("[server]\n{listen}\n{server}\n{tls}{LOG}{rest}"));
         Self { authority, gateway }
     }
 

@@ -4,13 +4,21 @@ use http::Request;
 
 use super::http2_client::{Answer, Body, Http2, get};
 #[cfg(feature = "http3")]
-use super::http3_client::Http3;
+use super::http3_client::{Http3, Http3Lost};
 
 /// One connection.
 pub(crate) enum Multiplexed {
     Http2(Http2),
     #[cfg(feature = "http3")]
     Http3(Http3),
+}
+
+/// Why there is no whole answer.
+#[derive(Debug)]
+pub(crate) struct Lost {
+    /// The gateway has said so; else the client's library has noticed by itself.
+    pub(crate) is_remote: bool,
+    pub(crate) text: String,
 }
 
 impl Multiplexed {
@@ -33,7 +41,7 @@ impl Multiplexed {
     }
 
     /// Sends one request and reads its answer, or tells why there is none.
-    pub(crate) fn exchange(&self, request: Request<()>, body: impl Into<Body>) -> Result<Answer, String> {
+    pub(crate) fn exchange(&self, request: Request<()>, body: impl Into<Body>) -> Result<Answer, Lost> {
         self.all([(request, body.into())]).remove(0)
     }
 
@@ -47,7 +55,7 @@ impl Multiplexed {
     pub(crate) fn all(
         &self,
         requests: impl IntoIterator<Item = (Request<()>, Body)>,
-    ) -> Vec<Result<Answer, String>> {
+    ) -> Vec<Result<Answer, Lost>> {
         match self {
             Self::Http2(client) => told(client.all(requests)),
             #[cfg(feature = "http3")]
@@ -58,8 +66,21 @@ impl Multiplexed {
     }
 }
 
-fn told<E: std::fmt::Debug>(answers: Vec<Result<Answer, E>>) -> Vec<Result<Answer, String>> {
-    answers.into_iter().map(|answer| answer.map_err(|error| format!("{error:?}"))).collect()
+fn told<E: Into<Lost>>(answers: Vec<Result<Answer, E>>) -> Vec<Result<Answer, Lost>> {
+    answers.into_iter().map(|answer| answer.map_err(Into::into)).collect()
+}
+
+impl From<h2::Error> for Lost {
+    fn from(error: h2::Error) -> Self {
+        Self { is_remote: error.is_remote(), text: error.to_string() }
+    }
+}
+
+#[cfg(feature = "http3")]
+impl From<Http3Lost> for Lost {
+    fn from(lost: Http3Lost) -> Self {
+        Self { is_remote: matches!(lost, Http3Lost::Reset(_)), text: format!("{lost:?}") }
+    }
 }
 
 /// The same request over TLS.

@@ -36,7 +36,11 @@ impl AllVersions {
         let authority = crate::harness::Authority::new();
         authority.certify("a", &["a.test"]);
         let listen = "listen = [{ address = \"127.0.0.1:0\", tls = false }, { address = \"127.0.0.1:0\", http3 = true }]";
-        let workers = if toml.contains("\nworkers = ") { "" } else { "workers = 2\n" };
+        let workers = if toml.lines().any(|line| line.trim_start().starts_with("workers =")) {
+            ""
+        } else {
+            "workers = 2\n"
+        };
         let server = format!("[server]\n{listen}\n{workers}");
         let toml = match toml.split_once("[server]\n") {
             Some((before, after)) => format!("{before}{server}{after}"),
