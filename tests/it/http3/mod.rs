@@ -7,7 +7,9 @@ mod life;
 mod limits;
 mod malformed;
 mod requests;
+mod security;
 mod streams;
+mod takeover;
 mod upgrade;
 mod websocket;
 

@@ -14,6 +14,7 @@ pub(crate) mod http2;
 pub(crate) mod http2_client;
 #[cfg(feature = "http3")]
 pub(crate) mod http3_client;
+pub(crate) mod multiplexed;
 pub(crate) mod promql;
 #[cfg(feature = "http3")]
 pub(crate) mod quic_client;
