@@ -25,6 +25,8 @@ use control::ControlStream;
 
 /// How long a connection without open streams may take to close after GOAWAY.
 const LINGER: Duration = Duration::from_secs(2);
+/// Streams that a client may open in spite of GOAWAY. An honest one opens those that were on their way.
+const MAX_REJECTED: u32 = 1_000;
 /// The least time between the GOAWAY that announces the end and the one that says where it is (RFC 9114 §5.2).
 const GOAWAY_WAIT: Duration = Duration::from_millis(100);
 
@@ -52,6 +54,7 @@ async fn serve(
         streams: ClientStreams::new(handle, peer, Rc::clone(&worker), now),
         control,
         requests: 0,
+        rejected: 0,
         next_id: 0,
         life,
         stage: Stage::Open,
@@ -97,6 +100,8 @@ struct Client {
     control: ControlStream,
     /// Requests received so far.
     requests: u64,
+    /// Streams that were rejected after GOAWAY.
+    rejected: u32,
     /// The id of the stream after the last that was opened.
     next_id: u64,
     life: Lifetime,
@@ -135,6 +140,7 @@ impl Client {
         self.next_id = self.next_id.max(id + 4);
         let stream = Http3Stream::new(self.connection.clone(), (sending, receiving), self.max_header_list);
         if matches!(self.stage, Stage::Left(_, from) if id >= from) {
+            self.rejected += 1;
             return stream.reset(Http3ErrorCode::REQUEST_REJECTED);
         }
         self.requests += 1;
@@ -151,7 +157,7 @@ impl Client {
     /// Ready once the connection can be closed, with the reason.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Http3ErrorCode> {
         self.streams.wake_when_idle(context);
-        if self.streams.is_flood() {
+        if self.streams.is_flood() || self.rejected > MAX_REJECTED {
             return Poll::Ready(Http3ErrorCode::EXCESSIVE_LOAD);
         }
         loop {

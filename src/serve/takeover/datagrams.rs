@@ -139,7 +139,7 @@ pub(in crate::serve) async fn pass_back(
             _ = way.readable() => None,
         };
         let Some(passed) = passed else { return Ok(()) };
-        way.write_all(&written(passed)?).await?;
+        timeout(TIMEOUT, way.write_all(&written(passed)?)).await??;
     }
 }
 
