@@ -6,7 +6,7 @@
 //!
 //! Both have the sockets from step 1 on. The running process stops reading them when it leaves.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream as StdStream;
@@ -15,7 +15,7 @@ use quinn::udp::EcnCodepoint;
 use rustix::net::sockopt::socket_peercred;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::{sleep, timeout};
 
