@@ -1,6 +1,8 @@
 //! HTTP/3 on the side of the client.
 
+mod alternatives;
 mod connections;
+mod costs;
 mod fields;
 mod hostile;
 mod life;
