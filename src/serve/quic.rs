@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::mpsc::{Receiver, channel};
+use tokio::task::AbortHandle;
 
 use super::ServeError;
 use super::takeover::{self, OwnDatagrams, PassedPacket, Predecessor};
@@ -25,6 +26,8 @@ pub(super) struct QuicSockets {
     earlier: Option<Earlier>,
     /// A process that takes over has the sockets, too.
     are_given: Arc<AtomicBool>,
+    /// The task that holds duplicates of the sockets for that process.
+    offer: Option<AbortHandle>,
 }
 
 /// The processes before this one.
@@ -63,6 +66,7 @@ impl QuicSockets {
             listeners: Vec::new(),
             earlier: None,
             are_given: Arc::default(),
+            offer: None,
         };
         if !plan.server.listen.iter().any(|listener| listener.http3) {
             return Ok((this, all));
@@ -166,7 +170,15 @@ impl QuicSockets {
             let (secrets, are_given) = (self.secrets.clone(), Arc::clone(&self.are_given));
             let own = OwnDatagrams { secrets, sockets, are_given };
             let offer = takeover::offer_datagrams(own, processes, take);
-            drop(tokio::task::spawn_local(offer));
+            self.offer = Some(tokio::task::spawn_local(offer).abort_handle());
+        }
+    }
+
+    /// No process takes over any more. The sockets of a worker that ends are closed then, so that the kernel gives their
+    /// packets to the workers that are left.
+    pub(super) fn withdraw(&self) {
+        if let Some(offer) = &self.offer {
+            offer.abort();
         }
     }
 

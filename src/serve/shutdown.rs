@@ -83,6 +83,7 @@ impl Shutdown {
             ShutdownCause::Signal(signal) => {
                 tracing::info!("{signal}: draining, requests in flight have {timeout:?} to finish");
                 self.supervisor.stopping("draining");
+                self.quic.withdraw();
             }
             ShutdownCause::Successor(successor) => {
                 let process = successor.process;

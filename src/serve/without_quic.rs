@@ -22,5 +22,7 @@ impl NoQuicSockets {
 
     pub(super) fn start(&mut self) {}
 
+    pub(super) fn withdraw(&self) {}
+
     pub(super) fn hand_over(&self) {}
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use quinn::ConnectionError;
 use rustix::process::Signal;
 use rustls::pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -101,6 +102,27 @@ fn draining_finishes_open_streams_and_loses_none() {
     // A client that does not close the connection does not hold the process.
     assert_eq!(stubborn.end_of(open), QuicEnd::Answered(200));
     assert_eq!(stubborn.close_code(), codes::NO_ERROR);
+    assert!(http3.gateway.wait_for_exit().success());
+}
+
+/// A worker without connections ends sooner than the others. Their sockets get its packets then.
+#[test]
+fn while_a_worker_drains_new_clients_are_refused_and_none_waits_in_vain() {
+    let backend = gated();
+    let mut http3 = Http3Gateway::start_with("workers = 4\n", &everything_to(&backend, ""));
+    let client = http3.quic();
+    let open = client.send(&get());
+    backend.wait_for(1);
+    http3.gateway.signal(Signal::TERM);
+    eventually("the sockets of the workers that have ended to be closed", || {
+        let is_refused = |_| matches!(http3.try_connect(), Err(ConnectionError::ConnectionClosed(_)));
+        (0..12).all(is_refused).then_some(())
+    });
+    // A client whose port changes is at another socket.
+    client.change_port();
+    backend.open_gate();
+    assert_eq!(client.end_of(open), QuicEnd::Answered(200));
+    client.close();
     assert!(http3.gateway.wait_for_exit().success());
 }
 
