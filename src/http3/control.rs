@@ -3,7 +3,7 @@
 use super::Http3ErrorCode;
 use super::frame::{self, FrameReader};
 use super::varint;
-use crate::http2::hpack::decoder::Input;
+use crate::http2::hpack::decoder::FieldBlock;
 
 /// The bytes of a control frame that are held; those that are known are short.
 const MAX_PAYLOAD: usize = 1 << 10;
@@ -304,7 +304,7 @@ impl Instructions {
             self.held.push(*byte);
             let Some(first) = self.held.first() else { continue };
             let (prefix, only) = known(*first).ok_or(code)?;
-            let mut read = Input::new(&self.held);
+            let mut read = FieldBlock::new(&self.held);
             match read.integer(prefix) {
                 Ok(value) if only.is_none_or(|only| only == value) => {
                     self.held.clear();

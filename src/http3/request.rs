@@ -27,7 +27,7 @@ pub enum RequestFault {
 pub struct RequestDecoder {
     max_header_list: usize,
     frames: FrameReader,
-    payload: Payload,
+    payload: FramePayload,
     /// The field section being received.
     section: BytesMut,
     phase: Phase,
@@ -45,7 +45,7 @@ pub struct RequestDecoder {
 
 /// The payload of the present frame, of which this many bytes are still to come.
 #[derive(Clone, Copy, Debug)]
-enum Payload {
+enum FramePayload {
     /// There is none: a header follows.
     None,
     Section(u64),
@@ -67,7 +67,7 @@ impl RequestDecoder {
         Self {
             max_header_list,
             frames: FrameReader::default(),
-            payload: Payload::None,
+            payload: FramePayload::None,
             section: BytesMut::new(),
             phase: Phase::Nothing,
             is_connect: false,
@@ -88,34 +88,34 @@ impl RequestDecoder {
     pub fn decode(&mut self, mut input: &[u8], body: &mut BytesMut) -> Result<(), RequestFault> {
         loop {
             match self.payload {
-                Payload::None => {
+                FramePayload::None => {
                     let Some(header) = self.frames.read(&mut input) else { return Ok(()) };
                     self.begin(header)?;
                 }
-                Payload::Section(left) => {
+                FramePayload::Section(left) => {
                     let part = take(&mut input, left);
                     self.section.extend_from_slice(part);
                     let left = left - part.len() as u64;
-                    self.payload = Payload::Section(left);
+                    self.payload = FramePayload::Section(left);
                     if left == 0 {
-                        self.payload = Payload::None;
+                        self.payload = FramePayload::None;
                         self.end_section()?;
                     } else if input.is_empty() {
                         return Ok(());
                     }
                 }
-                Payload::Data(left) => {
+                FramePayload::Data(left) => {
                     let part = take(&mut input, left);
                     body.extend_from_slice(part);
                     let left = left - part.len() as u64;
-                    self.payload = if left == 0 { Payload::None } else { Payload::Data(left) };
+                    self.payload = if left == 0 { FramePayload::None } else { FramePayload::Data(left) };
                     if left > 0 {
                         return Ok(());
                     }
                 }
-                Payload::Skipped(left) => {
+                FramePayload::Skipped(left) => {
                     let left = left - take(&mut input, left).len() as u64;
-                    self.payload = if left == 0 { Payload::None } else { Payload::Skipped(left) };
+                    self.payload = if left == 0 { FramePayload::None } else { FramePayload::Skipped(left) };
                     if left > 0 {
                         return Ok(());
                     }
@@ -141,10 +141,10 @@ impl RequestDecoder {
                 // A field takes fewer bytes here than its name, its value and the 32 that are counted for it. Only a field that
                 // the Huffman code makes longer takes more.
                 match usize::try_from(length) {
-                    Ok(length) if length <= max => Payload::Section(length as u64),
+                    Ok(length) if length <= max => FramePayload::Section(length as u64),
                     _ => {
                         self.end_oversized()?;
-                        Payload::Skipped(length)
+                        FramePayload::Skipped(length)
                     }
                 }
             }
@@ -153,7 +153,7 @@ impl RequestDecoder {
                 if self.declared.is_some_and(|declared| self.received > declared) {
                     return Err(RequestFault::Stream(Http3ErrorCode::MESSAGE_ERROR));
                 }
-                Payload::Data(length)
+                FramePayload::Data(length)
             }
             (
                 frame::HEADERS
@@ -169,7 +169,7 @@ impl RequestDecoder {
                 return Err(RequestFault::Connection(Http3ErrorCode::FRAME_UNEXPECTED));
             }
             // §9: frames of types that are not known are skipped.
-            _ => Payload::Skipped(length),
+            _ => FramePayload::Skipped(length),
         };
         Ok(())
     }
@@ -223,7 +223,7 @@ impl RequestDecoder {
     ///
     /// It ended before the request was complete.
     pub fn end(&mut self) -> Result<(), RequestFault> {
-        if !self.frames.is_between_frames() || !matches!(self.payload, Payload::None) {
+        if !self.frames.is_between_frames() || !matches!(self.payload, FramePayload::None) {
             return Err(RequestFault::Connection(Http3ErrorCode::FRAME_ERROR));
         }
         if self.phase == Phase::Nothing {

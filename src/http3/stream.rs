@@ -28,14 +28,14 @@ const PART: usize = 16 << 10;
 #[derive(Debug)]
 pub struct Http3Stream {
     connection: Connection,
-    receiving: RefCell<Receiving>,
-    sending: RefCell<Sending>,
+    receiving: RefCell<RequestSide>,
+    sending: RefCell<ResponseSide>,
     /// The client has given the request up, or the stream failed.
     lost: Cell<bool>,
 }
 
 #[derive(Debug)]
-struct Receiving {
+struct RequestSide {
     stream: RecvStream,
     decoder: RequestDecoder,
     /// Bytes of the body that were not read yet.
@@ -49,7 +49,7 @@ struct Receiving {
 /// What `SendStream::stopped` comes to.
 type Stopped = Result<Option<VarInt>, StoppedError>;
 
-struct Sending {
+struct ResponseSide {
     stream: SendStream,
     outbound: BytesMut,
     /// Nothing follows what is in `outbound`.
@@ -60,9 +60,9 @@ struct Sending {
     stopped: Option<Pin<Box<dyn Future<Output = Stopped>>>>,
 }
 
-impl std::fmt::Debug for Sending {
+impl std::fmt::Debug for ResponseSide {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sending")
+        f.debug_struct("ResponseSide")
             .field("outbound", &self.outbound.len())
             .field("ended", &self.ended)
             .field("finished", &self.finished)
@@ -79,14 +79,14 @@ impl Http3Stream {
     ) -> Self {
         Self {
             connection,
-            receiving: RefCell::new(Receiving {
+            receiving: RefCell::new(RequestSide {
                 stream: receiving,
                 decoder: RequestDecoder::new(max_header_list),
                 body: BytesMut::new(),
                 ended: false,
                 stopped: false,
             }),
-            sending: RefCell::new(Sending {
+            sending: RefCell::new(ResponseSide {
                 stream: sending,
                 outbound: BytesMut::new(),
                 ended: false,
@@ -122,11 +122,15 @@ impl Http3Stream {
     }
 
     /// Receives some bytes, or the end.
-    fn poll_receive(&self, receiving: &mut Receiving, context: &Context<'_>) -> Poll<Result<(), StreamLost>> {
+    fn poll_receive(
+        &self,
+        receiving: &mut RequestSide,
+        context: &Context<'_>,
+    ) -> Poll<Result<(), StreamLost>> {
         if self.lost.get() || receiving.ended || receiving.stopped {
             return Poll::Ready(Err(StreamLost));
         }
-        let Receiving { stream, decoder, body, ended, .. } = receiving;
+        let RequestSide { stream, decoder, body, ended, .. } = receiving;
         let mut context = Context::from_waker(context.waker());
         let read = match ready!(pin!(stream.read_chunk(PART, true)).poll(&mut context)) {
             Ok(Some(chunk)) => decoder.decode(&chunk.bytes, body),
@@ -361,7 +365,7 @@ impl Http3Stream {
     }
 }
 
-impl Receiving {
+impl RequestSide {
     fn stop(&mut self, code: Http3ErrorCode) {
         if !self.ended
             && !std::mem::replace(&mut self.stopped, true)
@@ -372,7 +376,7 @@ impl Receiving {
     }
 }
 
-impl Sending {
+impl ResponseSide {
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<Result<(), StreamLost>> {
         while !self.outbound.is_empty() {
             let written = Pin::new(&mut self.stream).poll_write(context, &self.outbound);

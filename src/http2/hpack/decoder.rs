@@ -29,7 +29,7 @@ pub(crate) struct Scratch {
 
 /// Bytes of the block not read yet.
 #[derive(Debug)]
-pub(crate) struct Input<'a>(&'a [u8]);
+pub(crate) struct FieldBlock<'a>(&'a [u8]);
 
 impl Decoder {
     /// A decoder with an empty dynamic table. `max_table_size` is the largest size in bytes that the peer may choose
@@ -55,7 +55,7 @@ impl Decoder {
         block: &[u8],
         mut field: impl FnMut(&[u8], &[u8]),
     ) -> Result<(), CompressionError> {
-        let mut input = Input(block);
+        let mut input = FieldBlock(block);
         let mut scratch = Scratch::default();
         self.size_updates(&mut input)?;
         while let Some(first) = input.peek() {
@@ -85,7 +85,7 @@ impl Decoder {
     }
 
     /// Reads the size updates with which a block may begin (§6.3).
-    fn size_updates(&mut self, input: &mut Input<'_>) -> Result<(), CompressionError> {
+    fn size_updates(&mut self, input: &mut FieldBlock<'_>) -> Result<(), CompressionError> {
         for _ in 0..MAX_SIZE_UPDATES {
             if input.peek().is_none_or(|first| first & 0xe0 != 0x20) {
                 break;
@@ -101,7 +101,7 @@ impl Decoder {
     fn literal<'s, 'a: 's>(
         &self,
         prefix: u32,
-        input: &mut Input<'a>,
+        input: &mut FieldBlock<'a>,
         scratch: &'s mut Scratch,
         field: &mut impl FnMut(&[u8], &[u8]),
     ) -> Result<(TableName<'s>, &'s [u8]), CompressionError> {
@@ -128,7 +128,7 @@ impl Decoder {
     }
 }
 
-impl<'a> Input<'a> {
+impl<'a> FieldBlock<'a> {
     #[cfg(feature = "http3")]
     pub(crate) fn new(block: &'a [u8]) -> Self {
         Self(block)
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn integers_have_32_bits() {
-        let integer = |hex: &str| Input(&bytes(hex)).integer(5);
+        let integer = |hex: &str| FieldBlock(&bytes(hex)).integer(5);
         assert_eq!((integer("0a"), integer("1f 9a 0a")), (Ok(10), Ok(1337)));
         assert_eq!((integer("1f 00"), integer("1f 80 80 80 80 00")), (Ok(31), Ok(31)));
         assert_eq!(integer("1f e0 ff ff ff 0f"), Ok(0xffff_ffff));

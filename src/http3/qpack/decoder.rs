@@ -1,7 +1,7 @@
 //! The decoder of field sections (RFC 9204 §4.5).
 
 use super::static_table;
-use crate::http2::hpack::decoder::{Input, Scratch};
+use crate::http2::hpack::decoder::{FieldBlock, Scratch};
 
 /// A field section breaks the rules of QPACK, or needs a dynamic table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct DecompressionFailed;
 /// The section breaks a rule of RFC 9204, or refers to a dynamic table, which there is not. The fields before that place were
 /// passed.
 pub fn decode(section: &[u8], mut field: impl FnMut(&[u8], &[u8])) -> Result<(), DecompressionFailed> {
-    let mut input = Input::new(section);
+    let mut input = FieldBlock::new(section);
     let mut scratch = Scratch::default();
     // §4.5.1: no entry of the dynamic table is needed. The base has no meaning then, but must not be below 0.
     if integer(&mut input, 8)? != 0 || input.peek().is_none_or(|base| base & 0x80 != 0) {
@@ -50,7 +50,7 @@ pub fn decode(section: &[u8], mut field: impl FnMut(&[u8], &[u8])) -> Result<(),
     Ok(())
 }
 
-fn integer(input: &mut Input<'_>, prefix: u32) -> Result<usize, DecompressionFailed> {
+fn integer(input: &mut FieldBlock<'_>, prefix: u32) -> Result<usize, DecompressionFailed> {
     input.integer(prefix).map_err(|_| DecompressionFailed)
 }
 
