@@ -129,6 +129,8 @@ https://localhost:{port} {{
 
 def measure(folder, options):
     """Starts all, measures, and prints the table."""
+    # nginx as root works as another user.
+    folder.chmod(0o755)
     certificate(folder)
     backend = free_port()
     text = f"""daemon off; pid {folder}/backend.pid; error_log stderr; worker_processes 1;
