@@ -18,9 +18,10 @@ fn get() -> Vec<u8> {
     h3_head(&[(":method", "GET"), (":scheme", "https"), (":path", "/"), (":authority", "a.test")])
 }
 
-/// Answers once the test opens the gate.
+/// Answers once the test opens the gate. The end of a request may come after its head, and is then that of a body.
 fn gated() -> Backend {
     Backend::start(|exchange| {
+        exchange.read_body();
         exchange.wait_at_gate();
         exchange.write("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
         Next::KeepAlive
@@ -68,7 +69,7 @@ fn a_connection_ends_at_its_age() {
     backend.open_gate();
     assert_eq!(client.end_of(stream), QuicEnd::Answered(200));
     assert_eq!(client.close_code(), codes::NO_ERROR);
-    assert_eq!(backend.count(), 1);
+    backend.only();
 }
 
 #[test]

@@ -9,6 +9,7 @@ const ADMIN: &str = "[admin]\nlisten = \"127.0.0.1:0\"\n";
 
 fn gated() -> Backend {
     Backend::start(|exchange| {
+        exchange.read_body();
         exchange.wait_at_gate();
         exchange.write("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
         Next::KeepAlive

@@ -19,6 +19,7 @@ fn get(path: &str) -> Vec<u8> {
 /// Answers `/slow` once the test opens the gate, and others at once.
 fn gated() -> Backend {
     Backend::start(|exchange| {
+        exchange.read_body();
         if exchange.target() == "/slow" {
             exchange.wait_at_gate();
         }
