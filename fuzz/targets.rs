@@ -30,6 +30,9 @@ use tollgate::telemetry::trace::context::Context;
 mod call_targets;
 #[path = "credential_targets.rs"]
 mod credential_targets;
+#[cfg_attr(feature = "http3", path = "http3_targets.rs")]
+#[cfg_attr(not(feature = "http3"), path = "without_http3.rs")]
+mod http3_targets;
 #[path = "log_targets.rs"]
 mod log_targets;
 #[path = "measure_targets.rs"]
@@ -39,6 +42,7 @@ mod token_targets;
 
 pub(crate) use call_targets::rate_limit_call;
 pub(crate) use credential_targets::{consumers_file, credentials, networks_file, value_pattern};
+pub(crate) use http3_targets::{http3_stream, quic_message};
 pub(crate) use log_targets::{field_map, log_line};
 pub(crate) use measure_targets::measured_body;
 pub(crate) use token_targets::{key_set, token};
@@ -47,7 +51,7 @@ pub(crate) use token_targets::{key_set, token};
 pub(crate) type Target = (&'static str, fn(&[u8]));
 
 /// All of them. Each has a folder of the same name in `corpus/`.
-pub(crate) const TARGETS: [Target; 23] = [
+pub(crate) const TARGETS: [Target; 25] = [
     ("request_head", request_head),
     ("response_head", response_head),
     ("request_body", request_body),
@@ -71,6 +75,8 @@ pub(crate) const TARGETS: [Target; 23] = [
     ("log_line", log_line),
     ("field_map", field_map),
     ("rate_limit_call", rate_limit_call),
+    ("http3_stream", http3_stream),
+    ("quic_message", quic_message),
 ];
 
 /// Bytes that the gateway takes of a head.

@@ -19,5 +19,4 @@ pub mod head_sink;
 pub mod hpack;
 pub mod overhead;
 pub mod reset_rate;
-pub mod server_stream;
 pub mod traffic;

@@ -17,8 +17,8 @@
 //!  telemetry               counters, access records, traces, key stats, top keys, history
 //!  upstream                the backends
 //!  plan                    the compiled plan; resolve; admission
-//!  auth · acme             credentials that have to be verified: tokens, passwords, sessions that a service knows ·
-//!                          certificates that an authority issues
+//!  auth · acme · http3     credentials that have to be verified: tokens, passwords, sessions that a service knows ·
+//!                          certificates that an authority issues · HTTP/3 frames and streams
 //!  route · store · http2   routes and keys · counters · HTTP/2 frames and streams (`log_reader`: requests of access logs)
 //!  clock · net · counter   the clock (`time_zones`: calendars) · sockets and TLS · counters of one thread
 //!                          (`boxed_cold`: rare futures; `labels`: enums whose variants have a word each;
@@ -39,6 +39,8 @@ pub mod counter;
 pub mod explain;
 pub mod http1;
 pub mod http2;
+#[cfg(feature = "http3")]
+pub mod http3;
 pub mod import;
 pub mod labels;
 pub mod limit;

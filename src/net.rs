@@ -13,6 +13,8 @@ pub mod crypto;
 pub mod own_hosts;
 #[cfg(test)]
 mod pipe;
+#[cfg(feature = "http3")]
+pub mod quic;
 pub mod service_connection;
 mod socket;
 mod stream;

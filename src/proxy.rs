@@ -34,4 +34,7 @@ mod worker;
 
 pub use connection::accept::run;
 pub use connection::proxy_protocol;
+#[cfg(feature = "http3")]
+pub use worker::datagrams::{QuicListener, bind_datagrams, datagrams_fault, shared_datagrams};
 pub use worker::listen::{Listeners, bind, take};
+pub use worker::worker_listeners::WorkerListeners;

@@ -11,6 +11,8 @@ mod descriptors;
 mod ended_bans;
 mod issuers;
 mod new_process;
+#[cfg(feature = "http3")]
+mod quic;
 mod reload;
 mod sampler;
 mod shutdown;
@@ -21,6 +23,8 @@ mod takeover;
 mod upgrade;
 mod usage_end;
 mod watch;
+#[cfg(not(feature = "http3"))]
+mod without_quic;
 mod workers;
 
 use std::io;
@@ -58,6 +62,8 @@ use crate::telemetry::trace::exporter::Exporter;
 use crate::upstream::server_registry::ServerRegistry;
 use announce::announce;
 pub use new_process::stand_between;
+#[cfg(feature = "http3")]
+use quic::QuicSockets;
 use reload::{Reloader, RestartOnlySettings, log_report};
 use shutdown::Shutdown;
 use signals::{Rotation, Signals};
@@ -65,6 +71,8 @@ use snapshots::{EarlierCounters, SnapshotWriter};
 use systemd::Systemd;
 use takeover::{Asking, CounterOffer, Offer, Predecessor};
 use upgrade::BinaryUpgrade;
+#[cfg(not(feature = "http3"))]
+use without_quic::NoQuicSockets as QuicSockets;
 use workers::{ReadySignal, WorkerEnd, Workers};
 
 /// How long the access log may take for its last lines, if its reader is stuck.
@@ -207,6 +215,7 @@ struct RunningGateway {
     access_log: AccessLogWriter,
     offer: Offer,
     counter_offer: CounterOffer,
+    quic: QuicSockets,
     supervisor: Systemd,
 }
 
@@ -228,6 +237,7 @@ impl RunningGateway {
         settled.impose_on(&mut plan);
         let sockets = duplicate_sockets(&listeners, admin.as_ref())
             .map_err(|error| ServeError::System("keep the listeners for a takeover", error))?;
+        let (quic, listeners) = QuicSockets::bind(listeners, &plan, predecessor.as_ref(), random)?;
         let access_log = start_access_log(&plan.log)?;
         let (life, born) = life::channel(Life::Running);
         let (shared, asking) = share(plan, earlier, &access_log, born, control)?;
@@ -265,6 +275,7 @@ impl RunningGateway {
             access_log,
             offer,
             counter_offer,
+            quic,
             supervisor,
         })
     }
@@ -277,7 +288,8 @@ impl RunningGateway {
         log: ProgramLog,
         receiver: ControlReceiver,
     ) -> Result<Ended, ServeError> {
-        let Self { shared, settled, life, signals, upgrade, workers, admin, supervisor, .. } = self;
+        let Self { shared, settled, life, signals, upgrade, workers, admin, mut quic, supervisor, .. } = self;
+        quic.start();
         tokio::spawn(self.rotation.reopen(Arc::clone(&shared)));
         let exporter = Exporter::start(&shared.spans);
         let ControlReceiver { due, drain, config_status } = receiver;
@@ -296,6 +308,7 @@ impl RunningGateway {
             signals,
             upgrade,
             workers,
+            quic,
             life,
             shared,
             admin,

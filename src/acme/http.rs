@@ -245,6 +245,7 @@ impl HttpClient for AuthorityClient {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tokio::io::AsyncWriteExt as _;
 
     use super::*;
     use crate::acme::settings::ChallengeKind;
@@ -285,6 +286,29 @@ mod tests {
             assert!(!is_asked(&local, url), "{url}");
         }
         assert_eq!(local.address(&"http://[::1]/".parse().unwrap()).unwrap().host, "::1");
+    }
+
+    /// Time is virtual: it passes where all tasks wait.
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_comes_byte_by_byte_takes_no_longer_than_the_timeout() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let directory = format!("http://{}/dir", listener.local_addr().expect("bound"));
+        let authority = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("a client");
+            for byte in
+                "HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n".bytes().chain(std::iter::repeat(b'x'))
+            {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                if stream.write_all(&[byte]).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let begin = crate::clock::now();
+        let fault = client(&directory).get(&directory).await.expect_err("no answer in time");
+        assert!(matches!(fault, AuthorityFault::Timeout), "{fault}");
+        assert!((TIMEOUT..TIMEOUT * 2).contains(&begin.elapsed()), "{:?}", begin.elapsed());
+        authority.await.expect("the connection ends with the request");
     }
 
     #[test]

@@ -9,7 +9,10 @@ use serde_json::{Value, json};
 
 use super::MISTAKE;
 use super::output::show;
-use crate::config::{self, CheckedConfig, ConfigFinding, counted};
+use crate::config::{self, CheckedConfig, ConfigFinding, Report, counted};
+use crate::plan::Plan;
+#[cfg(feature = "http3")]
+use crate::proxy;
 
 /// The options of `tollgate check`.
 #[derive(Args, Clone, Copy, Debug)]
@@ -37,7 +40,10 @@ enum CheckFormat {
 
 /// Checks the configuration `file`.
 pub(super) fn run(file: &Path, options: CheckOptions) -> ExitCode {
-    let CheckedConfig { plan, report, .. } = config::check(file, options.no_env);
+    let CheckedConfig { plan, mut report, .. } = config::check(file, options.no_env);
+    if let (Some(plan), false) = (&plan, options.no_env) {
+        try_datagrams(plan, &mut report);
+    }
     let written = match options.format {
         CheckFormat::Text => {
             report.print();
@@ -62,6 +68,23 @@ pub(super) fn run(file: &Path, options: CheckOptions) -> ExitCode {
         _ => written,
     }
 }
+
+/// Warns of listeners with HTTP/3 that get no UDP on this machine.
+#[cfg(feature = "http3")]
+fn try_datagrams(plan: &Plan, report: &mut Report) {
+    for listener in plan.server.listen.iter().filter(|listener| listener.http3) {
+        if let Some(fault) = proxy::datagrams_fault(listener.address) {
+            let address = listener.address;
+            let message =
+                format!("cannot receive UDP on {address}, which `http3` of this listener needs: {fault}");
+            report.warn(message, "`ss -lunp` shows which process has the port");
+        }
+    }
+}
+
+/// A build without HTTP/3 has no such listener.
+#[cfg(not(feature = "http3"))]
+fn try_datagrams(_plan: &Plan, _report: &mut Report) {}
 
 /// Writes these lines to standard error, each after `word`.
 fn list(word: &str, lines: &[String]) {

@@ -98,6 +98,7 @@ pub(super) fn listener(decisions: &DecisionService) -> Listener {
         name: None,
         address: decisions.listen,
         tls: decisions.tls.is_some(),
+        http3: false,
         proxy_protocol: false,
         role: ListenerRole::Decisions,
     }

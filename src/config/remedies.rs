@@ -29,7 +29,7 @@ static MOVERS: LazyLock<HashMap<(&str, String), &str>> = LazyLock::new(|| {
 });
 
 /// The places of `movers.txt` by the titles of tables. One that ends in `.` begins the titles of many tables.
-const PLACES: [(&str, &str); 11] = [
+const PLACES: [(&str, &str); 13] = [
     ("the file", "file"),
     ("`[[routes]]`", "route"),
     ("`[limits.", "limit"),
@@ -38,6 +38,8 @@ const PLACES: [(&str, &str); 11] = [
     ("`compress`", "compress"),
     ("`mirror`", "mirror"),
     ("`[server]`", "server"),
+    ("`[[server.tls]]`", "certificate"),
+    ("`[acme]`", "acme"),
     ("`[admin]`", "admin"),
     ("`[store]`", "store"),
     ("`[auth.", "auth"),

@@ -140,6 +140,12 @@ impl Report {
         Self { texts: vec![text], findings, named: Vec::new() }
     }
 
+    /// Adds a warning about the machine, which no line of the file has caused.
+    pub fn warn(&mut self, message: String, help: &str) {
+        let (severity, help) = (Severity::Warning, help.to_owned());
+        self.findings.push(Diagnostic { severity, message, span: None, other: None, help });
+    }
+
     /// The same report with these files.
     pub(super) fn with_files(self, named: Vec<NamedFile>) -> Self {
         Self { named, ..self }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 use ipnet::IpNet;
+use rustls::ServerConfig;
 
 use super::acme::AcmeDraft;
 use super::headers::{self, FIELDS};
@@ -107,6 +108,8 @@ keys! {
         address = Schema::Named(&ADDRESS), required "\"127.0.0.1:8080\"";
         /// Whether clients speak TLS here. Default: whether there is a [[server.tls]].
         tls: bool = flag();
+        /// Whether clients speak HTTP/3 here, too, over QUIC on the UDP port of the same number. Needs TLS.
+        http3: bool = flag() => false;
         /// Whether trusted proxies say, by PROXY protocol version 1 or 2, whose connection it is; all others are
         /// closed.
         proxy_protocol: bool = flag() => false;
@@ -163,8 +166,7 @@ pub(super) fn read<'a>(mut table: ConfigTable<'a>, acme: Option<&AcmeDraft>) -> 
     let geo_place = table.given(SERVER.geo.name);
     let certificates = table.take(&SERVER.tls);
     let tls = certificates.is_some();
-    let (proxy_protocol, role) = (false, ListenerRole::Traffic);
-    let default_listen = vec![Listener { name: None, address: DEFAULT_ADDRESS, tls, proxy_protocol, role }];
+    let default_listen = vec![traffic(DEFAULT_ADDRESS, tls)];
     let max_body_bytes = body_bound(table.value(&SERVER.max_body_bytes));
     let compression = table.optional(&SERVER.compress, |value| compress::read(&value)).flatten();
     let server = Server {
@@ -224,12 +226,26 @@ fn check_listeners(table: &ConfigTable<'_>, server: &Server, certificates: Optio
         let help = "leave `tls = false` out of an item of `listen`, or leave the certificates out";
         table.diagnostics().warn(certificates.span(), "no listener speaks TLS", help);
     }
+    if let Some(listen) = table.given(SERVER.listen.name)
+        && server.listen.iter().any(|listener| listener.http3)
+        && server.tls.as_ref().is_some_and(|tls| !speaks_tls13(&tls.config))
+    {
+        table.diagnostics().fault(
+            listen,
+            "`http3` needs TLS 1.3, and `ciphers` of `[[server.tls]]` has no suite of it",
+            "add `TLS_AES_128_GCM_SHA256` to `ciphers`, or leave `http3` out",
+        );
+    }
     let proxied = server.listen.iter().any(|listener| listener.proxy_protocol);
     if proxied && server.client.trusted_proxies.is_empty() && !table.is_uncertain("trusted_proxies") {
         let message =
             "`proxy_protocol` is `true`, but `trusted_proxies` is empty: all connections would be closed";
         table.diagnostics().fault(table.span(), message, "list the proxies in `trusted_proxies`");
     }
+}
+
+fn speaks_tls13(tls: &ServerConfig) -> bool {
+    tls.crypto_provider().cipher_suites.iter().any(|suite| suite.tls13().is_some())
 }
 
 /// Warns of a rule for fields that no response has.
@@ -384,13 +400,7 @@ fn listener(value: &ConfigValue<'_>, tls: bool) -> Option<Listener> {
         if tls {
             tls_at_port_80(address, value);
         }
-        return Some(Listener {
-            name: None,
-            address,
-            tls,
-            proxy_protocol: false,
-            role: ListenerRole::Traffic,
-        });
+        return Some(traffic(address, tls));
     }
     if let Some(help) = value.whole_text().and_then(|number| remedies::port(number, false)) {
         return value.mismatch("a string or a table", help);
@@ -403,13 +413,42 @@ fn listener(value: &ConfigValue<'_>, tls: bool) -> Option<Listener> {
     }
     let tls = table.or(&LISTENER.tls, tls, |value| speaks_tls(&value, tls));
     let proxy_protocol = table.value(&LISTENER.proxy_protocol);
+    let http3 = table.optional(&LISTENER.http3, |value| speaks_http3(&value, (tls, proxy_protocol)));
     let name = table.optional(&LISTENER.name, |value| {
         let text = value.text()?;
         name::check_label(text.as_str(), text.span(), text.diagnostics());
         Some(text.into_string().into())
     });
     table.finish();
-    Some(Listener { name, address: address?, tls, proxy_protocol, role: ListenerRole::Traffic })
+    let http3 = http3.unwrap_or_default();
+    Some(Listener { name, http3, proxy_protocol, ..traffic(address?, tls) })
+}
+
+/// A listener for requests of clients.
+fn traffic(address: SocketAddr, tls: bool) -> Listener {
+    Listener { name: None, address, tls, http3: false, proxy_protocol: false, role: ListenerRole::Traffic }
+}
+
+/// `http3` of a listener. Reports one that has no TLS, or that is reached through proxies that speak TCP.
+fn speaks_http3(value: &ConfigValue<'_>, (tls, proxy_protocol): (bool, bool)) -> Option<bool> {
+    let wanted = value.boolean()?;
+    let fault = match (tls, proxy_protocol) {
+        _ if !wanted => return Some(false),
+        _ if !cfg!(feature = "http3") => {
+            ("this build of tollgate has no HTTP/3", "build it with the feature `http3`")
+        }
+        (false, _) => (
+            "`http3` needs TLS, which this listener does not speak",
+            "QUIC is always encrypted: add a certificate as `[[server.tls]]`, and leave `tls = false` out",
+        ),
+        (true, true) => (
+            "`http3` does not go together with `proxy_protocol`",
+            "a PROXY protocol header belongs to TCP: give HTTP/3 a listener of its own",
+        ),
+        (true, false) => return Some(true),
+    };
+    value.fault(fault.0, fault.1);
+    None
 }
 
 /// The port of http, where a listener speaks TLS only since the file has certificates.

@@ -85,7 +85,8 @@ fn listeners_words(plan: &Plan) -> String {
         let tls = if listener.tls { "over TLS" } else { "without TLS" };
         let proxied = if listener.proxy_protocol { ", after a PROXY protocol header" } else { "" };
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "Listener {}: HTTP/1.1 and HTTP/2 {tls}{proxied}.", listener.address);
+        let versions = if listener.http3 { "HTTP/1.1, HTTP/2 and HTTP/3" } else { "HTTP/1.1 and HTTP/2" };
+        let _ = writeln!(text, "Listener {}: {versions} {tls}{proxied}.", listener.address);
     }
     if let Some(admin) = &plan.admin {
         let token = if admin.needs_token() { "with" } else { "without" };

@@ -244,8 +244,7 @@ impl<'a> ConfigTable<'a> {
 }
 
 /// The keys by the table that they belong to; one that ends in `.` begins the titles of many tables.
-const LATER: [(&str, &[&str]); 3] =
-    [("`[server]`", &["http3"]), ("`[store]`", &["on_change"]), ("`[limits.", &["on_change"])];
+const LATER: [(&str, &[&str]); 2] = [("`[store]`", &["on_change"]), ("`[limits.", &["on_change"])];
 
 /// Whether a later version knows this key in the table with this title.
 fn is_later(title: &str, key: &str) -> bool {

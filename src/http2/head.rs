@@ -129,6 +129,17 @@ impl HeadBuilder {
         }
     }
 
+    /// The length of the body that the fields so far declare.
+    #[cfg(feature = "http3")]
+    pub(crate) fn content_length(&self) -> Option<u64> {
+        self.content_length
+    }
+
+    /// It is a CONNECT, extended or not.
+    #[cfg(feature = "http3")]
+    pub(crate) fn is_connect(&self) -> bool {
+        self.method.is_some_and(|method| self.value(method) == b"CONNECT")
+    }
     /// The size of all fields so far: names, values and 32 each.
     pub fn size(&self) -> usize {
         self.size
@@ -369,6 +380,17 @@ pub(super) fn put_lines(lines: &[u8], out: &mut BytesMut) -> bool {
 ///
 /// It has no status line, or a line that is not a field.
 pub fn put_response(head: &[u8], out: &mut BytesMut) -> Result<bool, InvalidHead> {
+    write_response(head, out, put_status, put_field)
+}
+
+/// As [`put_response`], with the status and each field written by these.
+#[inline]
+pub(crate) fn write_response(
+    head: &[u8],
+    out: &mut BytesMut,
+    put_status: impl FnOnce(u16, &mut BytesMut),
+    put_field: impl Fn(&[u8], &[u8], &mut BytesMut),
+) -> Result<bool, InvalidHead> {
     let (line, lines) = first_line(head)?;
     put_status(line.get(9..12).and_then(read_status).ok_or(InvalidHead)?, out);
     let (mut length, mut grpc) = (None, false);
@@ -432,7 +454,13 @@ pub fn put_request(head: &[u8], scheme: Scheme, out: &mut BytesMut) -> Result<()
 /// # Errors
 /// A line is not a field.
 pub fn put_trailers(lines: &[u8], out: &mut BytesMut) -> Result<(), InvalidHead> {
-    fields(lines).try_for_each(|field| field.map(|(name, value)| put_field(name, value, out)))
+    write_trailers(lines, |name, value| put_field(name, value, out))
+}
+
+/// As [`put_trailers`], with each field written by this.
+#[inline]
+pub(crate) fn write_trailers(lines: &[u8], mut put: impl FnMut(&[u8], &[u8])) -> Result<(), InvalidHead> {
+    fields(lines).try_for_each(|field| field.map(|(name, value)| put(name, value)))
 }
 
 fn first_line(head: &[u8]) -> Result<(&[u8], &[u8]), InvalidHead> {

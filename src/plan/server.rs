@@ -1,6 +1,7 @@
 //! `[server]`: how clients are served.
 
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -117,10 +118,19 @@ pub struct Listener {
     pub address: SocketAddr,
     /// Whether clients use TLS there.
     pub tls: bool,
+    /// Whether clients speak HTTP/3 there, too, over QUIC.
+    pub http3: bool,
     /// Whether trusted proxies send a PROXY protocol header there, before TLS.
     pub proxy_protocol: bool,
     /// What it is for.
     pub role: ListenerRole,
+}
+
+impl Listener {
+    /// The UDP port at which it serves HTTP/3.
+    pub fn http3_port(&self) -> Option<NonZero<u16>> {
+        NonZero::new(self.address.port()).filter(|_| self.http3)
+    }
 }
 
 /// What a listener is for.

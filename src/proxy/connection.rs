@@ -7,11 +7,15 @@
 
 pub(super) mod accept;
 pub(super) mod admin_commands;
+pub(super) mod connection_guard;
 mod connection_limits;
 pub(super) mod http2;
+#[cfg(feature = "http3")]
+pub(super) mod http3;
 pub(super) mod linger;
 pub mod proxy_protocol;
 pub(super) mod request_handler;
+mod stream_guard;
 pub(super) mod tunnel;
 
 use std::future::{Future, poll_fn};
@@ -22,7 +26,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::BytesMut;
-use http::StatusCode;
+use http::{StatusCode, Version};
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -249,7 +253,7 @@ pub(crate) async fn reject_connection(
     let (Connection { stream, worker, .. }, mut session) = Connection::new(stream, handle, peer, worker);
     let (mut scrap, mut outbound) = (BytesMut::new(), BytesMut::new());
     let date = worker.date(worker.shared.clock.now());
-    let options = ResponseOptions::unread(false);
+    let options = ResponseOptions::unread(Version::HTTP_11);
     // There is no request, so no line of the access log has a request id.
     let (request_id, cors, cookies, plan) = (&[], &[], &[], worker.plan());
     let page = LocalResponseWriter {
@@ -342,7 +346,7 @@ async fn tls_challenge(
 
 #[cfg(test)]
 mod tests {
-    use self::accept::ConnectionGuard;
+    use self::connection_guard::ConnectionGuard;
     use super::*;
     use crate::net::Pipe;
     use crate::proxy::fixtures;

@@ -341,7 +341,7 @@ async fn act<'p, 'r>(
         }
         RouteAction::Respond(response) => FixedForm::Respond(response),
         RouteAction::Forward(_) | RouteAction::Split(_) | RouteAction::Decide => {
-            let plan = (&**ctx.plan, ctx.options.http2);
+            let plan = (&**ctx.plan, ctx.options.is_multiplexed());
             let forward_request = ForwardRequest::new(routed, tightest, since, plan);
             if let Some(mirror) = &route.mirror {
                 forward_request.copy.set(RequestCopy::begin(ctx, routed, mirror));

@@ -94,7 +94,7 @@ fn count(ctx: &RequestContext, kind: EndpointKind<'_>, result: DecisionResult) {
 
 /// Answers a call that asks nothing. Its body is not read.
 async fn problem(session: &mut Session, ctx: &mut RequestContext, problem: CallProblem) -> NextAction {
-    ctx.options.keep &= ctx.body_options.body() == Body::EMPTY || session.peer.http2;
+    ctx.options.keep &= ctx.body_options.body() == Body::EMPTY || session.peer.is_multiplexed();
     send_problem(session, ctx, problem).await
 }
 

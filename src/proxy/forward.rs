@@ -26,7 +26,7 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf as _, BytesMut};
 use foldhash::fast::FixedState;
-use http::StatusCode;
+use http::{StatusCode, Version};
 
 use super::answer::next_action::NextAction;
 use super::record::request_context::{RequestContext, RequestLimits};
@@ -82,12 +82,12 @@ pub(crate) async fn forward(
     let Buffers { inbound, message, answer, outbound, backend_deadline, watch_deadline, .. } =
         &mut **buffers.get_or_insert_default();
     let protocol = plan.upstream(forward_request.upstream).protocol;
-    let (client_http2, backend_http2) = (peer.http2, protocol == Protocol::Http2);
-    let body_options = take_body_options(ctx, (client_http2, backend_http2));
+    let (client_multiplexed, backend_http2) = (peer.is_multiplexed(), protocol == Protocol::Http2);
+    let body_options = take_body_options(ctx, (client_multiplexed, backend_http2));
     answer.bytes.clear();
     let (holds_place, source) = (begin_measurement(ctx, forward_request), reader.source().clone());
     let announced = forward_request.announce(ctx, peer, &source);
-    let own = OwnConnections::new(own, announced.as_ref(), !client_http2);
+    let own = OwnConnections::new(own, announced.as_ref(), !client_multiplexed);
     let mut upload = Upload::new(body_options, forward_request.route.max_body_bytes, reader, inbound);
     let trailer_rules = TrailerRules { plan: &plan, route: forward_request.route };
     upload.filter_trailers(&trailer_rules);
@@ -126,9 +126,10 @@ pub(crate) async fn forward(
         }
         Some(Ok((exchange, head))) if forward_request.is_answer(&exchange, &head) => {
             ctx.note_answer(upstream, &exchange, head.status, since);
-            let (watch, deadline) = ((client_http2 || holds_place).then_some(watch), backend_deadline);
-            let http2 = client_http2 && backend_http2;
-            let relay = ResponseRelay { forward_request, http2, ctx, outbound, writer, watch, deadline, end };
+            let (watch, deadline) = ((client_multiplexed || holds_place).then_some(watch), backend_deadline);
+            let frames = client_multiplexed && backend_http2;
+            let relay =
+                ResponseRelay { forward_request, frames, ctx, outbound, writer, watch, deadline, end };
             match relay.run(exchange, head).await {
                 Ok(after) => return after,
                 Err(failed) => failed,
@@ -138,7 +139,7 @@ pub(crate) async fn forward(
         Some(Err(failed)) => failed,
     };
     ctx.received = upload.bytes();
-    if let Some(error) = lost_client(upload.fault(), client_http2, writer) {
+    if let Some(error) = lost_client(upload.fault(), client_multiplexed, writer) {
         ctx.response.error = Some(error);
         return NextAction::Drop;
     }
@@ -185,9 +186,13 @@ fn count_attempts(plan: &WorkerPlan, upstream: UpstreamIndex) {
 
 /// Why a client with a broken-off body cannot be sent a response: it has reset its stream, or accepts nothing.
 /// Nothing more is written to the latter.
-fn lost_client(fault: Option<BodyFault>, http2: bool, writer: &mut ResponseWriter) -> Option<&'static str> {
+fn lost_client(
+    fault: Option<BodyFault>,
+    multiplexed: bool,
+    writer: &mut ResponseWriter,
+) -> Option<&'static str> {
     match fault {
-        Some(BodyFault::Gone) if http2 => Some("client_gone"),
+        Some(BodyFault::Gone) if multiplexed => Some("client_gone"),
         Some(BodyFault::Stalled) => {
             writer.give_up();
             Some("write_timeout")
@@ -199,8 +204,8 @@ fn lost_client(fault: Option<BodyFault>, http2: bool, writer: &mut ResponseWrite
 /// A response being relayed from a backend to the client.
 struct ResponseRelay<'c, 'p> {
     forward_request: &'c ForwardRequest<'p>,
-    /// Both the client and the backend speak HTTP/2.
-    http2: bool,
+    /// The bodies of both sides are in frames: the backend speaks HTTP/2, and the client it or HTTP/3.
+    frames: bool,
     ctx: &'c mut RequestContext,
     outbound: &'c mut BytesMut,
     writer: &'c mut ResponseWriter,
@@ -336,7 +341,7 @@ impl ResponseRelay<'_, '_> {
         self.ctx.response.error = Some(error);
         let mut trailers = BytesMut::new();
         grpc::put_status_of(status, |out| out.extend_from_slice(detail.as_bytes()), &mut trailers);
-        if let ResponseWriter::Http2(stream) = self.writer
+        if let ResponseWriter::Stream(stream) = self.writer
             && stream.end(&trailers).is_ok()
         {
             return NextAction::Close;
@@ -348,7 +353,7 @@ impl ResponseRelay<'_, '_> {
     fn frame(&mut self, head: &ResponseHead) -> BodyFraming {
         match head.framing {
             Framing::None | Framing::Length(_) => BodyFraming::Plain,
-            _ if self.ctx.options.http2 => BodyFraming::Frames,
+            _ if self.ctx.options.is_multiplexed() => BodyFraming::Frames,
             Framing::Chunked | Framing::UntilClose if self.ctx.options.http_11 => BodyFraming::Chunked,
             Framing::Chunked | Framing::UntilClose => {
                 // HTTP/1.0 has no chunks: the end of the connection ends the body.
@@ -375,14 +380,14 @@ impl ResponseRelay<'_, '_> {
     }
 
     fn frame_compressed(&self) -> BodyFraming {
-        if self.ctx.options.http2 { BodyFraming::Frames } else { BodyFraming::Chunked }
+        if self.ctx.options.is_multiplexed() { BodyFraming::Frames } else { BodyFraming::Chunked }
     }
 
     /// The trailers that may be forwarded, if the client accepts any.
     fn trailers(&self, fields: Fields<'_>) -> Trailers {
         match self.forward_request.trailers {
             false => Trailers::NONE,
-            true if self.http2 => Trailers::All,
+            true if self.frames => Trailers::All,
             true => Trailers::declared(fields),
         }
     }
@@ -401,7 +406,7 @@ impl ResponseRelay<'_, '_> {
         let response =
             RelayedHead { ctx, forward_request, server, head, reason, fields, framing, representation };
         // The log reads the headers that it names from text.
-        match ctx.options.http2 && !ctx.notes_response_head() {
+        match ctx.options.version == Version::HTTP_2 && !ctx.notes_response_head() {
             true => response.write(BlockHead::new(outbound)),
             false => response.write(TextHead(outbound)),
         }

@@ -12,6 +12,7 @@ pub(super) mod request_body;
 pub(super) mod request_reader;
 pub(super) mod response_options;
 pub(super) mod response_writer;
+pub(super) mod server_stream;
 
 use std::rc::Rc;
 
@@ -50,7 +51,7 @@ impl Session {
             Source::Http1(stream) => {
                 ResponseWriter::Http1(SocketWriter::new(Rc::clone(stream), plan.server.write_timeout))
             }
-            Source::Http2(stream) => ResponseWriter::Http2(Rc::clone(stream)),
+            Source::Stream(stream) => ResponseWriter::Stream(Rc::clone(stream)),
         };
         Self {
             reader: RequestReader::new(source, Rc::clone(&plan.read_bounds), now),

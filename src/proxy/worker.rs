@@ -7,6 +7,8 @@
 
 pub(super) mod buffer_pool;
 pub(super) mod connection_handle;
+#[cfg(feature = "http3")]
+pub(super) mod datagrams;
 pub(super) mod fd_reserve;
 pub(super) mod idle_list;
 pub(super) mod listen;
@@ -15,6 +17,7 @@ pub(super) mod overriding_policies;
 pub(super) mod read_bounds;
 pub(super) mod refusal_template;
 pub(super) mod tracer;
+pub(super) mod worker_listeners;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use super::QuicSockets;
 use super::signals::Signals;
 use super::snapshots::SnapshotWriter;
 use super::systemd::Systemd;
@@ -23,6 +24,7 @@ pub(super) struct Shutdown {
     pub(super) signals: Signals,
     pub(super) upgrade: BinaryUpgrade,
     pub(super) workers: Workers,
+    pub(super) quic: QuicSockets,
     pub(super) life: watch::Sender<Life>,
     pub(super) shared: Arc<Shared>,
     pub(super) admin: Option<JoinHandle<()>>,
@@ -81,6 +83,7 @@ impl Shutdown {
             ShutdownCause::Signal(signal) => {
                 tracing::info!("{signal}: draining, requests in flight have {timeout:?} to finish");
                 self.supervisor.stopping("draining");
+                self.quic.withdraw();
             }
             ShutdownCause::Successor(successor) => {
                 let process = successor.process;
@@ -91,6 +94,7 @@ impl Shutdown {
                 self.watchdog.abort();
                 self.upgrade.let_go();
                 self.supervisor.handed_over_to(process);
+                self.quic.hand_over();
                 self.snapshots.leave().await;
                 // From now on the successor serves the admin listener.
                 if let Some(admin) = &self.admin {

@@ -23,6 +23,8 @@
 //! If the new process ends, the running one decides again.
 
 mod ask;
+#[cfg(feature = "http3")]
+mod datagrams;
 mod give_counters;
 mod offer;
 mod take_counters;
@@ -34,6 +36,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub(super) use ask::{Predecessor, ask};
+#[cfg(feature = "http3")]
+pub(super) use datagrams::{OwnDatagrams, PassedPacket, offer as offer_datagrams, pass_back};
 pub(super) use give_counters::CounterOffer;
 pub(super) use offer::{Offer, Successor};
 pub(super) use take_counters::{Asking, OfferedCounters};

@@ -5,7 +5,7 @@ use std::thread::Builder;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::proxy::Listeners;
+use crate::proxy::WorkerListeners;
 
 /// All workers.
 #[derive(Debug)]
@@ -48,9 +48,9 @@ enum WorkerOutcome {
 impl Workers {
     /// Starts one thread for each list of listeners, and `work` on it with the worker's number, its listeners and its
     /// ready signal.
-    pub(super) fn start<W>(listeners: Vec<Listeners>, work: W) -> io::Result<Self>
+    pub(super) fn start<W>(listeners: Vec<WorkerListeners>, work: W) -> io::Result<Self>
     where
-        W: Fn(usize, Listeners, ReadySignal) -> io::Result<()> + Clone + Send + 'static,
+        W: Fn(usize, WorkerListeners, ReadySignal) -> io::Result<()> + Clone + Send + 'static,
     {
         let (sender, ends) = unbounded_channel();
         let (up, ups) = unbounded_channel();
@@ -135,7 +135,10 @@ mod tests {
     use super::*;
 
     fn workers(work: fn(usize) -> io::Result<()>) -> Workers {
-        Workers::start(vec![Vec::new(), Vec::new()], move |worker, _, _| work(worker)).unwrap()
+        Workers::start(vec![WorkerListeners::default(), WorkerListeners::default()], move |worker, _, _| {
+            work(worker)
+        })
+        .unwrap()
     }
 
     #[tokio::test]
@@ -146,7 +149,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_wait_that_is_cancelled_loses_no_end() {
-        let (ready, listeners) = (std::time::Duration::ZERO, vec![Vec::new()]);
+        let (ready, listeners) = (std::time::Duration::ZERO, vec![WorkerListeners::default()]);
         let (go, gone) = std::sync::mpsc::sync_channel(0);
         let gone = std::sync::Arc::new(std::sync::Mutex::new(gone));
         let mut workers =

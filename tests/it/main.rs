@@ -30,6 +30,8 @@ mod grpc;
 mod harness;
 mod http1;
 mod http2;
+#[cfg(feature = "http3")]
+mod http3;
 mod in_flight;
 mod limit;
 mod limit_options;

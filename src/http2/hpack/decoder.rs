@@ -21,14 +21,15 @@ pub struct Decoder {
 }
 
 /// Strings of a field that had to be decoded. Their memory is used again for the next field.
-#[derive(Default)]
-struct Scratch {
-    name: Vec<u8>,
-    value: Vec<u8>,
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    pub(crate) name: Vec<u8>,
+    pub(crate) value: Vec<u8>,
 }
 
 /// Bytes of the block not read yet.
-struct Input<'a>(&'a [u8]);
+#[derive(Debug)]
+pub(crate) struct FieldBlock<'a>(&'a [u8]);
 
 impl Decoder {
     /// A decoder with an empty dynamic table. `max_table_size` is the largest size in bytes that the peer may choose
@@ -54,7 +55,7 @@ impl Decoder {
         block: &[u8],
         mut field: impl FnMut(&[u8], &[u8]),
     ) -> Result<(), CompressionError> {
-        let mut input = Input(block);
+        let mut input = FieldBlock(block);
         let mut scratch = Scratch::default();
         self.size_updates(&mut input)?;
         while let Some(first) = input.peek() {
@@ -84,7 +85,7 @@ impl Decoder {
     }
 
     /// Reads the size updates with which a block may begin (§6.3).
-    fn size_updates(&mut self, input: &mut Input<'_>) -> Result<(), CompressionError> {
+    fn size_updates(&mut self, input: &mut FieldBlock<'_>) -> Result<(), CompressionError> {
         for _ in 0..MAX_SIZE_UPDATES {
             if input.peek().is_none_or(|first| first & 0xe0 != 0x20) {
                 break;
@@ -100,18 +101,18 @@ impl Decoder {
     fn literal<'s, 'a: 's>(
         &self,
         prefix: u32,
-        input: &mut Input<'a>,
+        input: &mut FieldBlock<'a>,
         scratch: &'s mut Scratch,
         field: &mut impl FnMut(&[u8], &[u8]),
     ) -> Result<(TableName<'s>, &'s [u8]), CompressionError> {
         let name = match input.integer(prefix)? {
-            0 => TableName::Literal(input.string(&mut scratch.name)?),
+            0 => TableName::Literal(input.string(7, &mut scratch.name)?),
             index => match static_table::get(index) {
                 Some((name, _)) => TableName::Literal(name),
                 None => TableName::Entry(index - static_table::LENGTH - 1),
             },
         };
-        let value = input.string(&mut scratch.value)?;
+        let value = input.string(7, &mut scratch.value)?;
         match name {
             TableName::Literal(name) => field(name, value),
             TableName::Entry(index) => field(self.table.get(index).ok_or(CompressionError)?.0, value),
@@ -127,8 +128,13 @@ impl Decoder {
     }
 }
 
-impl<'a> Input<'a> {
-    fn peek(&self) -> Option<u8> {
+impl<'a> FieldBlock<'a> {
+    #[cfg(feature = "http3")]
+    pub(crate) fn new(block: &'a [u8]) -> Self {
+        Self(block)
+    }
+
+    pub(crate) fn peek(&self) -> Option<u8> {
         self.0.first().copied()
     }
 
@@ -140,8 +146,8 @@ impl<'a> Input<'a> {
 
     /// Reads an integer (§5.1) that begins in the lowest `prefix` bits of a byte. It must fit into 32 bits.
     #[inline]
-    fn integer(&mut self, prefix: u32) -> Result<usize, CompressionError> {
-        let mask = (1 << prefix) - 1;
+    pub(crate) fn integer(&mut self, prefix: u32) -> Result<usize, CompressionError> {
+        let mask = u8::MAX >> (8 - prefix);
         let low = self.byte()? & mask;
         if low < mask { Ok(low.into()) } else { self.continuation(low) }
     }
@@ -159,13 +165,19 @@ impl<'a> Input<'a> {
         Err(CompressionError)
     }
 
-    /// Reads a string (§5.2). If it is Huffman coded, it is decoded into `scratch`.
-    fn string<'s>(&mut self, scratch: &'s mut Vec<u8>) -> Result<&'s [u8], CompressionError>
+    /// Reads a string (§5.2), whose length begins in the lowest `prefix` bits of a byte, after the bit that tells whether it
+    /// is Huffman coded. If it is, it is decoded into `scratch`.
+    #[inline]
+    pub(crate) fn string<'s>(
+        &mut self,
+        prefix: u32,
+        scratch: &'s mut Vec<u8>,
+    ) -> Result<&'s [u8], CompressionError>
     where
         'a: 's,
     {
-        let is_huffman = self.peek().is_some_and(|first| first & 0x80 != 0);
-        let length = self.integer(7)?;
+        let is_huffman = self.peek().is_some_and(|first| first & (1 << prefix) != 0);
+        let length = self.integer(prefix)?;
         let (string, rest) = self.0.split_at_checked(length).ok_or(CompressionError)?;
         self.0 = rest;
         if is_huffman {
@@ -290,7 +302,7 @@ mod tests {
 
     #[test]
     fn integers_have_32_bits() {
-        let integer = |hex: &str| Input(&bytes(hex)).integer(5);
+        let integer = |hex: &str| FieldBlock(&bytes(hex)).integer(5);
         assert_eq!((integer("0a"), integer("1f 9a 0a")), (Ok(10), Ok(1337)));
         assert_eq!((integer("1f 00"), integer("1f 80 80 80 80 00")), (Ok(31), Ok(31)));
         assert_eq!(integer("1f e0 ff ff ff 0f"), Ok(0xffff_ffff));

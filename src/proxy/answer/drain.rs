@@ -32,7 +32,7 @@ pub(crate) enum Drained {
 /// connection closes after the response.
 pub(crate) async fn drain(session: &mut Session, ctx: &mut RequestContext) {
     // An HTTP/2 stream is answered first. Most refused requests have no body, and need no timer.
-    if session.peer.http2 || ctx.body_options.body() == Body::EMPTY {
+    if session.peer.is_multiplexed() || ctx.body_options.body() == Body::EMPTY {
         return;
     }
     let is_whole = ctx.body_options.length() <= DRAIN_BYTES && {

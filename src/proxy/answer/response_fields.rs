@@ -1,5 +1,7 @@
 //! The headers of an admitted response: those that pass, the route's edits, and the gateway's own.
 
+use std::num::NonZero;
+
 use bytes::BytesMut;
 use http::header::{ETAG, VARY};
 
@@ -16,6 +18,10 @@ use crate::plan::{RatelimitHeaders, RequestIds, Route};
 use crate::proxy::record::ratelimit_fields::{is_ratelimit, put_ratelimit};
 use crate::proxy::record::request_context::RequestContext;
 use crate::proxy::session::passing_fields::{ConnectionOptions, put_answer_fields};
+
+/// How long a client may use HTTP/3 without being told again, in seconds (RFC 7838 §3.1). A gateway that has stopped to serve it
+/// costs clients a failed attempt for as long.
+const ALTERNATIVE_SECONDS: u32 = 3_600;
 
 /// The server of a response, of an upstream that is `sticky` by a header.
 #[derive(Clone, Copy)]
@@ -50,10 +56,12 @@ pub(crate) fn put_fields(
     let limited = tightest.is_some() || listed.is_some();
     let cors = route.cors.is_some();
     let all_ids = ctx.plan.server.request_id == RequestIds::All;
+    let alt_svc = ctx.options.http3_port;
     let replaced = |name: &[u8]| {
         (limited && is_ratelimit(which, name))
             || (cors && is_cors(name))
             || (all_ids && is_named(name, b"x-request-id"))
+            || (alt_svc.is_some() && is_named(name, b"alt-svc"))
             || session.is_some_and(|session| session.sticky.is_session(name))
             || representation.is_some_and(|representation| representation.replaces(name))
     };
@@ -67,6 +75,9 @@ pub(crate) fn put_fields(
     }
     if all_ids {
         put_request_id(ctx, route, sink);
+    }
+    if let Some(port) = alt_svc {
+        put_alternative(port, route, sink);
     }
     sink.lines(&ctx.lines.cors);
     if !route.response_headers.touches(b"set-cookie") {
@@ -118,6 +129,14 @@ fn put_representation(
     }
     if !fields.all(&VARY).iter().any(varies_by_encoding) {
         sink.field(b"vary", b"accept-encoding");
+    }
+}
+
+/// Tells the client that HTTP/3 is served at the same host (RFC 9114 §3.1.1); the route's edits override it.
+#[cold]
+fn put_alternative(port: NonZero<u16>, route: &Route, sink: &mut impl HeadSink) {
+    if !route.response_headers.touches(b"alt-svc") {
+        sink.field(b"alt-svc", format!("h3=\":{port}\"; ma={ALTERNATIVE_SECONDS}").as_bytes());
     }
 }
 

@@ -16,17 +16,17 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::time::Instant;
 
 use super::admin_commands;
+use super::connection_guard::ConnectionGuard;
 use super::{connection_limits, proxy_protocol};
 use crate::clock::now;
 use crate::net::{Socket, Stream, reset_on_close};
 use crate::plan::ListenerRole;
 use crate::proxy::connection;
 use crate::proxy::session::peer::ConnectionEnds;
+use crate::proxy::worker::Worker;
 use crate::proxy::worker::connection_handle::ConnectionHandle;
 use crate::proxy::worker::fd_reserve::DescriptorReserve;
-use crate::proxy::worker::listen::Listeners;
-use crate::proxy::worker::{Worker, WorkerPlan};
-use crate::shared::client_connections::ClientConnection;
+use crate::proxy::worker::worker_listeners::WorkerListeners;
 use crate::shared::{Life, Shared};
 use crate::telemetry::metrics::ConnectionRejectReason;
 
@@ -41,15 +41,24 @@ const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 
 /// Runs one worker on the calling thread until it is drained, in a single-threaded runtime of its own. Calls `up` when
 /// the worker accepts connections.
-pub fn run(worker: usize, listeners: Listeners, shared: Arc<Shared>, up: impl FnOnce()) -> io::Result<()> {
+pub fn run(
+    worker: usize,
+    listeners: WorkerListeners,
+    shared: Arc<Shared>,
+    up: impl FnOnce(),
+) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     runtime.block_on(async move {
         let worker = Rc::new(Worker::new(worker, shared));
-        for (index, listener) in listeners {
+        for (index, listener) in listeners.streams {
             let listener = adopt(listener)?;
             // A reload does not change it.
             let tls = worker.plan().server.listen.get(index).is_some_and(|listener| listener.tls);
             tokio::task::spawn_local(accept(index, tls, listener, Rc::clone(&worker)));
+        }
+        #[cfg(feature = "http3")]
+        for listener in listeners.quic {
+            super::http3::accept::listen(listener, Rc::clone(&worker))?;
         }
         tokio::task::spawn_local(expire(Rc::clone(&worker)));
         if let Some(inbox) = worker.shared.worker_commands.inbox(worker.index()) {
@@ -282,43 +291,6 @@ impl Accepted {
 fn is_the_clients(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
-}
-
-/// Counts a connection for as long as it is open, and lists it among those that can be evicted.
-pub(crate) struct ConnectionGuard {
-    index: usize,
-    /// The connection's entry in the worker's list.
-    handle: Option<Rc<ConnectionHandle>>,
-    /// The connection counts among those of its client.
-    client: Option<ClientConnection>,
-    worker: Rc<Worker>,
-    plan: Rc<WorkerPlan>,
-}
-
-impl ConnectionGuard {
-    pub(crate) fn new(index: usize, worker: Rc<Worker>, handle: Option<&Rc<ConnectionHandle>>) -> Self {
-        let plan = worker.plan();
-        worker.accepted.set(worker.accepted.get() + 1);
-        if let Some(handle) = handle {
-            handle.enlist(&worker.idle);
-        }
-        worker.open.set(worker.open.get() + 1);
-        worker.shared.connections.fetch_add(1, Ordering::Relaxed);
-        plan.metrics.connection_opened(index);
-        Self { index, handle: handle.cloned(), client: None, worker, plan }
-    }
-}
-
-impl Drop for ConnectionGuard {
-    fn drop(&mut self) {
-        if let Some(handle) = &self.handle {
-            handle.unlist();
-        }
-        self.worker.open.set(self.worker.open.get() - 1);
-        self.worker.shared.connections.fetch_sub(1, Ordering::Relaxed);
-        self.plan.metrics.connection_closed(self.index);
-        self.worker.closed.notify_one();
-    }
 }
 
 async fn expire(worker: Rc<Worker>) {

@@ -1,7 +1,6 @@
 //! A client connection that speaks HTTP/2: its streams, its lifetime, and its limits against abuse.
 
 mod stream;
-mod stream_guard;
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
@@ -13,6 +12,7 @@ use bytes::BytesMut;
 use tokio::time::Instant;
 
 use super::linger::linger;
+use super::stream_guard::{ClientStreams, StreamGuard};
 use crate::clock::{Deadline, now};
 use crate::http2::connection::{Http2Codec, LocalSettings};
 use crate::http2::frame::ErrorCode;
@@ -23,7 +23,6 @@ use crate::proxy::session::peer::ConnectionPeer;
 use crate::proxy::worker::Worker;
 use crate::proxy::worker::connection_handle::{ConnectionHandle, Lifetime};
 use crate::telemetry::metrics::ConnectionRejectReason;
-use stream_guard::{ClientStreams, StreamGuard};
 
 /// The maximum number of concurrent streams, as announced to the client.
 const MAX_STREAMS: usize = 100;

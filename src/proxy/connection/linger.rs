@@ -10,8 +10,8 @@ use bytes::BytesMut;
 use tokio::time::Instant;
 
 use crate::clock::{Deadline, now};
-use crate::http2::server_stream::ServerStream;
 use crate::net::Stream;
+use crate::proxy::session::server_stream::ServerStream;
 use crate::proxy::worker::Worker;
 use crate::proxy::worker::connection_handle::ConnectionHandle;
 

@@ -82,7 +82,7 @@ pub(crate) async fn read_body(
 async fn ask_for_body(reader: &RequestReader) -> Result<(), BodyFault> {
     let stream = match reader.source() {
         Source::Http1(stream) => Rc::clone(stream),
-        Source::Http2(stream) => return stream.send_interim(CONTINUE).map_err(|_| BodyFault::Gone),
+        Source::Stream(stream) => return stream.send_interim(CONTINUE).map_err(|_| BodyFault::Gone),
     };
     let mut writer = SocketWriter::new(stream, reader.write_timeout());
     let mut rest = CONTINUE;
@@ -169,7 +169,7 @@ impl BodyReading {
             RequestRest::Frames => {
                 data.extend_from_slice(received);
                 received.clear();
-                matches!(source, Source::Http2(stream) if stream.trailers().is_some())
+                matches!(source, Source::Stream(stream) if stream.trailers().is_some())
             }
         };
         Ok(match is_whole {

@@ -9,9 +9,9 @@ use std::task::{Context, Poll};
 
 use bytes::BytesMut;
 
-use crate::http2::server_stream::ServerStream;
 use crate::proxy::session::request_reader::Source;
 use crate::proxy::session::response_writer::ResponseWriter;
+use crate::proxy::session::server_stream::ServerStream;
 use crate::proxy::worker::Worker;
 use crate::shared::buffer_budget::BufferedRequest;
 
@@ -70,7 +70,7 @@ impl<'r> UndecidedRequest<'r> {
     fn stream_of(source: &Source) -> Option<Rc<ServerStream>> {
         match source {
             Source::Http1(_) => None,
-            Source::Http2(stream) => Some(Rc::clone(stream)),
+            Source::Stream(stream) => Some(Rc::clone(stream)),
         }
     }
 

@@ -68,7 +68,8 @@ fn check_local(
     head: &RequestHead<'_>,
     endpoint: &DecisionEndpoint<'_>,
 ) -> Result<(), AccessDenied> {
-    let is_call = peer.http2 && matches!(endpoint.kind, EndpointKind::RateLimit | EndpointKind::Health);
+    let is_call =
+        peer.is_multiplexed() && matches!(endpoint.kind, EndpointKind::RateLimit | EndpointKind::Health);
     let is_own = |authority: &[u8]| {
         Authority::try_from(authority).is_ok_and(|authority| is_own_host(authority.host(), address))
     };

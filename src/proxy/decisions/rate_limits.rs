@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
-use http::StatusCode;
+use http::{StatusCode, Version};
 use prost::Message;
 
 use super::call::{CallText, CallVerdict, RuledCall, counted};
@@ -281,7 +281,7 @@ fn refusal_of(
 ) -> RateLimitResponse {
     let (mut scrap, mut outbound) = (BytesMut::new(), BytesMut::new());
     let date = ctx.worker.date(ctx.started);
-    let options = ResponseOptions { keep: true, ..ResponseOptions::unread(true) };
+    let options = ResponseOptions { keep: true, ..ResponseOptions::unread(Version::HTTP_2) };
     let length = write(LocalResponseWriter {
         scrap: &mut scrap,
         outbound: &mut outbound,
@@ -306,7 +306,7 @@ fn refusal_of(
 
 /// Sends an answer with a message.
 async fn send_message(session: &mut Session, ctx: &mut RequestContext, message: &impl Message) -> NextAction {
-    let Source::Http2(stream) = session.reader.source() else { return NextAction::Drop };
+    let Source::Stream(stream) = session.reader.source() else { return NextAction::Drop };
     let mut data = Vec::with_capacity(message.encoded_len() + 5);
     framed(message, &mut data);
     let mut rest = &*data;

@@ -85,7 +85,7 @@ impl<'p> ForwardRequest<'p> {
         routed: &RoutedRequest<'p, '_>,
         tightest: Option<BindingLimit<'p>>,
         since: Timestamp,
-        (plan, client_http2): (&Plan, bool),
+        (plan, client_multiplexed): (&Plan, bool),
     ) -> Self {
         let head = routed.head();
         let takes_trailers = |value| has_item(value, b"trailers");
@@ -100,7 +100,7 @@ impl<'p> ForwardRequest<'p> {
         let upstream = routed.upstream.unwrap_or(UpstreamIndex(0));
         let upgrade = wanted_upgrade(head).map(Box::from);
         let websocket = upgrade.as_deref().and_then(|protocol| {
-            WebSocketHandshake::of(head, protocol, client_http2, plan.upstream(upstream).protocol)
+            WebSocketHandshake::of(head, protocol, client_multiplexed, plan.upstream(upstream).protocol)
         });
         Self {
             route: routed.route,

@@ -58,7 +58,7 @@ impl RelayedHead<'_, '_> {
             }
             (BodyFraming::Plain | BodyFraming::Frames, _) => {}
         }
-        if !ctx.options.http2 {
+        if !ctx.options.is_multiplexed() {
             // It says to which protocol (RFC 9110 §15.5.22). HTTP/2 has no such field (RFC 9113 §8.2.2).
             if head.status == StatusCode::UPGRADE_REQUIRED {
                 fields.all_known(Name::Upgrade).for_each(|protocols| sink.field(b"upgrade", protocols));

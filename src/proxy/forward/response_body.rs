@@ -14,11 +14,11 @@ use crate::http1::response::Framing;
 use crate::http1::trailers::Trailers;
 use crate::http2::connection::StreamLost;
 use crate::http2::head_sink::HeadFormat;
-use crate::http2::server_stream::ServerStream;
 use crate::proxy::forward::body_encoder::BodyEncoder;
 use crate::proxy::record::settlement::Settlement;
 use crate::proxy::session::request_reader::BodyFault;
 use crate::proxy::session::response_writer::{ResponseWriter, SocketWriter};
+use crate::proxy::session::server_stream::ServerStream;
 use crate::upstream::exchange::{BODY_READ, Exchange, RequestBody};
 
 /// Bytes of a chunked body that are reframed at once.
@@ -172,7 +172,7 @@ impl Download {
         }
         match writer {
             ResponseWriter::Http1(writer) => self.poll_http1(context, relay, writer),
-            ResponseWriter::Http2(stream) => self.poll_http2(context, relay, stream),
+            ResponseWriter::Stream(stream) => self.poll_http2(context, relay, stream),
         }
     }
 

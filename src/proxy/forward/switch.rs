@@ -35,7 +35,7 @@ impl ResponseRelay<'_, '_> {
         let fields = exchange.answer().fields(head);
         let protocol = fields.known(Name::Upgrade).unwrap_or(b"websocket");
         // A stream is open after 200 (RFC 8441 §4).
-        let status = match self.ctx.options.http2 {
+        let status = match self.ctx.options.is_multiplexed() {
             true => StatusCode::OK,
             false => StatusCode::SWITCHING_PROTOCOLS,
         };

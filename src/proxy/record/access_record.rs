@@ -38,7 +38,7 @@ impl RequestContext {
         self.log.sampled = logged && self.worker.recorder.chooses(plan.log.sample);
         let mut record = self.worker.recorder.take();
         let client = plan.server.client.client(peer.address).address;
-        begin(&mut record, self.started, head, client, peer.http2);
+        begin(&mut record, self.started, head, client, peer.version);
         String::from_utf8_lossy(&self.request_id).as_ref().clone_into(&mut record.request_id);
         if let Some(head) = head {
             log_capture::note_request(&mut record, plan, head);
@@ -75,14 +75,14 @@ fn begin(
     started: Timestamp,
     head: Option<&RequestHead<'_>>,
     client: IpAddr,
-    http2: bool,
+    version: Version,
 ) {
     *record = std::mem::take(record).emptied();
     record.time = wall_clock::system().wall_time(started);
     record.client = client;
     record.request.method = head.map_or_else(no_method, |head| head.method.clone());
     record.request.version = match head {
-        _ if http2 => Version::HTTP_2,
+        _ if version >= Version::HTTP_2 => version,
         Some(head) if !head.http_11 => Version::HTTP_10,
         _ => Version::HTTP_11,
     };

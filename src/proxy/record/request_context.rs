@@ -128,7 +128,7 @@ impl RequestContext {
             noted: None,
             received: 0,
             body_options: BodyOptions::default(),
-            options: ResponseOptions::unread(peer.http2),
+            options: ResponseOptions::unread(peer.version),
             response: RecordedResponse {
                 status: client_gone_status(),
                 bytes_out: 0,
@@ -155,11 +155,12 @@ impl RequestContext {
             http_11: head.http_11,
             to_head: head.method == "HEAD",
             keep: may_keep && head.keep_alive,
-            http2: peer.http2,
+            version: peer.version,
             // gRPC is a protocol over HTTP/2: over HTTP/1.1 its media type has no meaning here.
-            grpc: peer.http2 && grpc::is_call(head),
+            grpc: peer.is_multiplexed() && grpc::is_call(head),
             // No other head of HTTP/2 has `upgrade`.
-            connect: peer.http2 && head.upgrade,
+            connect: peer.is_multiplexed() && head.upgrade,
+            http3_port: peer.http3_port,
             as_forbidden: false,
         };
         self.body_options = BodyOptions::of(head);

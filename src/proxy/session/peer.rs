@@ -2,9 +2,12 @@
 
 use std::cell::OnceCell;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZero;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use http::Version;
 
 use super::request_reader::Source;
 use crate::http1::fields::Fields;
@@ -48,8 +51,10 @@ pub(crate) struct ConnectionPeer {
     listener: Option<Arc<str>>,
     /// `http` or `https`: the scheme of the connection to the gateway.
     pub(crate) scheme: &'static str,
-    /// The client speaks HTTP/2: each request has a stream of its own.
-    pub(crate) http2: bool,
+    /// The version of HTTP that the client speaks; `HTTP_11` stands for both of HTTP/1.
+    pub(crate) version: Version,
+    /// The UDP port at which its listener serves HTTP/3.
+    pub(crate) http3_port: Option<NonZero<u16>>,
     /// What its listener is for.
     pub(crate) role: ListenerRole,
     /// What only servers with PROXY protocol need.
@@ -84,8 +89,31 @@ impl ConnectionPeer {
             certificate: stream.peer_certificate().map(Into::into),
             listener: listener.and_then(|listener| listener.name.clone()),
             scheme: if stream.is_tls() { "https" } else { "http" },
-            http2: false,
+            version: Version::HTTP_11,
+            http3_port: listener.and_then(Listener::http3_port),
             role: listener.map(|listener| listener.role).unwrap_or_default(),
+        }
+    }
+
+    /// The peer of a connection of QUIC, with the certificate that it has shown.
+    #[cfg(feature = "http3")]
+    pub(crate) fn of_quic(
+        ends: ConnectionEnds,
+        certificate: Option<ClientCertificate>,
+        listener: Option<&Listener>,
+    ) -> Self {
+        let address = ends.client.ip().to_canonical();
+        Self {
+            address,
+            port: ends.client.port(),
+            text: address.to_string().into(),
+            certificate: certificate.map(Rc::new),
+            listener: listener.and_then(|listener| listener.name.clone()),
+            scheme: "https",
+            version: Version::HTTP_3,
+            http3_port: listener.and_then(Listener::http3_port),
+            role: listener.map(|listener| listener.role).unwrap_or_default(),
+            announced: AnnouncedClient::new(ends.local).into(),
         }
     }
 
@@ -101,10 +129,16 @@ impl ConnectionPeer {
             certificate: self.certificate.clone(),
             listener: self.listener.clone(),
             scheme: self.scheme,
-            http2: true,
+            version: Version::HTTP_2,
+            http3_port: self.http3_port,
             role: self.role,
             announced: AnnouncedClient::new(local).into(),
         }
+    }
+
+    /// Whether each request has a stream of its own.
+    pub(crate) fn is_multiplexed(&self) -> bool {
+        self.version >= Version::HTTP_2
     }
 
     /// The PROXY protocol header for a request of `client`, and the connections that began with such headers. `client` is
@@ -119,7 +153,7 @@ impl ConnectionPeer {
         let announced = self.announced.get_or_init(|| {
             AnnouncedClient::new(match source {
                 Source::Http1(stream) => local_address(stream),
-                Source::Http2(_) => None,
+                Source::Stream(_) => None,
             })
         });
         let header = match client {

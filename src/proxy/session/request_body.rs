@@ -70,9 +70,9 @@ impl BodyOptions {
 
     /// The backend speaks HTTP/2. If the client does too, trailers are forwarded even if not declared: see
     /// [`Trailers::All`].
-    pub(crate) fn turn_to_http2(&mut self, client_http2: bool) {
+    pub(crate) fn turn_to_http2(&mut self, client_multiplexed: bool) {
         self.wire = Wire::Http2;
-        if client_http2 {
+        if client_multiplexed {
             self.trailers = Trailers::All;
         }
     }
@@ -120,7 +120,7 @@ impl RequestRest {
             (Body::EMPTY, _) => Self::Nothing,
             (Body::Length(length), _) => Self::Length(length),
             (Body::Chunked, Source::Http1(_)) => Self::Chunked(ChunkDecoder::of_request()),
-            (Body::Chunked, Source::Http2(_)) => Self::Frames,
+            (Body::Chunked, Source::Stream(_)) => Self::Frames,
         }
     }
 }
@@ -362,7 +362,7 @@ impl<'c> Upload<'c> {
         self.wire.put(&self.inbound[..here], out);
         self.inbound.advance(here);
         self.bytes += here as u64;
-        let Source::Http2(stream) = self.reader.source() else { return Ok(()) };
+        let Source::Stream(stream) = self.reader.source() else { return Ok(()) };
         if self.inbound.is_empty()
             && let Some(lines) = stream.trailers()
         {

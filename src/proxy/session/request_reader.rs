@@ -14,8 +14,8 @@ use crate::clock::{Deadline, now};
 use crate::http1::request::{Body, RequestError};
 use crate::http1::scanner::HeadScanner;
 use crate::http2::connection::{PREFACE, StreamLost};
-use crate::http2::server_stream::ServerStream;
 use crate::net::{Alpn, Peek, Stream};
+use crate::proxy::session::server_stream::ServerStream;
 use crate::proxy::worker::read_bounds::ReadBounds;
 
 /// Buffer capacity for one read of heads.
@@ -80,8 +80,8 @@ pub(crate) enum BodyFault {
 pub(crate) enum Source {
     /// An HTTP/1 connection: one request after the other.
     Http1(Rc<Stream>),
-    /// An HTTP/2 stream: one request.
-    Http2(Rc<ServerStream>),
+    /// A stream of HTTP/2 or HTTP/3: one request.
+    Stream(Rc<ServerStream>),
 }
 
 impl Source {
@@ -89,7 +89,7 @@ impl Source {
     fn is_window_closed(&self) -> bool {
         match self {
             Self::Http1(_) => false,
-            Self::Http2(stream) => stream.is_window_closed(),
+            Self::Stream(stream) => stream.is_window_closed(),
         }
     }
 
@@ -98,7 +98,7 @@ impl Source {
     #[inline]
     pub(crate) fn body(&self, declared: Body) -> Body {
         match self {
-            Self::Http2(stream) if stream.has_unknown_length() => Body::Chunked,
+            Self::Stream(stream) if stream.has_unknown_length() => Body::Chunked,
             _ => declared,
         }
     }
@@ -107,7 +107,7 @@ impl Source {
     fn alpn(&self) -> Option<Alpn> {
         match self {
             Self::Http1(stream) => stream.alpn(),
-            Self::Http2(_) => None,
+            Self::Stream(_) => None,
         }
     }
 }
@@ -273,7 +273,7 @@ impl RequestReader {
 
     /// Reports bytes of a body as consumed: the client may send as many more.
     pub(crate) fn release(&self, bytes: usize) {
-        if let Source::Http2(stream) = &self.source {
+        if let Source::Stream(stream) = &self.source {
             stream.release(bytes);
         }
     }
@@ -289,7 +289,7 @@ impl RequestReader {
                 Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(BodyFault::Gone)),
                 read => read.map(Result::unwrap_or_default),
             },
-            Source::Http2(stream) => match stream.poll_read(context, inbound) {
+            Source::Stream(stream) => match stream.poll_read(context, inbound) {
                 Poll::Ready(Err(StreamLost)) => return Poll::Ready(Err(BodyFault::Gone)),
                 read => read.map(Result::unwrap_or_default),
             },
@@ -333,7 +333,7 @@ impl RequestReader {
 async fn gone(source: Source) {
     let stream = match source {
         Source::Http1(stream) => stream,
-        Source::Http2(stream) => return poll_fn(|context| stream.poll_reset(context)).await,
+        Source::Stream(stream) => return poll_fn(|context| stream.poll_reset(context)).await,
     };
     let Some(socket) = stream.socket() else {
         poll_fn(|context| stream.poll_peek(context)).await;
@@ -402,7 +402,7 @@ impl<'d> DisconnectWatch<'d> {
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let stream = match (&mut self.watch, &self.source) {
             (None, _) => return Poll::Pending,
-            (Some(_), Source::Http2(stream)) => return stream.poll_reset(context),
+            (Some(_), Source::Stream(stream)) => return stream.poll_reset(context),
             (Some(ReadWatch::End(end)), Source::Http1(_)) => return end.as_mut().poll(context),
             (Some(ReadWatch::Peek), Source::Http1(stream)) => stream,
         };

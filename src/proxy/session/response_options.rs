@@ -1,6 +1,9 @@
 //! What a request decides about the form of its response.
 
+use std::num::NonZero;
+
 use bytes::{Bytes, BytesMut};
+use http::Version;
 
 /// The properties of a request that the form of its response depends on.
 #[derive(Clone, Copy, Debug)]
@@ -11,28 +14,37 @@ pub(crate) struct ResponseOptions {
     pub(crate) to_head: bool,
     /// The connection stays open after the response.
     pub(crate) keep: bool,
-    /// The response goes to an HTTP/2 stream, where `connection` headers are forbidden.
-    pub(crate) http2: bool,
+    /// The version of HTTP of the client's connection; `HTTP_11` stands for both of HTTP/1.
+    pub(crate) version: Version,
     /// The request is a gRPC call: the response carries a gRPC status.
     pub(crate) grpc: bool,
-    /// The request is an extended CONNECT of HTTP/2: a success says that its WebSocket is open.
+    /// The request is an extended CONNECT: a success says that its WebSocket is open.
     pub(crate) connect: bool,
+    /// The UDP port at which the client's listener serves HTTP/3.
+    pub(crate) http3_port: Option<NonZero<u16>>,
     /// A status from 300 on is told as 403, and in `x-tollgate-status`: nginx passes no other refusal on.
     pub(crate) as_forbidden: bool,
 }
 
 impl ResponseOptions {
     /// The options for the response to bytes that are not a request. The connection closes after the response.
-    pub(crate) const fn unread(http2: bool) -> Self {
+    pub(crate) const fn unread(version: Version) -> Self {
         Self {
             http_11: true,
             to_head: false,
             keep: false,
-            http2,
+            version,
             grpc: false,
             connect: false,
+            http3_port: None,
             as_forbidden: false,
         }
+    }
+
+    /// Whether the response goes to a stream of its own, where `connection` headers are forbidden.
+    #[inline]
+    pub(crate) fn is_multiplexed(&self) -> bool {
+        self.version >= Version::HTTP_2
     }
 }
 
@@ -64,7 +76,7 @@ pub(crate) fn put_body(
 /// Writes whether the connection stays open, where the client would not expect it (RFC 9112 §9.3).
 pub(crate) fn put_connection(options: ResponseOptions, out: &mut BytesMut) {
     match options {
-        ResponseOptions { http2: true, .. } => {}
+        _ if options.is_multiplexed() => {}
         ResponseOptions { keep: false, .. } => out.extend_from_slice(b"connection: close\r\n"),
         ResponseOptions { http_11: false, .. } => out.extend_from_slice(b"connection: keep-alive\r\n"),
         ResponseOptions { .. } => {}

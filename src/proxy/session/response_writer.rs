@@ -12,16 +12,16 @@ use tokio::time::Instant;
 use super::response_options::LocalBody;
 use crate::clock::{Deadline, now};
 use crate::http2::head_sink::HeadFormat;
-use crate::http2::server_stream::ServerStream;
 use crate::net::{AckTimeout, Stream};
+use crate::proxy::session::server_stream::ServerStream;
 
 /// The destination of a client's responses.
 #[derive(Debug)]
 pub(crate) enum ResponseWriter {
     /// An HTTP/1 connection.
     Http1(SocketWriter),
-    /// The stream of an HTTP/2 request.
-    Http2(Rc<ServerStream>),
+    /// The stream of a request of HTTP/2 or HTTP/3.
+    Stream(Rc<ServerStream>),
 }
 
 impl ResponseWriter {
@@ -41,7 +41,7 @@ impl ResponseWriter {
                 }
                 return writer.flush(answer, last).await;
             }
-            Self::Http2(stream) => stream,
+            Self::Stream(stream) => stream,
         };
         let lost = || io::Error::from(io::ErrorKind::BrokenPipe);
         let (head, copied) =
@@ -59,7 +59,7 @@ impl ResponseWriter {
     pub(crate) async fn switch(&mut self, head: &mut BytesMut) -> io::Result<()> {
         let stream = match self {
             Self::Http1(writer) => return writer.flush(head, false).await,
-            Self::Http2(stream) => stream,
+            Self::Stream(stream) => stream,
         };
         let sent = stream.send_head(head, HeadFormat::Http1, false);
         head.clear();
@@ -84,7 +84,7 @@ impl ResponseWriter {
     pub(crate) fn is_stalled(&self) -> bool {
         match self {
             Self::Http1(writer) => writer.is_stalled(),
-            Self::Http2(stream) => stream.is_stalled(),
+            Self::Stream(stream) => stream.is_stalled(),
         }
     }
 

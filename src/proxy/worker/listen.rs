@@ -68,7 +68,7 @@ fn another(first: &TcpListener, address: SocketAddr) -> io::Result<TcpListener> 
 
 /// Binds without SO_REUSEPORT: fails if another process listens there, even one that would share the address. The
 /// socket does not listen: a client connected to it would be reset when it is closed.
-fn claim(address: SocketAddr) -> io::Result<Socket> {
+pub(super) fn claim(address: SocketAddr) -> io::Result<Socket> {
     let socket = socket(address)?;
     socket.bind(&address.into())?;
     Ok(socket)

@@ -105,7 +105,7 @@ pub(super) fn connect(name: &str) -> io::Result<UnixStream> {
 }
 
 /// Receives the sockets of one message.
-fn receive(stream: &UnixStream, sockets: &mut Vec<OwnedFd>) -> io::Result<()> {
+pub(super) fn receive(stream: &UnixStream, sockets: &mut Vec<OwnedFd>) -> io::Result<()> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

@@ -64,7 +64,7 @@ impl CounterOffer {
 }
 
 /// The next process of this user.
-async fn next(listener: &UnixListener) -> io::Result<UnixStream> {
+pub(super) async fn next(listener: &UnixListener) -> io::Result<UnixStream> {
     let (stream, _) = listener.accept().await?;
     let peer = stream.peer_cred()?;
     match is_trusted(peer.uid(), peer.pid().unwrap_or_default()) {

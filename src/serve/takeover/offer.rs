@@ -114,7 +114,8 @@ impl Offer {
         stream.write_all(HELLO).await?;
         stream.write_all(&count.to_le_bytes()).await?;
         for batch in self.sockets.chunks(BATCH) {
-            stream.async_io(Interest::WRITABLE, || pass(&stream, batch)).await?;
+            let batch: Vec<BorrowedFd<'_>> = batch.iter().map(|socket| socket.as_fd()).collect();
+            stream.async_io(Interest::WRITABLE, || pass(&stream, &batch)).await?;
         }
         match stream.read_u8().await? {
             SERVING => Ok(Successor { stream, process }),
@@ -152,11 +153,10 @@ fn bind(name: &str) -> io::Result<StdListener> {
 }
 
 /// Sends one message with these sockets. It has one byte, since sockets cannot be sent alone.
-fn pass(stream: &UnixStream, sockets: &[TcpListener]) -> io::Result<()> {
-    let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(|socket| socket.as_fd()).collect();
+pub(super) fn pass(stream: &UnixStream, sockets: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !ancillary.push(SendAncillaryMessage::ScmRights(&sockets)) {
+    if !ancillary.push(SendAncillaryMessage::ScmRights(sockets)) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     sendmsg(stream, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL)?;

@@ -123,7 +123,7 @@ impl Asking {
     }
 }
 
-fn read_with_length<T: DeserializeOwned>(stream: &mut UnixStream) -> io::Result<T> {
+pub(super) fn read_with_length<T: DeserializeOwned>(stream: &mut UnixStream) -> io::Result<T> {
     Ok(serde_json::from_slice(&read_bytes(stream)?)?)
 }
 

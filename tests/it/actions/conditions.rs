@@ -4,7 +4,7 @@ use tollgate::config;
 use tollgate::explain::{ExplainRequest, explain};
 
 use crate::harness::config::parse;
-use crate::harness::{Body, Gateway, Http2, get, get_with, h2_get, send};
+use crate::harness::{AllVersions, Body, Gateway, get, get_with, h2_get, send};
 
 const ROUTES: &str = "[server]\ntrusted_proxies = [\"127.0.0.0/8\"]\n\
     [[routes]]\nname = \"exact\"\npath = \"/v1/search\"\nrespond = { body = \"exact\" }\n\
@@ -153,20 +153,21 @@ fn patterns_of_values_cookies_and_exclusions_decide() {
     }
 }
 
-/// HTTP/2 may send each cookie on a line of its own (RFC 9113 §8.2.3).
+/// HTTP/2 and HTTP/3 may send each cookie on a line of its own (RFC 9113 §8.2.3, RFC 9114 §4.2.1).
 #[test]
-fn cookies_of_several_lines_of_http2_are_found() {
-    let gateway = Gateway::start(PATTERNS);
-    let client = Http2::connect(gateway.addr());
-    let get = |cookies: &[&str]| {
-        let mut request = h2_get("/p");
-        for cookie in cookies {
-            request.headers_mut().append("cookie", cookie.parse().expect("a value"));
-        }
-        client.exchange(request, Body::default()).expect("an answer").expect(200).body
-    };
-    assert_eq!(get(&["a=b", "session=1", "theme=light"]), b"session");
-    assert_eq!(get(&["a=b", "session=1"]), b"other");
+fn cookies_of_several_lines_are_found() {
+    let gateway = AllVersions::start(PATTERNS);
+    for client in gateway.clients() {
+        let get = |cookies: &[&str]| {
+            let mut request = h2_get("/p");
+            for cookie in cookies {
+                request.headers_mut().append("cookie", cookie.parse().expect("a value"));
+            }
+            client.exchange(request, Body::default()).expect("an answer").expect(200).body
+        };
+        assert_eq!(get(&["a=b", "session=1", "theme=light"]), b"session");
+        assert_eq!(get(&["a=b", "session=1"]), b"other");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::harness::{Gateway, Http2, get, h2_get, send};
+use crate::harness::{AllVersions, Gateway, get, h2_get, send};
 
 const LIMITED: &str = "limits = [\"two\"]\n\
     [limits.two]\nalgorithm = \"fixed-window\"\nkey = \"ip\"\nrate = \"2/day\"\nalign = \"first-request\"\n";
@@ -92,19 +92,20 @@ fn a_redirect_costs_what_its_route_says_and_reads_the_body() {
 }
 
 #[test]
-fn redirects_and_answers_are_the_same_over_http2() {
-    let gateway = Gateway::start(
+fn redirects_and_answers_are_the_same_over_http2_and_http3() {
+    let gateway = AllVersions::start(
         "[[routes]]\npath = \"/old/*\"\nredirect = { to = \"/new/{*}\" }\n\
          [[routes]]\npath = \"/page\"\nrespond = { status = 503, body = \"down\", headers = { retry-after = \"7\" } }\n\
          [[routes]]\npath = \"/none\"\nrespond = { status = 204 }\n[errors]\n404 = { body = \"no {path}\" }\n",
     );
-    let client = Http2::connect(gateway.addr());
-    let answer = client.get("/old/a?b").expect(308);
-    assert_eq!(answer.header("location"), Some("/new/a?b"));
-    let answer = client.get("/page").expect(503);
-    assert_eq!((&answer.body[..], answer.header("retry-after")), (&b"down"[..], Some("7")));
-    let answer = client.get("/none").expect(204);
-    assert_eq!((answer.body.len(), answer.header("content-length")), (0, None));
-    let answer = client.exchange(h2_get("/other"), &b""[..]).expect("an answer").expect(404);
-    assert_eq!(&answer.body[..], b"no /other");
+    for client in gateway.clients() {
+        let answer = client.get("/old/a?b").expect(308);
+        assert_eq!(answer.header("location"), Some("/new/a?b"));
+        let answer = client.get("/page").expect(503);
+        assert_eq!((&answer.body[..], answer.header("retry-after")), (&b"down"[..], Some("7")));
+        let answer = client.get("/none").expect(204);
+        assert_eq!((answer.body.len(), answer.header("content-length")), (0, None));
+        let answer = client.exchange(h2_get("/other"), &b""[..]).expect("an answer").expect(404);
+        assert_eq!(&answer.body[..], b"no /other");
+    }
 }

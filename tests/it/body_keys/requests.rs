@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use http::Request;
 
 use crate::harness::config::parse;
-use crate::harness::{Backend, Body, Client, Gateway, Http2, Next, Response, everything_to, get_with};
+use crate::harness::{AllVersions, Backend, Body, Client, Gateway, Next, Response, everything_to, get_with};
 
 const FORM: &str = "content-type: application/x-www-form-urlencoded\r\n";
 const JSON: &str = "content-type: application/json\r\n";
 
-fn gateway(backend: &Backend, key: &str, rest: &str) -> Gateway {
-    Gateway::start(&everything_to(
+fn gateway(backend: &Backend, key: &str, rest: &str) -> AllVersions {
+    AllVersions::start(&everything_to(
         backend,
         &format!(
             "limits = [\"account\"]\n[limits.account]\nalgorithm = \"fixed-window\"\nalign = \"first-request\"\n\
@@ -209,25 +209,27 @@ fn a_body_is_asked_for_read_in_parts_and_forwarded_whole() {
 fn http2_streams_are_read_to_their_end() {
     let backend = Backend::ok();
     let gateway = gateway(&backend, "form:username", "");
-    let text = |length: usize| format!("username=bob&x={}", "x".repeat(length - 15));
-    for (length, sized, status) in [
-        (20, true, 200),
-        (64 << 10, false, 200),
-        (64 << 10, true, 429),
-        ((64 << 10) + 1, false, 413),
-        ((64 << 10) + 1, true, 413),
-    ] {
-        let body = text(length);
-        let request = Request::post("http://a/").header("content-type", "application/x-www-form-urlencoded");
-        let request = if sized { request.header("content-length", body.len()) } else { request };
-        let request = request.body(()).expect("a request");
-        let client = Http2::connect(gateway.addr());
-        let answer = client
-            .exchange(request, Body { bytes: body.clone().into_bytes(), trailers: None })
-            .expect("an answer");
-        assert_eq!(answer.status, status, "{length}, {sized}");
-        if status == 200 {
-            assert_eq!(backend.latest().body, body.as_bytes());
+    let text = |user, length: usize| format!("username={user}&x={}", "x".repeat(length - 15));
+    for (client, user) in gateway.clients().iter().zip(["bob", "eve"]) {
+        for (length, sized, status) in [
+            (20, true, 200),
+            (64 << 10, false, 200),
+            (64 << 10, true, 429),
+            ((64 << 10) + 1, false, 413),
+            ((64 << 10) + 1, true, 413),
+        ] {
+            let body = text(user, length);
+            let request =
+                Request::post("http://a/").header("content-type", "application/x-www-form-urlencoded");
+            let request = if sized { request.header("content-length", body.len()) } else { request };
+            let request = request.body(()).expect("a request");
+            let answer = client
+                .exchange(request, Body { bytes: body.clone().into_bytes(), trailers: None })
+                .expect("an answer");
+            assert_eq!(answer.status, status, "{length}, {sized}");
+            if status == 200 {
+                assert_eq!(backend.latest().body, body.as_bytes());
+            }
         }
     }
 }
@@ -295,7 +297,7 @@ fn the_sixth_attempt_on_an_account_is_refused_from_whichever_address_it_comes() 
     assert_eq!(attempt(&mut client, 2, "+%00"), 429, "blanks are no name");
 }
 
-/// A prompt may be larger than 64 KiB. A byte above the bound is too much, by either protocol and either framing.
+/// A prompt may be larger than 64 KiB. A byte above the bound is too much, by any version and either framing.
 #[test]
 fn a_route_may_read_larger_bodies() {
     let backend = Backend::start(|exchange| {
@@ -308,7 +310,7 @@ fn a_route_may_read_larger_bodies() {
         "max_key_body = \"256KiB\"\nlimits = [\"account\"]\n[limits.account]\nalgorithm = \"fixed-window\"\n\
          key = \"json:/user\"\nrate = \"2/day\"\nmissing = \"deny\"\n",
     );
-    let gateway = Gateway::start(&toml);
+    let gateway = AllVersions::start(&toml);
     let body = |length: usize, user: &str| {
         let rest = format!("\",\"user\":\"{user}\"}}");
         let start = "{\"prompt\":\"";
@@ -327,14 +329,14 @@ fn a_route_may_read_larger_bodies() {
             assert_eq!(response.header("x-length"), Some(&*length.to_string()), "it arrives whole");
         }
     }
-    for (length, user, status) in
-        [(max, "eve", 200), (max + 1, "eve", 413), (90_000, "eve", 200), (90_000, "eve", 429)]
-    {
-        let request = Request::post("http://a/").header("content-type", "application/json");
-        let request = request.body(()).expect("a request");
-        let body = Body { bytes: body(length, user).into_bytes(), trailers: None };
-        let answer = Http2::connect(gateway.addr()).exchange(request, body).expect("an answer");
-        assert_eq!(answer.status, status, "{length} {user}");
+    for (client, user) in gateway.clients().iter().zip(["eve", "joe"]) {
+        for (length, status) in [(max, 200), (max + 1, 413), (90_000, 200), (90_000, 429)] {
+            let request = Request::post("http://a/").header("content-type", "application/json");
+            let request = request.body(()).expect("a request");
+            let body = Body { bytes: body(length, user).into_bytes(), trailers: None };
+            let answer = client.exchange(request, body).expect("an answer");
+            assert_eq!(answer.status, status, "{length} {user}");
+        }
     }
 }
 

@@ -3,17 +3,17 @@
 use http::Request;
 
 use super::{call, post, tool};
-use crate::harness::{Backend, Body, Client, Gateway, Http2, get_with};
+use crate::harness::{AllVersions, Backend, Body, Client, get_with};
 
 /// Calls of `search`, those of other tools, and all other requests have routes of their own, told in a header.
-fn gateway(backend: &Backend, more: &str) -> Gateway {
+fn gateway(backend: &Backend, more: &str) -> AllVersions {
     let route = |name: &str, rest: &str| {
         format!(
             "[[routes]]\nname = \"{name}\"\npath = \"/mcp\"\nupstream = \"api\"\n\
              set_response_headers = {{ x-route = \"{name}\" }}\n{rest}\n"
         )
     };
-    Gateway::start(&format!(
+    AllVersions::start(&format!(
         "[upstreams]\napi = \"{}\"\n{more}\n{}{}{}{}",
         backend.url(),
         route(
@@ -87,7 +87,7 @@ fn a_body_that_leaves_the_route_open_is_refused() {
 }
 
 #[test]
-fn a_body_may_come_in_parts_over_http_1_and_http_2() {
+fn a_body_may_come_in_parts_over_each_version() {
     let backend = Backend::ok();
     let gateway = gateway(&backend, "");
     let body = tool("search");
@@ -103,11 +103,13 @@ fn a_body_may_come_in_parts_over_http_1_and_http_2() {
         client.write("0\r\n\r\n");
         assert_eq!(client.read().expect(200).header("x-route"), Some("search"), "{cut}");
     }
-    let request = Request::post("http://a/mcp").header("content-type", "application/json");
-    let sent = Body { bytes: body.clone().into_bytes(), trailers: None };
-    let response = Http2::connect(gateway.addr()).exchange(request.body(()).expect("a request"), sent);
-    assert_eq!(response.expect("an answer").header("x-route"), Some("search"));
-    assert_eq!(backend.latest().body, body.as_bytes());
+    for client in gateway.clients() {
+        let request = Request::post("http://a/mcp").header("content-type", "application/json");
+        let sent = Body { bytes: body.clone().into_bytes(), trailers: None };
+        let response = client.exchange(request.body(()).expect("a request"), sent);
+        assert_eq!(response.expect("an answer").header("x-route"), Some("search"));
+        assert_eq!(backend.latest().body, body.as_bytes());
+    }
 }
 
 /// The body is read before the credential is looked at, since the route says which one is needed; what is refused by its head

@@ -7,7 +7,7 @@ use http::{Request, Response};
 use super::{CODINGS, compressing, text};
 use crate::harness::servers::over_http2;
 use crate::harness::{
-    Backend, Client, Fault, Gateway, Http2, Http2Backend, Next, content_coding, eventually, get_with,
+    AllVersions, Backend, Client, Fault, Gateway, Http2Backend, Next, content_coding, eventually, get_with,
     send_all,
 };
 
@@ -45,9 +45,9 @@ fn a_body_of_any_framing_arrives_whole_in_any_coding() {
     for length in [1, 1_000, 300_000, 5_000_000] {
         let body = text(length);
         let backend = framing(body.clone());
-        let gateway = Gateway::start(&compressing(&backend, "{ min = 0 }", ""));
+        let gateway = AllVersions::start(&compressing(&backend, "{ min = 0 }", ""));
         let mut client = Client::connect(gateway.addr());
-        let http2 = Http2::connect(gateway.addr());
+        let others = gateway.clients();
         for coding in CODINGS {
             for path in ["/length", "/chunks", "/close"] {
                 let answer =
@@ -56,18 +56,17 @@ fn a_body_of_any_framing_arrives_whole_in_any_coding() {
                 assert!(content_coding::whole(coding, &answer.body) == body, "{coding} {path} {length}");
                 let trailers = if path == "/chunks" { 1 } else { 0 };
                 assert_eq!(answer.trailers.len(), trailers, "{coding} {path}");
-                let request = Request::get(format!("http://test{path}")).header("accept-encoding", coding);
-                let answer =
-                    http2.exchange(request.body(()).expect("a request"), &b""[..]).expect("an answer");
-                assert_eq!(
-                    answer.headers.get("content-encoding").map(|name| name.as_bytes()),
-                    Some(coding.as_bytes())
-                );
-                assert!(!answer.headers.contains_key("content-length"));
-                assert!(
-                    content_coding::whole(coding, &answer.body) == body,
-                    "HTTP/2: {coding} {path} {length}"
-                );
+                for client in &others {
+                    let version = client.version();
+                    let request =
+                        Request::get(format!("http://test{path}")).header("accept-encoding", coding);
+                    let request = request.body(()).expect("a request");
+                    let answer = client.exchange(request, &b""[..]).expect("an answer");
+                    assert_eq!(answer.header("content-encoding"), Some(coding));
+                    assert!(!answer.headers.contains_key("content-length"));
+                    let is_whole = content_coding::whole(coding, &answer.body) == body;
+                    assert!(is_whole, "{version}: {coding} {path} {length}");
+                }
             }
         }
     }

@@ -83,3 +83,15 @@ fn a_file_beyond_the_bound_is_refused_unread() {
     let at_the_bound = parse(vec![b'#'; config::MAX_FILE_BYTES]).unwrap_err();
     assert!(at_the_bound.to_string().contains("the config file is empty"), "{at_the_bound}");
 }
+
+#[cfg(not(feature = "http3"))]
+#[test]
+fn a_build_without_http3_says_so() {
+    let report = parse(
+        "[server]\nlisten = [{ address = \"127.0.0.1:1\", http3 = true }]\n[[server.tls]]\n\
+         cert = \"tests/config/certificates/server.pem\"\nkey = \"tests/config/certificates/server.key\"\n\
+         [upstreams]\ndemo = \"builtin:echo\"\n[[routes]]\npath = \"/*\"\nupstream = \"demo\"\n",
+    );
+    let report = report.expect_err("a build without HTTP/3").to_string();
+    assert!(report.contains("this build of tollgate has no HTTP/3"), "{report}");
+}

@@ -7,14 +7,14 @@ use http::{HeaderMap, Request};
 
 use super::{BY_CONSUMER, CSV, Files, key};
 use crate::harness::sources::read;
-use crate::harness::{Backend, Body, Client, Gateway, Http2, Load, everything_to, get_with, send};
+use crate::harness::{AllVersions, Backend, Body, Client, Gateway, Load, everything_to, get_with, send};
 
 const HEADER: &str = "header:x-api-key";
 const ADMIN: &str = "[admin]\nlisten = \"127.0.0.1:0\"\n";
 
-fn gateway(backend: &Backend, files: &Files, rest: &str) -> Gateway {
+fn gateway(backend: &Backend, files: &Files, rest: &str) -> AllVersions {
     let auth = files.auth("keys", HEADER, "");
-    Gateway::start(&everything_to(backend, &format!("auth = \"keys\"\n{rest}\n{ADMIN}{auth}")))
+    AllVersions::start(&everything_to(backend, &format!("auth = \"keys\"\n{rest}\n{ADMIN}{auth}")))
 }
 
 /// Without a limit on failures: each is refused, and none takes a counter or a place among the top keys.
@@ -89,15 +89,19 @@ fn a_client_can_not_claim_it_in_trailers() {
     );
     send(gateway.addr(), request).expect(200);
     assert_eq!(backend.latest().trailers, "x-sum: 1\r\n");
-    let client = Http2::connect(gateway.addr());
-    let request =
-        Request::post("http://test/").header("x-api-key", "key-ada-1").header("trailer", "x-consumer, x-sum");
     let mut trailers = HeaderMap::new();
     trailers.insert("x-consumer", "claimed".parse().expect("a value"));
     trailers.insert("x-sum", "1".parse().expect("a value"));
     let body = Body { bytes: b"hi".to_vec(), trailers: Some(trailers) };
-    client.exchange(request.body(()).expect("a request"), body).expect("an answer").expect(200);
-    assert_eq!(backend.latest().trailers, "x-sum: 1\r\n");
+    for client in gateway.clients() {
+        let request = Request::post("http://test/").header("x-api-key", "key-ada-1");
+        let request = request.header("x-consumer", "claimed").header("trailer", "x-consumer, x-sum");
+        let answer = client.exchange(request.body(()).expect("a request"), body.clone());
+        answer.expect("an answer").expect(200);
+        let seen = backend.latest();
+        assert_eq!(seen.trailers, "x-sum: 1\r\n", "{}", client.version());
+        assert_eq!(seen.header("x-consumer").as_deref(), Some("ada"), "{}", client.version());
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use http::Request;
 
 use super::{BY_CONSUMER, CSV, Files, MISSING, UNKNOWN, assert_unauthorized, key};
 use crate::harness::{
-    Authority, Backend, Body, Client, Gateway, Http2, Recorded, Response, everything_to, get_with, send,
+    AllVersions, Authority, Backend, Body, Client, Gateway, Recorded, Response, everything_to, get_with, send,
 };
 
 const HEADER: &str = "header:x-api-key";
@@ -213,24 +213,36 @@ fn an_optional_credential_may_be_missing_but_not_wrong() {
 #[test]
 fn a_refusal_is_a_grpc_status_where_the_client_calls_by_grpc() {
     let (backend, files) = (Backend::ok(), Files::with_consumers(CSV));
-    let gateway = gateway(&backend, &files, "bearer", "");
-    let client = Http2::connect(gateway.addr());
-    let call = |token: &str| {
-        let request = Request::post("http://test/a.B/C")
-            .header("content-type", "application/grpc")
-            .header("te", "trailers")
-            .header("authorization", token);
-        client.exchange(request.body(()).expect("a request"), Body::default()).expect("an answer").expect(200)
-    };
-    let refused = call("Bearer wrong");
-    assert_eq!((refused.header("grpc-status"), refused.header("grpc-message")), (Some("16"), Some(UNKNOWN)));
-    let challenge = "Bearer realm=\"the api\", error=\"invalid_token\"";
-    assert_eq!(refused.header("www-authenticate"), Some(challenge));
-    assert_eq!(refused.header("content-type"), Some("application/grpc"));
-    let refused = call("Basic x");
-    assert_eq!((refused.header("grpc-status"), refused.header("grpc-message")), (Some("16"), Some(MISSING)));
-    assert_eq!(call("Bearer key-ada-1").header("grpc-status"), None, "this backend speaks no gRPC");
-    assert_eq!(backend.count(), 1);
+    let gateway = AllVersions::start(&configuration(&backend, &files, "bearer", ""));
+    let mut expected = 0;
+    for client in gateway.clients() {
+        let call = |token: &str| {
+            let request = Request::post("http://test/a.B/C")
+                .header("content-type", "application/grpc")
+                .header("te", "trailers")
+                .header("authorization", token);
+            client
+                .exchange(request.body(()).expect("a request"), Body::default())
+                .expect("an answer")
+                .expect(200)
+        };
+        let refused = call("Bearer wrong");
+        assert_eq!(
+            (refused.header("grpc-status"), refused.header("grpc-message")),
+            (Some("16"), Some(UNKNOWN))
+        );
+        let challenge = "Bearer realm=\"the api\", error=\"invalid_token\"";
+        assert_eq!(refused.header("www-authenticate"), Some(challenge));
+        assert_eq!(refused.header("content-type"), Some("application/grpc"));
+        let refused = call("Basic x");
+        assert_eq!(
+            (refused.header("grpc-status"), refused.header("grpc-message")),
+            (Some("16"), Some(MISSING))
+        );
+        assert_eq!(call("Bearer key-ada-1").header("grpc-status"), None, "this backend speaks no gRPC");
+        expected += 1;
+        assert_eq!(backend.count(), expected);
+    }
 }
 
 #[test]
@@ -276,32 +288,33 @@ fn a_request_without_tls_is_redirected_before_its_key_is_read() {
 }
 
 #[test]
-fn keys_are_read_from_http2_too() {
+fn keys_are_read_from_http2_and_http3_too() {
     let (backend, files) = (Backend::ok(), Files::with_consumers(CSV));
     let tables = files.auth("keys", HEADER, "") + &files.auth("cookies", "cookie:session", "");
     let rest = format!("auth = [\"keys\", \"cookies\"]\n{tables}");
-    let gateway = Gateway::start(&everything_to(&backend, &rest));
-    let client = Http2::connect(gateway.addr());
-    let ask = |fields: &[(&str, &str)]| {
-        let mut request = Request::get("http://test/a");
-        for (name, value) in fields {
-            request = request.header(*name, *value);
-        }
-        client.exchange(request.body(()).expect("a request"), Body::default()).expect("an answer")
-    };
-    ask(&[("x-api-key", "key-ada-1"), ("x-consumer", "eve")]).expect(200);
-    assert_eq!(consumer(&backend.latest()), named("ada", Some("pro")));
-    // Browsers send each cookie as a header line of its own.
-    ask(&[("cookie", "a=1"), ("cookie", "session=key-bob-1"), ("cookie", "b=2")]).expect(200);
-    assert_eq!(consumer(&backend.latest()), named("bob", Some("free")));
-    let cookies = backend.latest().header_all("cookie").join("; ");
-    assert_eq!(cookies, "a=1; b=2");
-    assert_eq!(ask(&[("x-api-key", "a"), ("x-api-key", "b")]).status, 400);
-    let refused = ask(&[("x-api-key", "wrong")]).expect(401);
-    let challenges: Vec<_> = refused.headers.get_all("www-authenticate").iter().collect();
-    assert_eq!(challenges, ["ApiKey realm=\"keys\"", "ApiKey realm=\"cookies\""]);
-    ask(&[]).expect(401);
-    assert_eq!(backend.count(), 2);
+    let gateway = AllVersions::start(&everything_to(&backend, &rest));
+    for client in gateway.clients() {
+        let ask = |fields: &[(&str, &str)]| {
+            let mut request = Request::get("http://test/a");
+            for (name, value) in fields {
+                request = request.header(*name, *value);
+            }
+            client.exchange(request.body(()).expect("a request"), Body::default()).expect("an answer")
+        };
+        ask(&[("x-api-key", "key-ada-1"), ("x-consumer", "eve")]).expect(200);
+        assert_eq!(consumer(&backend.latest()), named("ada", Some("pro")));
+        // Browsers send each cookie as a header line of its own.
+        ask(&[("cookie", "a=1"), ("cookie", "session=key-bob-1"), ("cookie", "b=2")]).expect(200);
+        assert_eq!(consumer(&backend.latest()), named("bob", Some("free")));
+        let cookies = backend.latest().header_all("cookie").join("; ");
+        assert_eq!(cookies, "a=1; b=2");
+        assert_eq!(ask(&[("x-api-key", "a"), ("x-api-key", "b")]).status, 400);
+        let refused = ask(&[("x-api-key", "wrong")]).expect(401);
+        let challenges: Vec<_> = refused.headers.get_all("www-authenticate").iter().collect();
+        assert_eq!(challenges, ["ApiKey realm=\"keys\"", "ApiKey realm=\"cookies\""]);
+        ask(&[]).expect(401);
+    }
+    assert_eq!(backend.count(), 2 * gateway.clients().len());
 }
 
 #[test]

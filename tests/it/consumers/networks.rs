@@ -3,7 +3,9 @@
 use rustix::process::Signal;
 
 use super::{CSV, Files, key};
-use crate::harness::{Backend, Body, Client, Gateway, Http2, eventually, everything_to, get_with, send};
+use crate::harness::{
+    AllVersions, Backend, Body, Client, Gateway, eventually, everything_to, get_with, send,
+};
 
 /// Believes the client that a request from this machine names.
 const TRUSTING: &str = "[server]\ntrusted_proxies = [\"127.0.0.1/32\"]\n";
@@ -54,7 +56,7 @@ fn a_client_passes_the_rules_of_the_server_and_of_its_route() {
 #[test]
 fn a_refusal_says_nothing_of_the_rules() {
     let backend = Backend::ok();
-    let gateway = Gateway::start(&format!(
+    let gateway = AllVersions::start(&format!(
         "{TRUSTING}deny = [\"192.0.2.0/24\"]\nallow = [\"0.0.0.0/0\"]\n{}",
         everything_to(&backend, "")
     ));
@@ -74,12 +76,13 @@ fn a_refusal_says_nothing_of_the_rules() {
     let errors = ["address_denied", "address_not_allowed"].map(serde_json::Value::from);
     assert_eq!(told, [(&403.into(), &errors[0]), (&403.into(), &errors[1])]);
     assert_eq!((&log[0]["client"], &log[0]["route"]), (&"192.0.2.1".into(), &"all".into()));
-    let client = Http2::connect(gateway.addr());
-    let call = http::Request::post("http://test/a.B/C")
-        .header("content-type", "application/grpc")
-        .header("x-forwarded-for", "192.0.2.1");
-    let refused = client.exchange(call.body(()).expect("a request"), Body::default()).expect("an answer");
-    assert_eq!((refused.status, refused.header("grpc-status")), (200, Some("7")));
+    for client in gateway.clients() {
+        let call = http::Request::post("http://test/a.B/C")
+            .header("content-type", "application/grpc")
+            .header("x-forwarded-for", "192.0.2.1");
+        let refused = client.exchange(call.body(()).expect("a request"), Body::default()).expect("an answer");
+        assert_eq!((refused.status, refused.header("grpc-status")), (200, Some("7")));
+    }
     assert_eq!(backend.count(), 0);
 }
 

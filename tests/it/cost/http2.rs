@@ -4,10 +4,8 @@ use bytes::Bytes;
 use h2::server::Builder;
 use http::{HeaderMap, Request, Response};
 
-use crate::harness::Http2;
-use crate::harness::Http2Backend;
 use crate::harness::metered::{a_day, comes_to_use, metered, parrot, request, used};
-use crate::harness::{Client, Gateway};
+use crate::harness::{AllVersions, Client, Gateway, Http2, Http2Backend, Multiplexed};
 
 const COSTS: [&str; 6] = [
     "{ reserve = 100, settle = \"json:/total\" }",
@@ -86,7 +84,7 @@ fn shaped() -> Http2Backend {
     })
 }
 
-fn ask_over_http2(gateway: &Gateway, number: usize, client: &str, body: Vec<u8>) {
+fn ask(connection: &Multiplexed, number: usize, client: &str, body: Vec<u8>) {
     let (route, shape) = SHAPES[number];
     let request = Request::builder()
         .method("POST")
@@ -95,36 +93,40 @@ fn ask_over_http2(gateway: &Gateway, number: usize, client: &str, body: Vec<u8>)
         .header("x-shape", number.to_string())
         .body(())
         .unwrap();
-    let answer = Http2::connect(gateway.addr()).exchange(request, &*body).unwrap().expect(200);
+    let answer = connection.exchange(request, &*body).unwrap().expect(200);
     assert_eq!(answer.body, shape.parts.concat().into_bytes(), "{number}");
 }
 
 #[test]
-fn clients_of_http2_before_a_backend_of_http1() {
+fn clients_of_http2_and_http3_before_a_backend_of_http1() {
     let backend = parrot();
-    let gateway = Gateway::start(&metered(&backend.url(), &COSTS, &a_day(1_000), ""));
-    for (number, (_, shape)) in SHAPES.into_iter().enumerate() {
-        let client = format!("c{number}");
-        ask_over_http2(&gateway, number, &client, shape.over_http1());
-        assert_eq!(used(&gateway, &client), shape.cost, "{number}");
+    let gateway = AllVersions::start(&metered(&backend.url(), &COSTS, &a_day(1_000), ""));
+    for connection in gateway.clients() {
+        for (number, (_, shape)) in SHAPES.into_iter().enumerate() {
+            let client = format!("c{number}-{}", connection.scheme());
+            ask(&connection, number, &client, shape.over_http1());
+            assert_eq!(used(&gateway, &client), shape.cost, "{client}");
+        }
     }
 }
 
-fn before_http2(backend: &Http2Backend) -> Gateway {
+fn before_http2(backend: &Http2Backend) -> AllVersions {
     let toml = metered(&backend.url(), &COSTS, &a_day(1_000), "");
     let one = format!("api = \"{}\"", backend.url());
     let two = format!("api = {{ servers = [\"{}\"], protocol = \"http2\" }}", backend.url());
-    Gateway::start(&toml.replace(&one, &two))
+    AllVersions::start(&toml.replace(&one, &two))
 }
 
 #[test]
-fn clients_of_http2_before_a_backend_of_http2() {
+fn clients_of_http2_and_http3_before_a_backend_of_http2() {
     let backend = shaped();
     let gateway = before_http2(&backend);
-    for (number, (_, shape)) in SHAPES.into_iter().enumerate() {
-        let client = format!("c{number}");
-        ask_over_http2(&gateway, number, &client, Vec::new());
-        assert_eq!(used(&gateway, &client), shape.cost, "{number}");
+    for connection in gateway.clients() {
+        for (number, (_, shape)) in SHAPES.into_iter().enumerate() {
+            let client = format!("c{number}-{}", connection.scheme());
+            ask(&connection, number, &client, Vec::new());
+            assert_eq!(used(&gateway, &client), shape.cost, "{client}");
+        }
     }
 }
 

@@ -67,13 +67,13 @@ fn the_other_proxies_have_a_word_in_each_row() {
     }
 }
 
-/// README.md lists the same features under `Not yet`.
+/// README.md lists the same features under `Not yet`, and has no such section without one.
 #[test]
 fn what_is_not_yet_there_is_planned() {
     let page = page();
     let readme = std::fs::read_to_string(root().join("README.md")).expect("it is there");
     let planned = readme.split("## Not yet").nth(1).and_then(|rest| rest.split("\n## ").next());
-    let planned = planned.expect("a section").lines().filter(|line| line.starts_with("- ")).count();
+    let planned = planned.unwrap_or_default().lines().filter(|line| line.starts_with("- ")).count();
     let not_yet = rows(&page).iter().filter(|cells| cells[1] == "not yet").count();
     assert_eq!(not_yet, planned, "rows with `not yet`, and items of README.md");
 }

@@ -14,13 +14,6 @@ const LACKING: [&str; 6] = ["lack", "not yet", "published yet", "reject", "plann
 /// the fault. A file is [`SMALL`] with these lines; keys go into its route.
 const LACKS: &[(&str, &[(&str, &str)])] = &[
     (
-        "HTTP/3",
-        &[
-            ("[server]\nhttp3 = true", "`http3` is not available"),
-            ("[server]\nlisten = [{ address = \"127.0.0.1:1\", http3 = true }]", "unknown key `http3`"),
-        ],
-    ),
-    (
         "TCP and UDP proxying",
         &[
             ("[upstreams.other]\nservers = [\"tcp://127.0.0.1:1\"]", "`tcp://127.0.0.1:1` is not the URL"),
@@ -70,7 +63,6 @@ const LACKS: &[(&str, &[(&str, &str)])] = &[
         "A web application firewall",
         &[("waf = true", "unknown key `waf`"), ("[waf]\nrules = \"a\"", "unknown key `waf`")],
     ),
-    ("`http3` of `[server]`", &[("[server]\nhttp3 = true", "`http3` is not available")]),
     // `check` cannot be asked: these are not about the file.
     ("Other systems than Linux", &[]),
     ("Nothing is published yet", &[]),

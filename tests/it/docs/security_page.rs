@@ -9,6 +9,7 @@ fn each_test_on_the_pages_exists() {
     each_test_exists("docs/security.md", 50);
     each_test_exists("docs/security-administration.md", 15);
     each_test_exists("docs/security-credentials.md", 50);
+    each_test_exists("docs/http3.md", 10);
     each_test_exists("SECURITY.md", 15);
 }
 

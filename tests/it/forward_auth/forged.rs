@@ -4,7 +4,7 @@ use http::{HeaderMap, Request};
 
 use super::{admitting, auth};
 use crate::harness::config_folder::ConfigFolder;
-use crate::harness::{Backend, Body, Gateway, Http2, get_with, send};
+use crate::harness::{AllVersions, Backend, Body, get_with, send};
 
 const FORGED: &str =
     "x-user: forged\r\nX-User: forged\r\nX_User: forged\r\nx_groups: forged\r\nX-Groups: forged\r\n";
@@ -14,12 +14,12 @@ fn keys() -> ConfigFolder {
 }
 
 /// `/guarded` asks the service, `/keyed` takes API keys, `/open` is for all.
-fn gateway(backend: &Backend, door: &Backend, files: &ConfigFolder) -> Gateway {
+fn gateway(backend: &Backend, door: &Backend, files: &ConfigFolder) -> AllVersions {
     let route = |name: &str, rest: &str| {
         format!("[[routes]]\npath = \"/{name}\"\nname = \"{name}\"\nupstream = \"app\"\n{rest}\n")
     };
     let edits = "set_request_headers = { x-set = \"own\" }\nremove_request_headers = [\"x-removed\"]";
-    Gateway::start(&format!(
+    AllVersions::start(&format!(
         "[upstreams]\napp = \"{}\"\n{}[auth.keys]\ntype = \"api-key\"\nfrom = \"header:x-api-key\"\nfile = \"{}\"\n{}{}{}",
         backend.url(),
         auth(door, "headers = [\"x-user\", \"x-groups\"]"),
@@ -63,17 +63,19 @@ fn trailers_carry_nothing_that_the_head_may_not() {
             assert_eq!(passed, "x-sum: 1\r\n");
         }
     }
-    let client = Http2::connect(gateway.addr());
-    let request =
-        Request::post("http://test/keyed").header("x-api-key", "key-of-ann").header("trailer", names);
     let mut fields = HeaderMap::new();
     for line in trailers.lines() {
         let (name, value) = line.split_once(": ").expect("a field");
         fields.insert(http::HeaderName::try_from(name).expect("a name"), value.parse().expect("a value"));
     }
     let body = Body { bytes: b"hi".to_vec(), trailers: Some(fields) };
-    client.exchange(request.body(()).expect("a request"), body).expect("an answer").expect(200);
-    assert_eq!(backend.latest().trailers, "x-sum: 1\r\n");
+    for client in gateway.clients() {
+        let request =
+            Request::post("http://test/keyed").header("x-api-key", "key-of-ann").header("trailer", names);
+        let answer = client.exchange(request.body(()).expect("a request"), body.clone());
+        answer.expect("an answer").expect(200);
+        assert_eq!(backend.latest().trailers, "x-sum: 1\r\n", "{}", client.version());
+    }
 }
 
 #[test]

@@ -8,7 +8,9 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
 use super::{admitting, auth};
 use crate::harness::config_folder::ConfigFolder;
-use crate::harness::{Backend, Body, Client, Gateway, Http2, Next, Recorded, everything_to, send};
+use crate::harness::{
+    AllVersions, Backend, Body, Client, Gateway, Multiplexed, Next, Recorded, everything_to, send,
+};
 
 /// A service for `/admin` and `admin.test` that admits nobody there, and everybody elsewhere.
 fn watchman() -> Backend {
@@ -85,16 +87,17 @@ fn one_host_is_that_of_the_route_the_service_and_the_backend() {
 #[test]
 fn a_backend_gets_the_host_of_the_route() {
     let backend = Backend::ok();
-    let gateway = Gateway::start(&everything_to(&backend, "hosts = [\"a.test\"]"));
+    let gateway = AllVersions::start(&everything_to(&backend, "hosts = [\"a.test\"]"));
     for host in ["A.TEST", "a.test.", "a.test:80", "a.test.:80"] {
         assert_eq!(status(&gateway, "/", host), 200, "{host}");
         assert_eq!(backend.latest().header("host").as_deref(), Some("a.test"), "{host}");
     }
-    Http2::connect(gateway.addr())
-        .exchange(Request::get("http://A.test.:80/").body(()).expect("a request"), Body::default())
-        .expect("an answer")
-        .expect(200);
-    assert_eq!(backend.latest().header("host").as_deref(), Some("a.test"));
+    for client in gateway.clients() {
+        let port = if client.scheme() == "http" { 80 } else { 443 };
+        let request = Request::get(format!("http://A.test.:{port}/")).body(()).expect("a request");
+        client.exchange(request, Body::default()).expect("an answer").expect(200);
+        assert_eq!(backend.latest().header("host").as_deref(), Some("a.test"), "{}", client.version());
+    }
 }
 
 /// What is asked is what the route has matched, before the route changes it, and without the credentials that the
@@ -144,7 +147,8 @@ struct Sent {
     host: String,
     target: String,
     absolute: bool,
-    http2: bool,
+    /// HTTP/1.1, or one of the versions with streams.
+    version: usize,
     /// A trusted proxy sends it, for this client.
     behind_proxy: bool,
     fields: Vec<&'static str>,
@@ -211,17 +215,17 @@ fn sent() -> impl Strategy<Value = Sent> {
         "X_Forwarded_For: 6.6.6.6\r\n",
     ]);
     let method = prop::sample::select(vec!["GET", "HEAD", "DELETE", "PURGE", "OPTIONS"]);
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    let flags = (any::<bool>(), 0..4_usize, any::<bool>());
     let fields = prop::collection::vec(field, 0..3);
     (method, host, path, query, flags, fields).prop_map(|(method, host, path, query, flags, fields)| {
-        let (absolute, http2, behind_proxy) = flags;
+        let (absolute, version, behind_proxy) = flags;
         Sent {
             method,
             host,
             target: path + query,
             absolute,
-            http2,
-            behind_proxy: behind_proxy && !http2,
+            version,
+            behind_proxy: behind_proxy && version == 0,
             fields,
         }
     })
@@ -230,10 +234,15 @@ fn sent() -> impl Strategy<Value = Sent> {
 const PROXY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 2));
 
 impl Sent {
+    /// The client of a version with streams that sends it.
+    fn client<'c>(&self, others: &'c [Multiplexed]) -> Option<&'c Multiplexed> {
+        (self.version > 0).then(|| &others[self.version % others.len()])
+    }
+
     /// The status of the response.
-    fn send(&self, gateway: &Gateway, http2: &Http2) -> Option<u16> {
+    fn send(&self, gateway: &Gateway, others: &[Multiplexed]) -> Option<u16> {
         let Self { method, host, target, .. } = self;
-        if self.http2 {
+        if let Some(client) = self.client(others) {
             let mut request = Request::builder().method(*method).uri(format!("http://{host}{target}"));
             for field in self.fields.iter().filter(|field| !field.starts_with("connection")) {
                 let (name, value) = field.trim_end().split_once(": ").expect("a field");
@@ -241,7 +250,7 @@ impl Sent {
             }
             // The crate makes no request of some targets.
             let request = request.body(()).ok()?;
-            return http2.exchange(request, Body::default()).ok().map(|answer| answer.status);
+            return client.exchange(request, Body::default()).ok().map(|answer| answer.status);
         }
         let mut client = match self.behind_proxy {
             true => Client::connect_from(PROXY, gateway.addr()),
@@ -254,20 +263,21 @@ impl Sent {
         Some(client.read_for(method).status)
     }
 
-    fn compare(&self, question: &Recorded, request: &Recorded) -> Result<(), TestCaseError> {
+    fn compare(&self, question: &Recorded, request: &Recorded, scheme: &str) -> Result<(), TestCaseError> {
         let asked = |name: &str| question.header(name).unwrap_or_default();
         let got = |name: &str| request.header(name).unwrap_or_default();
         let method = request.request_line().split(' ').next().unwrap_or_default().to_owned();
         prop_assert_eq!([asked("x-forwarded-method"), asked("x-original-method")], [method.clone(), method]);
         let host = got("host");
         prop_assert_eq!([&asked("x-forwarded-host"), &got("x-forwarded-host")], [&host; 2]);
+        let default_port = if scheme == "https" { ":443" } else { ":80" };
         let is_normal =
-            host == host.to_ascii_lowercase() && !host.ends_with(['.', ':']) && !host.ends_with(":80");
+            host == host.to_ascii_lowercase() && !host.ends_with(['.', ':']) && !host.ends_with(default_port);
         prop_assert!(is_normal && !host.contains(".:"), "{}", host);
         let target = request.target();
         prop_assert_eq!([&*asked("x-forwarded-uri"), &*asked("x-original-uri")], [target; 2]);
-        prop_assert_eq!(asked("x-original-url"), format!("http://{host}{target}"));
-        prop_assert_eq!([asked("x-forwarded-proto"), got("x-forwarded-proto")], ["http"; 2]);
+        prop_assert_eq!(asked("x-original-url"), format!("{scheme}://{host}{target}"));
+        prop_assert_eq!([asked("x-forwarded-proto"), got("x-forwarded-proto")], [scheme; 2]);
         // The list is read from the right, up to the first that is not a trusted proxy.
         let list = got("x-forwarded-for");
         let trusted = PROXY.to_string();
@@ -286,18 +296,19 @@ fn the_service_and_the_backend_see_the_same_request() {
         let (backend, door) = (Backend::ok(), admitting(""));
         let route = format!("merge_slashes = {merge_slashes}\nauth = \"door\"\n{}", auth(&door, ""));
         let server = format!("[server]\ntrusted_proxies = [\"{PROXY}/32\"]\n");
-        let gateway = Gateway::start(&format!("{server}{}", everything_to(&backend, &route)));
-        let http2 = Http2::connect(gateway.addr());
+        let gateway = AllVersions::start(&format!("{server}{}", everything_to(&backend, &route)));
+        let others = gateway.clients();
         let config = Config { cases: 300, failure_persistence: None, ..Config::default() };
         let mut admitted = 0;
         TestRunner::new(config)
             .run(&sent(), |sent| {
                 let before = (door.count(), backend.count());
-                let status = sent.send(&gateway, &http2);
+                let status = sent.send(&gateway, &others);
+                let scheme = sent.client(&others).map_or("http", Multiplexed::scheme);
                 let (asked, got) = (door.count() - before.0, backend.count() - before.1);
                 if status == Some(200) {
                     prop_assert_eq!((asked, got), (1, 1));
-                    return sent.compare(&door.latest(), &backend.latest());
+                    return sent.compare(&door.latest(), &backend.latest(), scheme);
                 }
                 prop_assert_eq!((asked, got), (0, 0), "{:?}", status);
                 Ok(())

@@ -155,5 +155,5 @@ macro_rules! fuzz_tests {
 fuzz_tests! {
     request_head response_head request_body response_body trailers proxy_preamble http2_head path client_address
     traceparent redis_reply gateway_toml explain credentials consumers_file networks_file value_pattern token
-    key_set measured_body log_line field_map rate_limit_call
+    key_set measured_body log_line field_map rate_limit_call http3_stream quic_message
 }

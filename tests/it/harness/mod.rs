@@ -33,6 +33,11 @@ pub(crate) use clients::client_libraries::{CostServer, Versions};
 pub(crate) use clients::grpc::{GrpcClient, GrpcServer};
 pub(crate) use clients::http2::{Frame, FrameServer, Frames, Http2Backend, send_all};
 pub(crate) use clients::http2_client::{Body, Http2, get as h2_get, reason as h2_reason};
+#[cfg(feature = "http3")]
+pub(crate) use clients::http3_client::{Http3, Http3Lost, h3_get, h3_request};
+pub(crate) use clients::multiplexed::Multiplexed;
+#[cfg(feature = "http3")]
+pub(crate) use clients::quic_client::{self, QuicClient, QuicEnd};
 pub(crate) use clients::rate_limit_client::{RateLimitClient, descriptor, message};
 pub(crate) use clients::response::{Fault, Response};
 pub(crate) use clients::tls::{Authority, session as tls_session};
@@ -44,6 +49,7 @@ pub(crate) use core::{
     cases, charges, in_flight, metered, overload_model, places, refusals, sample_request, trace,
 };
 pub(crate) use documents::{descriptors, mmdb, newcomer, page_run, page_session, pages, shown, sources};
+pub(crate) use gateways::all_versions::AllVersions;
 pub(crate) use gateways::binary::binary;
 pub(crate) use gateways::fake_clock::FakeClock;
 pub(crate) use gateways::fleet::Fleet;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use http::HeaderMap;
 
 use crate::harness::ratelimit::members;
-use crate::harness::{Backend, Client, Gateway, Http2, Next, Response, everything_to};
+use crate::harness::{AllVersions, Backend, Client, Gateway, Next, Response, everything_to};
 
 /// A refusal, whichever protocol it came over.
 struct Seen {
@@ -58,11 +58,11 @@ impl Seen {
     }
 }
 
-/// Waits of one to five digits, by two limits in turn, over two protocols: each refusal is all of one piece.
+/// Waits of one to five digits, by two limits in turn, over all versions: each refusal is all of one piece.
 #[test]
 fn the_numbers_of_each_refusal_of_a_flood_agree() {
     let backend = Backend::ok();
-    let gateway = Gateway::start(&everything_to(
+    let gateway = AllVersions::start(&everything_to(
         &backend,
         "limits = [{ name = \"seconds\", cost = { from = \"query:n\" } }]
         [[routes]]
@@ -81,7 +81,7 @@ fn the_numbers_of_each_refusal_of_a_flood_agree() {
         [server]
         workers = 1",
     ));
-    let (mut client, http2) = (Client::connect(gateway.addr()), Http2::connect(gateway.addr()));
+    let (mut client, others) = (Client::connect(gateway.addr()), gateway.clients());
     client.get("/day", "").expect(200);
     let mut ids = HashSet::new();
     for round in 0..20 {
@@ -90,9 +90,11 @@ fn the_numbers_of_each_refusal_of_a_flood_agree() {
         for cost in [3, 30, 40, 300, 3_000, 4, 5, 15_000] {
             let path = format!("/?n={cost}&key={round}");
             let of_http1 = Seen::http1(&client.get(&path, "").expect(429));
-            let answer = http2.get(&path).expect(429);
-            let of_http2 = Seen::http2(&answer.headers, &answer.body);
-            for refusal in [of_http1, of_http2] {
+            let of_others = others.iter().map(|client| {
+                let answer = client.get(&path).expect(429);
+                Seen::http2(&answer.headers, &answer.body)
+            });
+            for refusal in of_others.chain([of_http1]) {
                 let (wait, id) = refusal.checked("seconds", 20_000);
                 assert!((1..=cost).contains(&wait), "{wait} of {cost}");
                 assert!(ids.insert(id));

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::start;
 use crate::harness::api::good;
 use crate::harness::config_folder::ConfigFolder;
-use crate::harness::{Backend, Body, Gateway, Http2, Next, Redis, get_with};
+use crate::harness::{AllVersions, Backend, Body, Gateway, Http2, Multiplexed, Next, Redis, get_with};
 
 /// A limit by address of this many requests a day.
 fn by_address(name: &str, rate: &str, more: &str) -> String {
@@ -21,14 +21,14 @@ fn refusing() -> Backend {
     })
 }
 
-/// The statuses of `count` requests with a cookie, over HTTP/1.1 or HTTP/2, and what the last one says of its limit.
-fn statuses(gateway: &Gateway, http2: bool, count: usize) -> (Vec<u16>, String) {
+/// The statuses of `count` requests with a cookie, over HTTP/1.1 or on this connection, and what the last one says of its
+/// limit.
+fn statuses(gateway: &Gateway, connection: Option<&Multiplexed>, count: usize) -> (Vec<u16>, String) {
     let mut last = String::new();
     let mut statuses = Vec::new();
-    let connection = http2.then(|| Http2::connect(gateway.addr()));
     for number in 0..count {
         let cookie = format!("session={number}");
-        let (status, body) = match &connection {
+        let (status, body) = match connection {
             Some(connection) => {
                 let request =
                     Request::get("http://test/").header("cookie", cookie).body(()).expect("a request");
@@ -48,23 +48,23 @@ fn statuses(gateway: &Gateway, http2: bool, count: usize) -> (Vec<u16>, String) 
 
 #[test]
 fn a_service_is_asked_at_most_as_often_as_the_limit_says() {
-    for (shared, http2) in [(false, false), (false, true), (true, false), (true, true)] {
+    for (shared, version) in [(false, 0_usize), (false, 1), (false, 2), (true, 0), (true, 1), (true, 2)] {
         let redis = shared.then(Redis::start);
         let store = redis.as_ref().map_or_else(String::new, |redis| redis.store_table());
         let door = refusing();
-        let gateway = start(
-            "",
-            &format!(
-                "[[routes]]\npath = \"/*\"\nupstream = \"api\"\nauth = \"door\"\nlimits = [\"first\", \"second\"]\n\
+        let gateway = AllVersions::start(&format!(
+            "[upstreams]\napi = \"builtin:echo\"\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+                 [[routes]]\npath = \"/*\"\nupstream = \"api\"\nauth = \"door\"\nlimits = [\"first\", \"second\"]\n\
                  [auth.door]\ntype = \"forward\"\nurl = \"{}/check\"\n{}{}{store}",
-                door.url(),
-                by_address("first", "5", "before_auth = true"),
-                by_address("second", "1000", ""),
-            ),
-        );
-        let (statuses, last) = statuses(&gateway, http2, 20);
+            door.url(),
+            by_address("first", "5", "before_auth = true"),
+            by_address("second", "1000", ""),
+        ));
+        let others = gateway.clients();
+        let (statuses, last) =
+            statuses(&gateway, version.checked_sub(1).and_then(|index| others.get(index)), 20);
         let expected: Vec<u16> = (0..20).map(|number| if number < 5 { 401 } else { 429 }).collect();
-        assert_eq!(statuses, expected, "shared: {shared}, HTTP/2: {http2}");
+        assert_eq!(statuses, expected, "shared: {shared}, version: {version}");
         assert_eq!(door.count(), 5);
         assert!(last.contains("first") && !last.contains("second"), "{last}");
         let decided = |limit: &str, decision: &str| {

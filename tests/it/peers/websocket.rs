@@ -1,55 +1,16 @@
 //! WebSocket over HTTP/2 (RFC 8441) with programs of others: Chromium, Python's h2 with wsproto, websockets and Hypercorn, and
 //! Envoy and HAProxy on either side. Scripts: `tests/websocket`.
 
-use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
+use super::{WebSocketServer as Server, told, websocket_script as script};
 use crate::harness::pages::root;
 use crate::harness::{Authority, Front, Gateway, tools};
 
 /// The log tells who spoke what.
 const LOG: &str = "[log]\nfields = [\"method\", \"path\", \"protocol\", \"status\", \"error\"]\n";
-
-/// A server of `tests/websocket/server.py`. Killed when dropped.
-struct Server(Child, SocketAddr);
-
-impl Server {
-    fn start(kind: &str) -> Self {
-        let mut python = script("server.py");
-        let mut child = python.arg(kind).stdout(Stdio::piped()).spawn().expect("there is a Python");
-        let mut port = String::new();
-        let stdout = child.stdout.take().expect("piped");
-        BufReader::new(stdout).read_line(&mut port).expect("text");
-        let port = port.trim_end().parse().expect("the server's port");
-        Self(child, ([127, 0, 0, 1], port).into())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
-}
-
-fn script(name: &str) -> Command {
-    let mut python = tools::websocket();
-    python.arg(root().join("tests/websocket").join(name));
-    python.env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null());
-    python
-}
-
-/// The line of JSON that a script prints.
-#[track_caller]
-fn told(command: &mut Command) -> Value {
-    let output = command.output().expect("it starts");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
-    serde_json::from_slice(&output.stdout).expect("JSON")
-}
 
 /// What `tests/websocket/client.py` tells of the server at this address.
 #[track_caller]

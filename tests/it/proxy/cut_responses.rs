@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
-use crate::harness::{Backend, Client, Fault, Frame, FrameServer, Frames, Gateway, Http2, Next, h2_get};
+use crate::harness::{
+    AllVersions, Backend, Client, Fault, Frame, FrameServer, Frames, Gateway, Multiplexed, Next, h2_get,
+};
 
 /// A response that is not whole.
 #[derive(Clone, Debug)]
@@ -122,8 +124,8 @@ fn http2_backend(response: NextResponse) -> String {
     url
 }
 
-fn gateway(url: &str, protocol: &str) -> Gateway {
-    Gateway::start(&format!(
+fn gateway(url: &str, protocol: &str) -> AllVersions {
+    AllVersions::start(&format!(
         "[upstreams.api]\nservers = [\"{url}\"]\nprotocol = \"{protocol}\"\n[[routes]]\npath = \"/*\"\nupstream = \"api\"\n"
     ))
 }
@@ -138,25 +140,29 @@ fn http1_client_sees_it(gateway: &Gateway, case: &CutResponse) {
     }
 }
 
-fn http2_client_sees_it(client: &Http2, case: &CutResponse) {
+fn client_sees_it(client: &Multiplexed, case: &CutResponse) {
+    let version = client.version();
     match client.exchange(h2_get("/"), &b""[..]) {
         // The gateway says so; the client's library would notice a wrong length by itself.
-        Err(error) => assert!(error.is_remote(), "{case:?}: {error}"),
+        Err(lost) => assert!(lost.is_remote, "{version}: {case:?}: {}", lost.text),
         Ok(answer) if answer.status == 502 => {}
         Ok(answer) => {
             let status = answer.trailers.as_ref().and_then(|trailers| trailers.get("grpc-status"));
-            assert!(case.is_grpc() && status.is_some_and(|status| status == "14"), "{case:?}: {answer:?}");
+            assert!(
+                case.is_grpc() && status.is_some_and(|status| status == "14"),
+                "{version}: {case:?}: {answer:?}"
+            );
         }
     }
 }
 
 /// Behind a backend, a client of each version.
-fn both_clients_see_it(gateway: &Gateway, response: &NextResponse) {
-    let client = Http2::connect(gateway.addr());
+fn all_clients_see_it(gateway: &AllVersions, response: &NextResponse) {
+    let clients = gateway.clients();
     let property = |case: CutResponse| {
         *response.lock().expect("no panic") = Some(case.clone());
         http1_client_sees_it(gateway, &case);
-        http2_client_sees_it(&client, &case);
+        clients.iter().for_each(|client| client_sees_it(client, &case));
         Ok(())
     };
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) };
@@ -167,12 +173,12 @@ fn both_clients_see_it(gateway: &Gateway, response: &NextResponse) {
 fn a_response_over_http_1_that_breaks_off_never_looks_complete() {
     let response = NextResponse::default();
     let backend = http1_backend(Arc::clone(&response));
-    both_clients_see_it(&gateway(&backend.url(), "http1"), &response);
+    all_clients_see_it(&gateway(&backend.url(), "http1"), &response);
 }
 
 #[test]
 fn a_response_over_http_2_that_breaks_off_never_looks_complete() {
     let response = NextResponse::default();
     let url = http2_backend(Arc::clone(&response));
-    both_clients_see_it(&gateway(&url, "http2"), &response);
+    all_clients_see_it(&gateway(&url, "http2"), &response);
 }

@@ -1,13 +1,13 @@
 //! `set_response_headers` of `[server]`: every answer has them.
 
-use crate::harness::{Backend, Client, Gateway, Http2, Next};
+use crate::harness::{AllVersions, Backend, Client, Next};
 
 const HEADER: &str = "strict-transport-security";
 const VALUE: &str = "max-age=600";
 
-fn gateway(backend: &Backend) -> Gateway {
+fn gateway(backend: &Backend) -> AllVersions {
     let url = backend.url();
-    Gateway::start(&format!(
+    AllVersions::start(&format!(
         "[server]\nset_response_headers = {{ {HEADER} = \"{VALUE}\", x-frame-options = \"DENY\" }}\n\
          [upstreams]\napi = \"{url}\"\ngone = \"http://127.0.0.1:1\"\n\
          [limits.none]\nalgorithm = \"fixed-window\"\nkey = \"ip\"\nrate = \"1/h\"\n\
@@ -55,10 +55,14 @@ fn every_answer_has_the_headers_of_the_server() {
         let frame = if request.contains("/rejected") { "SAMEORIGIN" } else { "DENY" };
         assert_eq!(response.header_all("x-frame-options"), [frame], "{request}: {}", response.head);
     }
-    let client = Http2::connect(gateway.addr());
-    for (path, status) in [("/here", 200), ("/limited", 429), ("/elsewhere", 404)] {
-        let answer = client.get(path).expect(status);
-        assert_eq!((answer.header(HEADER), answer.header("x-frame-options")), (Some(VALUE), Some("DENY")));
+    for client in gateway.clients() {
+        for (path, status) in [("/here", 200), ("/limited", 429), ("/elsewhere", 404)] {
+            let answer = client.get(path).expect(status);
+            assert_eq!(
+                (answer.header(HEADER), answer.header("x-frame-options")),
+                (Some(VALUE), Some("DENY"))
+            );
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::harness::{Backend, Client, Gateway, Http2, everything_to, get_with, send};
+use crate::harness::{AllVersions, Backend, Client, everything_to, get_with, send};
 
 /// A backend that gives answers an id of its own.
 fn backend() -> Backend {
@@ -10,13 +10,13 @@ fn backend() -> Backend {
 }
 
 /// A route to `backend`, one that is refused from its second request on, one to the echo, and one that a redirect answers.
-fn gateway(server: &str, backend: &Backend) -> Gateway {
+fn gateway(server: &str, backend: &Backend) -> AllVersions {
     let rest = "[upstreams.echo]\nservers = [\"builtin:echo\"]\n[[routes]]\nname = \"echo\"\npath = \"/echo\"\nupstream = \"echo\"\n\
         [[routes]]\nname = \"secure\"\npath = \"/secure\"\nupstream = \"echo\"\nredirect = \"https\"\n\
         [[routes]]\nname = \"once\"\npath = \"/once\"\nupstream = \"echo\"\nlimits = [\"once\"]\n\
         [limits.once]\nalgorithm = \"fixed-window\"\nkey = \"global\"\nrate = \"1/day\"\n";
     let all = everything_to(backend, rest).replace("path = \"/*\"", "path = \"/api/*\"");
-    Gateway::start(&format!("[server]\n{server}{all}"))
+    AllVersions::start(&format!("[server]\n{server}{all}"))
 }
 
 fn is_ours(id: &str) -> bool {
@@ -54,8 +54,10 @@ fn answers_of_the_gateways_own_carry_the_id_that_is_logged() {
     assert_eq!(ids.len(), 8, "each has its own: {lines:?}");
     let forwarded = backend.only().header("x-request-id").expect("an id");
     assert!(logged(&lines, 200).contains(&&*forwarded));
-    let refused = Http2::connect(gateway.addr()).get("/once");
-    assert!(refused.status == 429 && is_ours(refused.header("x-request-id").expect("an id")));
+    for client in gateway.clients() {
+        let refused = client.get("/once");
+        assert!(refused.status == 429 && is_ours(refused.header("x-request-id").expect("an id")));
+    }
 }
 
 #[test]
@@ -102,7 +104,7 @@ fn what_the_file_says_of_the_field_has_the_last_word() {
         everything_to(&backend, "remove_response_headers = [\"x-request-id\"]\nlimits = [\"once\"]\n")
             + "[limits.once]\nalgorithm = \"fixed-window\"\nkey = \"global\"\nrate = \"1/day\"\n\
            reject = { headers = { x-request-id = \"none\" } }\n";
-    let gateway = Gateway::start(&format!("[server]\nrequest_id = \"all\"\n{config}"));
+    let gateway = AllVersions::start(&format!("[server]\nrequest_id = \"all\"\n{config}"));
     assert_eq!(get_with(gateway.addr(), "/", "").expect(200).header("x-request-id"), None);
     assert_eq!(get_with(gateway.addr(), "/", "").expect(429).header_all("x-request-id"), ["none"]);
 }

@@ -15,7 +15,7 @@ use tollgate::plan::Plan;
 
 use crate::harness::api::good;
 use crate::harness::replayed::{numbers, replay};
-use crate::harness::{Backend, Body, Client, Gateway, Http2, Next};
+use crate::harness::{AllVersions, Backend, Body, Client, Gateway, Multiplexed, Next};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const REQUESTS: usize = 2_500;
@@ -158,7 +158,8 @@ fn file(draw: &mut Draw, folder: &Path, door: &Backend) -> (String, Plan) {
 struct Asked {
     target: String,
     fields: Vec<(&'static str, String)>,
-    http2: bool,
+    /// HTTP/1.1, or one of the versions with streams.
+    version: u32,
     is_explained: bool,
 }
 
@@ -197,7 +198,7 @@ fn asked(draw: &mut Draw, token: &str) -> Asked {
         (_, 1) => fields.push(("x-refuse", "1".to_owned())),
         _ => {}
     }
-    Asked { target, fields, http2: draw.chance(50), is_explained }
+    Asked { target, fields, version: draw.below(3), is_explained }
 }
 
 /// What a response says.
@@ -208,13 +209,14 @@ struct Told {
     text: String,
 }
 
-fn send(asked: &Asked, http1: &mut Client, http2: &Http2) -> Told {
-    if asked.http2 {
+fn send(asked: &Asked, http1: &mut Client, others: &[Multiplexed]) -> Told {
+    if asked.version > 0 {
+        let client = &others[asked.version as usize % others.len()];
         let request = Request::get(format!("http://test{}", asked.target));
         let request =
             asked.fields.iter().fold(request, |request, (name, value)| request.header(*name, value));
         let answer =
-            http2.exchange(request.body(()).expect("a request"), Body::default()).expect("an answer");
+            client.exchange(request.body(()).expect("a request"), Body::default()).expect("an answer");
         let retry_after = answer.header("retry-after").and_then(|value| value.parse().ok());
         let text = String::from_utf8_lossy(&answer.body).into_owned();
         return Told { status: answer.status, retry_after, text };
@@ -363,13 +365,13 @@ fn compare(seed: u32) {
     let claims = json!({ "sub": "tom", "exp": seconds + 86_400 });
     let token = encode(&Header::new(Algorithm::HS256), &claims, &EncodingKey::from_secret(SECRET.as_bytes()));
     let token = token.expect("it is signed");
-    let mut gateway = Gateway::start_in(&toml, &[], &[("TOKEN_SECRET", SECRET)]);
-    let (mut http1, http2) = (Client::connect(gateway.addr()), Http2::connect(gateway.addr()));
+    let mut gateway = AllVersions::start_in(&toml, &[("TOKEN_SECRET", SECRET)]);
+    let (mut http1, others) = (Client::connect(gateway.addr()), gateway.clients());
     let mut explained = Vec::with_capacity(REQUESTS);
     for number in 0..REQUESTS {
         let asked = asked(&mut draw, &token);
         let mut told = asked.is_explained.then(|| live(&asked, &gateway));
-        let response = send(&asked, &mut http1, &http2);
+        let response = send(&asked, &mut http1, &others);
         if let Some(explained) = &mut told
             && explained["consumer"] == "ann"
             && !agrees(explained, &response)

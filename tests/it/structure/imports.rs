@@ -19,7 +19,7 @@ const LAYERS: &[&[&str]] = &[
     &["telemetry"],
     &["upstream"],
     &["plan"],
-    &["auth", "acme"],
+    &["auth", "acme", "http3"],
     &["route", "store", "http2", "log_reader"],
     &["clock", "time_zones", "net", "counter", "boxed_cold", "labels", "admin_api", "rate_limit_service"],
     &["limit", "http1", "measure"],

@@ -83,13 +83,46 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
     ("http2/connection/receive.rs", "poll_receive", "PING_EVERY", "proxy/connection/http2.rs"),
     ("http2/connection/send.rs", "poll_send", "ack_timeout", "http2/traffic.rs"),
     ("http2/connection/send.rs", "poll_flush", "ack_timeout", "http2/traffic.rs"),
-    ("http2/connection/handle.rs", "poll_room", "write_timeout", "http2/server_stream.rs"),
-    ("http2/server_stream.rs", "poll_read", "body_timeout", "proxy/session/request_reader.rs"),
-    ("http2/server_stream.rs", "poll_room", "write_timeout", "http2/server_stream.rs"),
-    ("http2/server_stream.rs", "poll_send", "write_timeout", "http2/server_stream.rs"),
-    ("proxy/forward/response_body.rs", "poll_http2", "write_timeout", "http2/server_stream.rs"),
+    ("http2/connection/handle.rs", "poll_room", "write_timeout", "proxy/session/server_stream.rs"),
+    ("proxy/session/server_stream.rs", "poll_read", "body_timeout", "proxy/session/request_reader.rs"),
+    ("proxy/session/server_stream.rs", "poll_room", "write_timeout", "proxy/session/server_stream.rs"),
+    ("proxy/session/server_stream.rs", "poll_send", "write_timeout", "proxy/session/server_stream.rs"),
+    ("proxy/forward/response_body.rs", "poll_http2", "write_timeout", "proxy/session/server_stream.rs"),
+    // The client's side, HTTP/3.
+    ("proxy/connection/http3.rs", "poll", "idle_timeout", "proxy/connection/http3.rs"),
+    ("proxy/connection/http3/control.rs", "poll_flush", "idle_timeout", "proxy/connection/http3.rs"),
+    ("proxy/connection/http3/stream.rs", "sending", "write_timeout", "proxy/session/server_stream.rs"),
+    ("proxy/connection/http3/stream.rs", "send_rest", "write_timeout", "proxy/connection/http3/stream.rs"),
+    ("http3/stream.rs", "put", "write_timeout", "proxy/session/server_stream.rs"),
+    ("http3/stream.rs", "poll_room", "write_timeout", "proxy/session/server_stream.rs"),
+    ("http3/stream.rs", "poll_flush", "write_timeout", "proxy/connection/http3/stream.rs"),
+    // Either version: a stream has the bounds of `server_stream.rs`, and a tunnel those of `tunnel.rs`.
+    (
+        "proxy/session/server_stream/transport.rs",
+        "poll_read",
+        "body_timeout",
+        "proxy/session/request_reader.rs",
+    ),
+    (
+        "proxy/session/server_stream/transport.rs",
+        "poll_room",
+        "write_timeout",
+        "proxy/session/server_stream.rs",
+    ),
+    (
+        "proxy/session/server_stream/transport.rs",
+        "poll_flush",
+        "write_timeout",
+        "proxy/connection/http3/stream.rs",
+    ),
+    ("proxy/session/server_stream/transport.rs", "poll_reset", "route.timeout", "proxy/forward.rs"),
+    ("proxy/connection/tunnel.rs", "relay", "silence", "proxy/connection/tunnel.rs"),
+    ("proxy/connection/tunnel/side.rs", "poll_read", "silence", "proxy/connection/tunnel.rs"),
+    ("proxy/connection/tunnel/side.rs", "poll_write", "silence", "proxy/connection/tunnel.rs"),
+    ("proxy/connection/tunnel/side.rs", "poll_flush", "silence", "proxy/connection/tunnel.rs"),
+    ("proxy/connection/tunnel/side.rs", "poll_reset", "silence", "proxy/connection/tunnel.rs"),
     // Beside the wait for the backend, or for the rest of the request.
-    ("http2/server_stream.rs", "poll_reset", "route.timeout", "proxy/forward.rs"),
+    ("proxy/session/server_stream.rs", "poll_reset", "route.timeout", "proxy/forward.rs"),
     // Backends.
     ("upstream/connect.rs", "open_socket", "connect_timeout", "upstream/pool.rs"),
     ("upstream/connect.rs", "open_unix_socket", "connect_timeout", "upstream/pool.rs"),
@@ -127,9 +160,13 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
 ];
 
 /// Waits on no peer: a listener waits for connections for as long as it lives, and a file is there.
-const NO_PEERS: [(&str, &str); 4] = [
+const NO_PEERS: [(&str, &str); 7] = [
+    ("proxy/connection/http3/accept.rs", "run"),
     ("admin.rs", "run"),
     ("serve/takeover/offer.rs", "next"),
+    // A process of the same user, for as long as it lives: packets for it, and packets from it.
+    ("serve/takeover/datagrams.rs", "give"),
+    ("serve/takeover/datagrams.rs", "pass_back"),
     ("serve/takeover/give_counters.rs", "next"),
     ("telemetry/access_log/output.rs", "ends_inside_a_line"),
 ];

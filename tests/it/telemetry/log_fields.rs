@@ -4,7 +4,7 @@ use http::Request;
 use serde_json::Value;
 
 use crate::harness::{
-    Backend, Client, Gateway, Http2, eventually, everything_to, free_address, get_with, send,
+    AllVersions, Backend, Client, Gateway, Http2, eventually, everything_to, free_address, get_with, send,
 };
 
 const FIELDS: &str = "[log]\nfields = [\"path\", \"status\", \"protocol\", \"user_agent\", \"referer\", \"key\", \"limit\", \
@@ -53,31 +53,39 @@ fn a_line_has_the_headers_of_request_and_response_that_the_file_names() {
 }
 
 #[test]
-fn requests_of_http2_have_the_same_fields() {
+fn requests_of_http2_and_http3_have_the_same_fields() {
     let backend = backend();
-    let gateway = Gateway::start(&everything_to(&backend, &format!("{FIELDS}{ONCE}")));
-    let client = Http2::connect(gateway.addr());
-    let get = |path: &str| {
-        let request = Request::get(format!("http://test{path}")).header("x-tenant", "a");
-        // A limit refuses a key with two values.
-        let request = if path == "/a" { request.header("x-tenant", "b") } else { request };
-        client.exchange(request.header("user-agent", "h2").body(()).expect("a request"), &b""[..])
-    };
-    for (path, status) in [("/a", 200), ("/once", 200), ("/once", 429)] {
-        get(path).expect("an answer").expect(status);
+    // A gateway for each, since its limit admits one request.
+    for version in 0..2 {
+        let gateway = AllVersions::start(&everything_to(&backend, &format!("{FIELDS}{ONCE}")));
+        let clients = gateway.clients();
+        let Some(client) = clients.get(version) else { continue };
+        let get = |path: &str| {
+            let request = Request::get(format!("http://test{path}")).header("x-tenant", "a");
+            // A limit refuses a key with two values.
+            let request = if path == "/a" { request.header("x-tenant", "b") } else { request };
+            client.exchange(request.header("user-agent", "h2").body(()).expect("a request"), &b""[..])
+        };
+        for (path, status) in [("/a", 200), ("/once", 200), ("/once", 429)] {
+            get(path).expect("an answer").expect(status);
+        }
+        let lines = gateway.access_log(3);
+        for line in &lines {
+            assert_eq!(
+                (&line["protocol"], &line["user_agent"]),
+                (&client.version().into(), &"h2".into()),
+                "{line}"
+            );
+        }
+        assert_eq!(of(&lines, "/once")["header:X-Tenant"], "a");
+        let forwarded = of(&lines, "/a");
+        assert_eq!(
+            (&forwarded["header:X-Tenant"], &forwarded["response_header:x-version"]),
+            (&"a, b".into(), &"7, 8".into())
+        );
+        let refused = lines.iter().find(|line| line["status"] == 429).expect("a line");
+        assert!(refused["response_header:retry-after"].is_string(), "{refused}");
     }
-    let lines = gateway.access_log(3);
-    for line in &lines {
-        assert_eq!((&line["protocol"], &line["user_agent"]), (&"HTTP/2.0".into(), &"h2".into()), "{line}");
-    }
-    assert_eq!(of(&lines, "/once")["header:X-Tenant"], "a");
-    let forwarded = of(&lines, "/a");
-    assert_eq!(
-        (&forwarded["header:X-Tenant"], &forwarded["response_header:x-version"]),
-        (&"a, b".into(), &"7, 8".into())
-    );
-    let refused = lines.iter().find(|line| line["status"] == 429).expect("a line");
-    assert!(refused["response_header:retry-after"].is_string(), "{refused}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The spans of real requests, as a collector sees them.
 
 use crate::harness::{
-    Backend, Body, Client, Collector, Gateway, GrpcClient, GrpcServer, Http2, Next, SpanKind, Told,
+    AllVersions, Backend, Body, Client, Collector, Gateway, GrpcClient, GrpcServer, Next, SpanKind, Told,
     everything_to, get_with, h2_get, only_span,
 };
 
@@ -258,20 +258,24 @@ fn a_client_that_leaves_ends_both_spans() {
 }
 
 #[test]
-fn requests_of_http2_are_traced_alike() {
-    let (backend, collector) = (Backend::ok(), Collector::start());
-    let gateway = Gateway::start(&everything_to(&backend, &collector.section("sample = 0")));
-    let asking = Http2::connect(gateway.addr());
-    let mut request = h2_get("/streams");
-    request.headers_mut().insert("traceparent", PARENT.parse().expect("a value"));
-    assert_eq!(asking.exchange(request, Body::default()).expect("an answer").status, 200);
-    let told = collector.exactly(2);
-    assert_eq!(
-        (server(&told).get("network.protocol.version"), server(&told).get("url.path")),
-        ("2", "/streams")
-    );
-    assert_eq!(server(&told).parent, "b7ad6b7169203331");
-    assert_eq!(backend.only().header("traceparent"), Some(client(&told).traceparent("01")));
+fn requests_of_http2_and_http3_are_traced_alike() {
+    for index in 0..2 {
+        let (backend, collector) = (Backend::ok(), Collector::start());
+        let gateway = AllVersions::start(&everything_to(&backend, &collector.section("sample = 0")));
+        let clients = gateway.clients();
+        let Some(asking) = clients.get(index) else { continue };
+        let mut request = h2_get("/streams");
+        request.headers_mut().insert("traceparent", PARENT.parse().expect("a value"));
+        assert_eq!(asking.exchange(request, Body::default()).expect("an answer").status, 200);
+        let told = collector.exactly(2);
+        let version = ["2", "3"][index];
+        assert_eq!(
+            (server(&told).get("network.protocol.version"), server(&told).get("url.path")),
+            (version, "/streams")
+        );
+        assert_eq!(server(&told).parent, "b7ad6b7169203331");
+        assert_eq!(backend.only().header("traceparent"), Some(client(&told).traceparent("01")));
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use crate::harness::{Backend, Client, Gateway, Http2, Next, everything_to};
+use crate::harness::{AllVersions, Backend, Client, Gateway, Http2, Next, everything_to};
 
 const ONE_WORKER: &str = "[server]\nworkers = 1\n";
 
@@ -138,15 +138,15 @@ fn a_private_connection_that_died_is_replaced() {
     assert_eq!(alice.get("/", "").expect(200).text(), "alice on 1");
 }
 
-/// A stream of HTTP/2 has no connection that a login could last for.
+/// A stream of HTTP/2 or HTTP/3 has no connection that a login could last for.
 #[test]
-fn it_is_closed_behind_a_client_that_speaks_http2() {
+fn it_is_closed_behind_a_client_that_speaks_http2_or_http3() {
     let backend = ntlm();
-    let gateway = start(&backend, "");
-    let client = Http2::connect(gateway.addr());
-    for expected in 1..4 {
+    let gateway = AllVersions::start(&(ONE_WORKER.to_owned() + &everything_to(&backend, "")));
+    let clients = gateway.clients();
+    for (client, expected) in clients.iter().flat_map(|client| [client; 3]).zip(1..) {
         client.get("/").expect(401);
-        assert_eq!(backend.connections(), expected);
+        assert_eq!(backend.connections(), expected, "{}", client.version());
     }
 }
 

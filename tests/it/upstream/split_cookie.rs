@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tollgate::explain::{ExplainRequest, explain};
 
 use crate::harness::config::parse;
-use crate::harness::{Backend, Client, Gateway, Http2, Next, Response, h2_get};
+use crate::harness::{AllVersions, Backend, Client, Gateway, Next, Response, h2_get};
 
 const OWN: &str = "tollgate-split";
 
@@ -226,25 +226,27 @@ fn routes_with_the_same_upstreams_agree_and_others_have_their_own() {
 }
 
 #[test]
-fn streams_of_http2_keep_their_upstream_too() {
+fn streams_keep_their_upstream_too() {
     let (blue, green) = (application("blue"), application("green"));
-    let gateway = Gateway::start(&file(&[("blue", &blue), ("green", &green)], "{ blue = 1, green = 1 }", ""));
-    let client = Http2::connect(gateway.addr());
-    for _ in 0..50 {
-        let mut jar = Jar::default();
-        let mut visit = || {
-            let mut request = h2_get("/");
-            for pair in jar.pairs() {
-                request.headers_mut().append("cookie", pair.parse().expect("a value"));
-            }
-            let answer = client.exchange(request, &b""[..]).expect("an answer").expect(200);
-            for set in answer.headers.get_all("set-cookie") {
-                jar.set(set.to_str().expect("text"));
-            }
-            answer.body
-        };
-        let first = visit();
-        assert!(first == visit() && first == visit());
+    let gateway =
+        AllVersions::start(&file(&[("blue", &blue), ("green", &green)], "{ blue = 1, green = 1 }", ""));
+    for client in gateway.clients() {
+        for _ in 0..50 {
+            let mut jar = Jar::default();
+            let mut visit = || {
+                let mut request = h2_get("/");
+                for pair in jar.pairs() {
+                    request.headers_mut().append("cookie", pair.parse().expect("a value"));
+                }
+                let answer = client.exchange(request, &b""[..]).expect("an answer").expect(200);
+                for set in answer.headers.get_all("set-cookie") {
+                    jar.set(set.to_str().expect("text"));
+                }
+                answer.body
+            };
+            let first = visit();
+            assert!(first == visit() && first == visit());
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::harness::{Authority, Backend, Client, Gateway, Http2, Next, Response, h2_get, send};
+use crate::harness::{AllVersions, Authority, Backend, Client, Gateway, Next, Response, h2_get, send};
 
 /// A server that answers with its name, and 503 for `/fail`.
 fn server(name: &'static str) -> Backend {
@@ -96,21 +96,22 @@ fn behind_a_trusted_proxy_with_tls_the_cookie_is_secure() {
 }
 
 #[test]
-fn streams_of_http2_are_sticky_too() {
+fn streams_are_sticky_too() {
     let servers = three();
-    let gateway = Gateway::start(&to(&servers, ""));
+    let gateway = AllVersions::start(&to(&servers, ""));
     let (cookie, name) = first(&gateway);
-    let client = Http2::connect(gateway.addr());
-    for _ in 0..6 {
-        let mut request = h2_get("/");
-        for value in ["own=1", &cookie] {
-            request.headers_mut().append("cookie", value.parse().expect("a value"));
+    for client in gateway.clients() {
+        for _ in 0..6 {
+            let mut request = h2_get("/");
+            for value in ["own=1", &cookie] {
+                request.headers_mut().append("cookie", value.parse().expect("a value"));
+            }
+            let answer = client.exchange(request, &b""[..]).expect("an answer").expect(200);
+            assert_eq!(
+                (answer.body, answer.headers.get_all("set-cookie").iter().count()),
+                (name.clone().into(), 1)
+            );
         }
-        let answer = client.exchange(request, &b""[..]).expect("an answer").expect(200);
-        assert_eq!(
-            (answer.body, answer.headers.get_all("set-cookie").iter().count()),
-            (name.clone().into(), 1)
-        );
     }
 }
 

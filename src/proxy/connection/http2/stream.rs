@@ -5,18 +5,18 @@ use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 
-use super::stream_guard::StreamGuard;
 use crate::boxed_cold::boxed_cold;
 use crate::http1::request::RequestError;
 use crate::http2::connection::ReceivedRequest;
 use crate::http2::head::HeadError;
-use crate::http2::server_stream::{ResponseOutcome, ServerStream};
 use crate::plan::ListenerRole;
 use crate::proxy::answer::next_action::{NextAction, PendingTunnel};
 use crate::proxy::connection::linger::linger_stream;
+use crate::proxy::connection::stream_guard::StreamGuard;
 use crate::proxy::connection::tunnel::{self, EarlyBytes};
 use crate::proxy::session::Session;
 use crate::proxy::session::request_reader::Source;
+use crate::proxy::session::server_stream::{ResponseOutcome, ServerStream, StreamTransport};
 use crate::proxy::{decide, decisions};
 
 /// Idle tasks that a worker keeps; together 200 KB.
@@ -99,10 +99,10 @@ async fn serve(request: ReceivedRequest, guard: StreamGuard) {
     let mut buffers = worker.spare.take();
     let timeout = worker.plan().server.write_timeout;
     let unknown_length = request.head.as_ref().is_ok_and(|head| head.unknown_length);
-    let stream = Rc::new(ServerStream::new(request.stream, unknown_length, timeout));
+    let stream = Rc::new(ServerStream::new(StreamTransport::Http2(request.stream), unknown_length, timeout));
     let mut tunnel = None;
     let mut session =
-        Session::new(Source::Http2(Rc::clone(&stream)), Rc::clone(&streams.peer), worker, guard.opened());
+        Session::new(Source::Stream(Rc::clone(&stream)), Rc::clone(&streams.peer), worker, guard.opened());
     if let Ok(head) = request.head {
         buffers.inbound.extend_from_slice(&head.text);
         // The head is held once.
@@ -152,7 +152,7 @@ fn begin_tunnel(
     session.worker.spare.put(session.buffers.take());
     drop(tokio::task::spawn_local(async move {
         let PendingTunnel { backend, silence, end, places, settlement } = *pending;
-        let ended = tunnel::run(stream.handle(), backend, early, (silence, end)).await;
+        let ended = tunnel::run(stream.transport(), backend, early, (silence, end)).await;
         if !ended.is_whole {
             stream.cancel();
         }

@@ -8,6 +8,7 @@ use bytes::BytesMut;
 
 use crate::http2::connection::{StreamHandle, StreamLost};
 use crate::net::{AckTimeout, Stream};
+use crate::proxy::session::server_stream::StreamTransport;
 
 /// Bytes read from a socket at once.
 const PART: usize = 16 << 10;
@@ -124,6 +125,49 @@ impl TunnelSide for StreamHandle {
     fn poll_flush(&self, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Its connection holds a bounded number of bytes.
         Poll::Ready(Ok(()))
+    }
+
+    fn close_sending(&self) {
+        if self.send_end(&[]).is_err() {
+            // It is gone already, or was told with the last bytes.
+        }
+    }
+
+    fn poll_reset(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.poll_reset(context)
+    }
+
+    fn is_measured(&self, _timeout: &AckTimeout) -> bool {
+        false
+    }
+
+    fn stalls(&self) -> bool {
+        true
+    }
+}
+
+/// The stream of a client.
+impl TunnelSide for StreamTransport {
+    fn poll_read(&self, context: &mut Context<'_>, buffer: &mut BytesMut) -> Poll<io::Result<usize>> {
+        *buffer = BytesMut::new();
+        self.poll_read(context, buffer).map_err(lost)
+    }
+
+    fn release(&self, bytes: usize) {
+        self.release(bytes);
+    }
+
+    fn is_read_to_end(&self) -> bool {
+        self.is_read_to_end()
+    }
+
+    fn poll_write(&self, context: &mut Context<'_>, bytes: &[u8], last: bool) -> Poll<io::Result<usize>> {
+        ready!(self.poll_room(context, bytes.len())).map_err(lost)?;
+        Poll::Ready(self.send_data(bytes, last).map_err(lost))
+    }
+
+    fn poll_flush(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flush(context).map_err(lost)
     }
 
     fn close_sending(&self) {

@@ -25,7 +25,7 @@ impl Upload<'_> {
         }
         let stream = match self.reader.source() {
             Source::Http1(stream) => Rc::clone(stream),
-            Source::Http2(stream) => {
+            Source::Stream(stream) => {
                 let sent = stream.send_interim(CONTINUE);
                 self.interim = b"";
                 return Poll::Ready(sent.map_err(|_| io::ErrorKind::BrokenPipe.into()));
@@ -78,7 +78,7 @@ impl Upload<'_> {
         let sent = match self.reader.source().clone() {
             // Bytes that the client does not accept now go before the response.
             Source::Http1(stream) => !matches!(self.poll_hints(context, &stream), Poll::Ready(Err(_))),
-            Source::Http2(stream) => {
+            Source::Stream(stream) => {
                 self.hinted += self.hints.len();
                 let sent = stream.send_interim(&self.hints).is_ok();
                 self.hints.clear();

@@ -12,7 +12,12 @@ pub(crate) mod grpc;
 pub(crate) mod hpack;
 pub(crate) mod http2;
 pub(crate) mod http2_client;
+#[cfg(feature = "http3")]
+pub(crate) mod http3_client;
+pub(crate) mod multiplexed;
 pub(crate) mod promql;
+#[cfg(feature = "http3")]
+pub(crate) mod quic_client;
 pub(crate) mod random_json;
 pub(crate) mod rate_limit_client;
 pub(crate) mod ratelimit;

@@ -1,5 +1,6 @@
 //! The real program, and the files that it is given.
 
+pub(crate) mod all_versions;
 pub(crate) mod api;
 pub(crate) mod binary;
 pub(crate) mod config;

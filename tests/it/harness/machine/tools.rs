@@ -8,6 +8,10 @@ use std::process::Command;
 
 /// Programs and modules of Python, and what installs them on Debian.
 const INSTALL: &[(&str, &str)] = &[
+    (
+        "aioquic",
+        "apt-get install python3-venv, then .ci/tools peers, which installs a client of HTTP/3 by pip",
+    ),
     ("axe-core", "apt-get install npm, then .ci/tools peers, which installs axe-core by npm"),
     ("chromium", "apt-get install chromium"),
     ("curl", "apt-get install curl"),
@@ -163,6 +167,13 @@ pub(crate) fn peer(program: &str) -> Command {
 #[track_caller]
 pub(crate) fn websocket() -> Command {
     cached_python("TOLLGATE_TEST_PYTHON_WEBSOCKET", "websocket", "wsproto")
+}
+
+/// The Python with a client of HTTP/3: what `TOLLGATE_TEST_PYTHON_HTTP3` names, or the one in the cache.
+#[cfg(feature = "http3")]
+#[track_caller]
+pub(crate) fn http3() -> Command {
+    cached_python("TOLLGATE_TEST_PYTHON_HTTP3", "http3", "aioquic")
 }
 
 /// A program of the Python environment with what editors ask about TOML: `taplo`, or `olpat`, its fork with a language

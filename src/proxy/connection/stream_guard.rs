@@ -1,8 +1,8 @@
 //! The open streams of one client connection.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::task::Context;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -32,6 +32,8 @@ pub(super) struct ClientStreams {
     /// Since when no stream is open, if none is.
     idle_since: Cell<Instant>,
     rapid_resets: Cell<ResetRate>,
+    /// The task of a connection that no frame wakes when its streams end.
+    waiting: RefCell<Option<Waker>>,
 }
 
 impl ClientStreams {
@@ -48,6 +50,7 @@ impl ClientStreams {
             open: Cell::new(0),
             idle_since: Cell::new(now),
             rapid_resets: Cell::new(ResetRate::new(now)),
+            waiting: RefCell::default(),
         })
     }
 
@@ -75,6 +78,25 @@ impl ClientStreams {
             let (mut rate, now) = (self.rapid_resets.get(), now());
             (0..resets).for_each(|_| rate.count(now));
             self.rapid_resets.set(rate);
+            if self.is_flood() {
+                self.wake();
+            }
+        }
+    }
+
+    /// Wakes the present task when the last stream ends, and when the client floods. A connection of HTTP/2 is woken by the
+    /// frames of its streams.
+    #[cfg(feature = "http3")]
+    pub(super) fn wake_when_idle(&self, context: &Context<'_>) {
+        let mut waiting = self.waiting.borrow_mut();
+        if !waiting.as_ref().is_some_and(|known| known.will_wake(context.waker())) {
+            *waiting = Some(context.waker().clone());
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waiting.borrow_mut().take() {
+            waker.wake();
         }
     }
 
@@ -121,6 +143,7 @@ impl Drop for StreamGuard {
         self.streams.open.set(self.streams.open.get() - 1);
         if self.streams.open.get() == 0 {
             self.streams.idle_since.set(now());
+            self.streams.wake();
         }
     }
 }

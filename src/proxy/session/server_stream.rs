@@ -1,4 +1,6 @@
-//! One stream of a client connection: the body of its request, and its response.
+//! One stream of a client connection: the body of its request, and its response. It is one of HTTP/2 or of HTTP/3.
+
+mod transport;
 
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Poll, ready};
@@ -7,18 +9,20 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tokio::time::Instant;
 
-use super::connection::{StreamHandle, StreamLost};
-use super::frame::ErrorCode;
-use super::head_sink::HeadFormat;
 use crate::clock::{Deadline, now};
+use crate::http2::connection::StreamLost;
+use crate::http2::head_sink::HeadFormat;
+
+use transport::StreamEnd;
+pub(crate) use transport::StreamTransport;
 
 /// The trailers of a gRPC call with a truncated response.
 const UNAVAILABLE: &[u8] = b"grpc-status: 14\r\ngrpc-message: the upstream broke off\r\n";
 
 /// One stream of a client connection, shared by the parts of its request's task.
 #[derive(Debug)]
-pub struct ServerStream {
-    stream: StreamHandle,
+pub(crate) struct ServerStream {
+    stream: StreamTransport,
     /// The length of the request's body is unknown.
     unknown_length: bool,
     /// How long the client's flow-control window may stay closed. While the connection's socket blocks, it is unknown
@@ -50,7 +54,7 @@ struct Stall {
 
 /// How a response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResponseOutcome {
+pub(crate) enum ResponseOutcome {
     /// It was sent completely, or the client was told that it is truncated.
     Told,
     /// The client reset the stream before the response began, or there was no response.
@@ -59,14 +63,14 @@ pub enum ResponseOutcome {
 
 impl ServerStream {
     /// The stream of a request with a complete head. `unknown_length`: as in
-    /// [`ReceivedHead`](super::head::ReceivedHead).
-    pub fn new(stream: StreamHandle, unknown_length: bool, write_timeout: Duration) -> Self {
+    /// [`ReceivedHead`](crate::http2::head::ReceivedHead).
+    pub(crate) fn new(stream: StreamTransport, unknown_length: bool, write_timeout: Duration) -> Self {
         let (answer, stall) = (Cell::new(Answer::Awaited), RefCell::default());
         Self { stream, unknown_length, write_timeout, answer, stall }
     }
 
     /// Whether the length of the request's body is unknown until the stream ends.
-    pub fn has_unknown_length(&self) -> bool {
+    pub(crate) fn has_unknown_length(&self) -> bool {
         self.unknown_length
     }
 
@@ -75,37 +79,41 @@ impl ServerStream {
     /// # Errors
     ///
     /// The client has reset the stream.
-    pub fn poll_read(&self, context: &Context<'_>, into: &mut BytesMut) -> Poll<Result<usize, StreamLost>> {
+    pub(crate) fn poll_read(
+        &self,
+        context: &Context<'_>,
+        into: &mut BytesMut,
+    ) -> Poll<Result<usize, StreamLost>> {
         self.stream.poll_read(context, into)
     }
 
     /// The lines of the trailers after the request body, once it was received and read completely.
-    pub fn trailers(&self) -> Option<BytesMut> {
+    pub(crate) fn trailers(&self) -> Option<BytesMut> {
         self.stream.trailers()
     }
 
     /// See [`StreamHandle::poll_unread`].
-    pub fn poll_unread(&self, context: &Context<'_>) -> usize {
+    pub(crate) fn poll_unread(&self, context: &Context<'_>) -> usize {
         self.stream.poll_unread(context)
     }
 
     /// See [`StreamHandle::is_window_closed`].
-    pub fn is_window_closed(&self) -> bool {
+    pub(crate) fn is_window_closed(&self) -> bool {
         self.stream.is_window_closed()
     }
 
     /// Opens the client's window by `bytes`.
-    pub fn release(&self, bytes: usize) {
+    pub(crate) fn release(&self, bytes: usize) {
         self.stream.release(bytes);
     }
 
     /// See [`StreamHandle::discard`].
-    pub fn discard(&self, context: &Context<'_>) -> (bool, usize) {
+    pub(crate) fn discard(&self, context: &Context<'_>) -> (bool, usize) {
         self.stream.discard(context)
     }
 
     /// Ready once the client has reset the stream, or the connection is lost.
-    pub fn poll_reset(&self, context: &Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_reset(&self, context: &Context<'_>) -> Poll<()> {
         self.stream.poll_reset(context)
     }
 
@@ -114,7 +122,7 @@ impl ServerStream {
     /// # Errors
     ///
     /// The stream can no longer be used.
-    pub fn send_interim(&self, head: &[u8]) -> Result<(), StreamLost> {
+    pub(crate) fn send_interim(&self, head: &[u8]) -> Result<(), StreamLost> {
         match self.answer.get() {
             Answer::Awaited => self.stream.send_response(head, false).map(drop),
             Answer::Begun { .. } | Answer::Ended => Ok(()),
@@ -126,7 +134,7 @@ impl ServerStream {
     /// # Errors
     ///
     /// The stream can no longer be used.
-    pub fn send_head(&self, head: &[u8], format: HeadFormat, ended: bool) -> Result<(), StreamLost> {
+    pub(crate) fn send_head(&self, head: &[u8], format: HeadFormat, ended: bool) -> Result<(), StreamLost> {
         if self.answer.get() != Answer::Awaited {
             return Err(StreamLost);
         }
@@ -146,7 +154,11 @@ impl ServerStream {
     /// # Errors
     ///
     /// The stream can no longer be used, or its window stayed closed for too long.
-    pub fn poll_room(&self, context: &mut Context<'_>, wanted: usize) -> Poll<Result<usize, StreamLost>> {
+    pub(crate) fn poll_room(
+        &self,
+        context: &mut Context<'_>,
+        wanted: usize,
+    ) -> Poll<Result<usize, StreamLost>> {
         match self.stream.poll_room(context, wanted) {
             Poll::Pending => self.poll_stall(context).map_ok(|()| 0),
             room => {
@@ -162,7 +174,7 @@ impl ServerStream {
     /// # Errors
     ///
     /// The stream can no longer be used.
-    pub fn poll_send(
+    pub(crate) fn poll_send(
         &self,
         context: &mut Context<'_>,
         data: &mut &[u8],
@@ -183,24 +195,24 @@ impl ServerStream {
     fn poll_stall(&self, context: &mut Context<'_>) -> Poll<Result<(), StreamLost>> {
         let mut stall = self.stall.borrow_mut();
         let closed_since = *stall.closed_since.get_or_insert_with(now);
-        let last_blocked = self.stream.connection().traffic().last_blocked();
+        let last_blocked = self.stream.last_blocked();
         let since = last_blocked.map_or(closed_since, |blocked| blocked.max(closed_since));
         ready!(stall.deadline.poll(context, since + self.write_timeout));
         stall.stalled = true;
         self.answer.set(Answer::Ended);
-        self.stream.reset(ErrorCode::CANCEL);
+        self.stream.reset(StreamEnd::Cancelled);
         Poll::Ready(Err(StreamLost))
     }
 
     /// The stream itself, for a WebSocket after a successful response.
-    pub fn handle(&self) -> &StreamHandle {
+    pub(crate) fn transport(&self) -> &StreamTransport {
         &self.stream
     }
 
     /// Resets a stream that was joined to a backend, since the backend broke off or the time is over.
-    pub fn cancel(&self) {
+    pub(crate) fn cancel(&self) {
         self.answer.set(Answer::Ended);
-        self.stream.reset(ErrorCode::CANCEL);
+        self.stream.reset(StreamEnd::Cancelled);
     }
 
     /// Ends the response body. `trailers` are lines; there may be none.
@@ -208,7 +220,7 @@ impl ServerStream {
     /// # Errors
     ///
     /// The stream can no longer be used.
-    pub fn end(&self, trailers: &[u8]) -> Result<(), StreamLost> {
+    pub(crate) fn end(&self, trailers: &[u8]) -> Result<(), StreamLost> {
         match self.answer.get() {
             Answer::Begun { .. } => {
                 self.answer.set(Answer::Ended);
@@ -218,26 +230,26 @@ impl ServerStream {
         }
     }
 
-    /// See [`Http2Codec::round_trip`](super::connection::Http2Codec::round_trip).
-    pub fn round_trip(&self) -> Option<Duration> {
-        self.stream.connection().round_trip()
+    /// The time between a frame and its acknowledgement, if it is known.
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        self.stream.round_trip()
     }
 
     /// Whether the client accepted nothing for too long.
-    pub fn is_stalled(&self) -> bool {
-        self.stall.borrow().stalled || self.stream.connection().traffic().is_stalled()
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stall.borrow().stalled || self.stream.is_stalled()
     }
 
     /// Signals a truncated response to the client, and returns how it ended.
-    pub fn finish(&self) -> ResponseOutcome {
+    pub(crate) fn finish(&self) -> ResponseOutcome {
         match self.answer.get() {
             Answer::Awaited => {
-                self.stream.reset(ErrorCode::INTERNAL_ERROR);
+                self.stream.reset(StreamEnd::Failed);
                 ResponseOutcome::Unanswered
             }
             Answer::Begun { grpc } => {
                 if !grpc || self.end(UNAVAILABLE).is_err() {
-                    self.stream.reset(ErrorCode::INTERNAL_ERROR);
+                    self.stream.reset(StreamEnd::Failed);
                 }
                 ResponseOutcome::Told
             }

@@ -1,0 +1,192 @@
+//! The UDP sockets of listeners with HTTP/3, and what their connections have in common.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::mpsc::{Receiver, channel};
+use tokio::task::AbortHandle;
+
+use super::ServeError;
+use super::takeover::{self, OwnDatagrams, PassedPacket, Predecessor};
+use crate::net::quic::{EarlierProcesses, Packet, PacketRoutes, QuicSecrets, ServerId};
+use crate::plan::Plan;
+use crate::proxy::{Listeners, QuicListener, WorkerListeners, bind_datagrams, shared_datagrams};
+
+/// Packets that wait for the process before this one.
+const MAX_WAITING: usize = 1_024;
+
+/// The UDP sockets of a process.
+#[derive(Debug)]
+pub(super) struct QuicSockets {
+    secrets: QuicSecrets,
+    listeners: Vec<QuicAddress>,
+    earlier: Option<Earlier>,
+    /// A process that takes over has the sockets, too.
+    are_given: Arc<AtomicBool>,
+    /// The task that holds duplicates of the sockets for that process.
+    offer: Option<AbortHandle>,
+}
+
+/// The processes before this one.
+#[derive(Debug)]
+struct Earlier {
+    /// The way to the last of them.
+    way: UnixStream,
+    /// By address, their packets that this process has received.
+    passed: Vec<(SocketAddr, Receiver<(ServerId, Packet)>)>,
+}
+
+/// The sockets of one address.
+#[derive(Debug)]
+struct QuicAddress {
+    address: SocketAddr,
+    routes: Arc<PacketRoutes>,
+    /// Duplicates, for a process that takes over.
+    sockets: Vec<UdpSocket>,
+}
+
+impl QuicSockets {
+    /// Adds UDP sockets to the listeners of all workers: those of `predecessor`, if there is one, or new ones.
+    pub(super) fn bind(
+        streams: Vec<Listeners>,
+        plan: &Plan,
+        predecessor: Option<&Predecessor>,
+        random: impl Fn() -> Result<[u8; 32], ServeError>,
+    ) -> Result<(Self, Vec<WorkerListeners>), ServeError> {
+        let mut all: Vec<_> =
+            streams.into_iter().map(|streams| WorkerListeners { streams, quic: Vec::new() }).collect();
+        let [number, id_key, reset_key, token_key] = [random()?, random()?, random()?, random()?];
+        let process = number.first_chunk().copied().map(u32::from_ne_bytes).unwrap_or_default();
+        let id_key = id_key.first_chunk().copied().unwrap_or_default();
+        let mut this = Self {
+            secrets: QuicSecrets { process, id_key, reset_key, token_key },
+            listeners: Vec::new(),
+            earlier: None,
+            are_given: Arc::default(),
+            offer: None,
+        };
+        if !plan.server.listen.iter().any(|listener| listener.http3) {
+            return Ok((this, all));
+        }
+        let (mut inherited, mut way) = (Vec::new(), None);
+        if let Some(offered) = predecessor.and_then(|predecessor| predecessor.datagrams(process)) {
+            tracing::info!("the process before passes {} UDP sockets", offered.sockets.len());
+            this.secrets = offered.secrets;
+            way = Some((offered.processes, offered.way));
+            inherited = offered.sockets;
+        }
+        for (index, listener) in plan.server.listen.iter().enumerate().filter(|(_, listener)| listener.http3)
+        {
+            this.listen((index, listener.address), &mut inherited, &mut all)
+                .map_err(|error| ServeError::Listen(super::with_remedy(error.to_string(), &error)))?;
+        }
+        // Before the first packet is received.
+        this.earlier = way.map(|(numbers, way)| Earlier { way, passed: this.routes_to(&numbers) });
+        Ok((this, all))
+    }
+
+    /// Listens on an address with all workers. There may be more sockets than workers: each is read, since the kernel goes on
+    /// to give it packets.
+    fn listen(
+        &mut self,
+        (index, address): (usize, SocketAddr),
+        inherited: &mut Vec<UdpSocket>,
+        workers: &mut [WorkerListeners],
+    ) -> io::Result<()> {
+        let is_there = |socket: &mut UdpSocket| socket.local_addr().is_ok_and(|bound| bound == address);
+        let mut sockets: Vec<_> = inherited.extract_if(.., is_there).collect();
+        match sockets.is_empty() {
+            true => sockets = bind_datagrams(address, workers.len())?,
+            false => {
+                while sockets.len() < workers.len() {
+                    sockets.push(shared_datagrams(address)?);
+                }
+            }
+        }
+        let (routes, inboxes) = PacketRoutes::new(self.secrets.process, sockets.len());
+        let duplicates = sockets.iter().map(UdpSocket::try_clone).collect::<io::Result<_>>()?;
+        let count = workers.len();
+        for (number, (socket, inbox)) in sockets.into_iter().zip(inboxes).enumerate() {
+            let (routes, secrets) = (Arc::clone(&routes), self.secrets.clone());
+            let number_id = u16::try_from(number).map_err(io::Error::other)?;
+            if let Some(worker) = workers.get_mut(number % count) {
+                worker.quic.push(QuicListener { index, number: number_id, socket, routes, inbox, secrets });
+            }
+        }
+        self.listeners.push(QuicAddress { address, routes, sockets: duplicates });
+        Ok(())
+    }
+
+    /// Has packets for the processes with these numbers wait until [`Self::start`] passes them on.
+    fn routes_to(&self, numbers: &[u32]) -> Vec<(SocketAddr, Receiver<(ServerId, Packet)>)> {
+        let route = |QuicAddress { address, routes, .. }: &QuicAddress| {
+            let (way, passed) = channel(MAX_WAITING);
+            routes.set_earlier(Some(EarlierProcesses { numbers: numbers.to_vec(), way }));
+            (*address, passed)
+        };
+        self.listeners.iter().map(route).collect()
+    }
+
+    /// Passes packets on between this process and those before and after it. Needs a local runtime around it.
+    pub(super) fn start(&mut self) {
+        if let Some(Earlier { way, passed }) = self.earlier.take() {
+            let (sender, packets) = channel(MAX_WAITING);
+            for (listener, mut passed) in passed {
+                let sender = sender.clone();
+                drop(tokio::task::spawn_local(async move {
+                    while let Some((server, packet)) = passed.recv().await {
+                        if sender.send(PassedPacket { listener, server, packet }).await.is_err() {
+                            return;
+                        }
+                    }
+                }));
+            }
+            let routes: Vec<_> = self.listeners.iter().map(|listener| Arc::clone(&listener.routes)).collect();
+            drop(tokio::task::spawn_local(async move {
+                if let Err(error) = takeover::pass_back(way, packets).await {
+                    tracing::debug!(%error, "packets of the process before this one are dropped");
+                }
+                // It has ended. A packet that names it is none of its clients', who may choose any id at first.
+                routes.iter().for_each(|routes| routes.set_earlier(None));
+            }));
+        }
+        let routes: Vec<_> =
+            self.listeners.iter().map(|listener| (listener.address, Arc::clone(&listener.routes))).collect();
+        let first = routes.first().map(|(_, routes)| Arc::clone(routes));
+        let processes = move || first.as_ref().map(|routes| routes.processes()).unwrap_or_default();
+        let take = move |PassedPacket { listener, server, packet }| {
+            if let Some((_, routes)) = routes.iter().find(|(address, _)| *address == listener)
+                && routes.pass(server, || packet).is_err()
+            {
+                tracing::debug!("a packet for a process that has ended");
+            }
+        };
+        let sockets: Vec<_> =
+            self.listeners.iter_mut().flat_map(|listener| listener.sockets.drain(..)).collect();
+        if !sockets.is_empty() {
+            let (secrets, are_given) = (self.secrets.clone(), Arc::clone(&self.are_given));
+            let own = OwnDatagrams { secrets, sockets, are_given };
+            let offer = takeover::offer_datagrams(own, processes, take);
+            self.offer = Some(tokio::task::spawn_local(offer).abort_handle());
+        }
+    }
+
+    /// No process takes over any more. The sockets of a worker that ends are closed then, so that the kernel gives their
+    /// packets to the workers that are left.
+    pub(super) fn withdraw(&self) {
+        if let Some(offer) = &self.offer {
+            offer.abort();
+        }
+    }
+
+    /// The process after this one reads the sockets from now on. One without HTTP/3 does not.
+    pub(super) fn hand_over(&self) {
+        if !self.are_given.load(Ordering::Relaxed) {
+            return;
+        }
+        self.listeners.iter().for_each(|listener| listener.routes.hand_over());
+    }
+}
