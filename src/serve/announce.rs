@@ -13,6 +13,7 @@ use crate::plan::{Listener, ListenerRole, Plan};
 pub(super) fn announce(plan: &Plan, file: &str, admin: Option<&AdminListener>) {
     tracing::info!("tollgate {} runs {file}", env!("CARGO_PKG_VERSION"));
     let one = |listener: &Listener| match listener.tls {
+        true if listener.http3_port().is_some() => format!("{} (TLS and HTTP/3)", listener.address),
         true => format!("{} (TLS)", listener.address),
         false => listener.address.to_string(),
     };

@@ -4,8 +4,8 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::AbortHandle;
 
@@ -24,8 +24,8 @@ pub(super) struct QuicSockets {
     secrets: QuicSecrets,
     listeners: Vec<QuicAddress>,
     earlier: Option<Earlier>,
-    /// A process that takes over has the sockets, too.
-    are_given: Arc<AtomicBool>,
+    /// The addresses whose sockets a process that takes over has, too.
+    given: Arc<Mutex<Vec<SocketAddr>>>,
     /// The task that holds duplicates of the sockets for that process.
     offer: Option<AbortHandle>,
 }
@@ -65,21 +65,23 @@ impl QuicSockets {
             secrets: QuicSecrets { process, id_key, reset_key, token_key },
             listeners: Vec::new(),
             earlier: None,
-            are_given: Arc::default(),
+            given: Arc::default(),
             offer: None,
         };
-        if !plan.server.listen.iter().any(|listener| listener.http3) {
+        let serving = || plan.server.listen.iter().enumerate().filter(|(_, listener)| listener.http3);
+        let addresses: Vec<_> = serving().map(|(_, listener)| listener.address).collect();
+        if addresses.is_empty() {
             return Ok((this, all));
         }
         let (mut inherited, mut way) = (Vec::new(), None);
-        if let Some(offered) = predecessor.and_then(|predecessor| predecessor.datagrams(process)) {
+        if let Some(offered) = predecessor.and_then(|predecessor| predecessor.datagrams(process, &addresses))
+        {
             tracing::info!("the process before passes {} UDP sockets", offered.sockets.len());
             this.secrets = offered.secrets;
             way = Some((offered.processes, offered.way));
             inherited = offered.sockets;
         }
-        for (index, listener) in plan.server.listen.iter().enumerate().filter(|(_, listener)| listener.http3)
-        {
+        for (index, listener) in serving() {
             this.listen((index, listener.address), &mut inherited, &mut all)
                 .map_err(|error| ServeError::Listen(super::with_remedy(error.to_string(), &error)))?;
         }
@@ -167,8 +169,8 @@ impl QuicSockets {
         let sockets: Vec<_> =
             self.listeners.iter_mut().flat_map(|listener| listener.sockets.drain(..)).collect();
         if !sockets.is_empty() {
-            let (secrets, are_given) = (self.secrets.clone(), Arc::clone(&self.are_given));
-            let own = OwnDatagrams { secrets, sockets, are_given };
+            let (secrets, given) = (self.secrets.clone(), Arc::clone(&self.given));
+            let own = OwnDatagrams { secrets, sockets, given };
             let offer = takeover::offer_datagrams(own, processes, take);
             self.offer = Some(tokio::task::spawn_local(offer).abort_handle());
         }
@@ -182,11 +184,10 @@ impl QuicSockets {
         }
     }
 
-    /// The process after this one reads the sockets from now on. One without HTTP/3 does not.
+    /// The process after this one reads the sockets that it has asked for from now on.
     pub(super) fn hand_over(&self) {
-        if !self.are_given.load(Ordering::Relaxed) {
-            return;
-        }
-        self.listeners.iter().for_each(|listener| listener.routes.hand_over());
+        let given = self.given.lock();
+        let is_given = |listener: &&QuicAddress| given.contains(&listener.address);
+        self.listeners.iter().filter(is_given).for_each(|listener| listener.routes.hand_over());
     }
 }

@@ -3,15 +3,19 @@ gives is printed as a line of JSON. `CA` is the file of the authority that has s
 
 import asyncio
 import json
+import random
 import socket
 import sys
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 
 from aioquic.asyncio.client import connect
 from aioquic.asyncio.protocol import QuicConnectionProtocol
+from aioquic.buffer import Buffer, encode_uint_var
 from aioquic.h3.connection import H3_ALPN, H3Connection
 from aioquic.h3.events import DataReceived, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.connection import QuicConnection
 from aioquic.quic.events import ConnectionTerminated, HandshakeCompleted, StreamReset
 from aioquic.quic.packet import QuicProtocolVersion
 
@@ -129,13 +133,13 @@ class Client(QuicConnectionProtocol):
 
 
 @asynccontextmanager
-async def connection(**settings):
+async def connection(create_protocol=Client, **settings):
     tickets, tokens = settings.pop("tickets", None), settings.pop("tokens", None)
     configuration = QuicConfiguration(is_client=True, alpn_protocols=H3_ALPN, server_name="a.test", **settings)
     configuration.load_verify_locations(CA)
     async with asyncio.timeout(2 * TIMEOUT):
         async with connect(
-            "127.0.0.1", PORT, configuration=configuration, create_protocol=Client,
+            "127.0.0.1", PORT, configuration=configuration, create_protocol=create_protocol,
             session_ticket_handler=tickets and tickets.append, token_handler=tokens and tokens.append,
         ) as client:
             yield client
@@ -321,6 +325,106 @@ async def websocket():
             "status": answer.status, "protocol": answer.fields.get("sec-websocket-protocol"), "echoed": echoed,
             "closed": closed, "announced": announced, "reset": answer.reset,
         }
+
+
+# What becomes of the transport parameters of this task's connections before they are sent.
+CHANGE = ContextVar("change", default=lambda parameters: parameters)
+SERIALIZE = QuicConnection._serialize_transport_parameters
+QuicConnection._serialize_transport_parameters = lambda quic: CHANGE.get()(SERIALIZE(quic))
+
+
+def read_parameters(data):
+    """The transport parameters (RFC 9000 §18) by their numbers."""
+    buffer, parameters = Buffer(data=data), {}
+    while not buffer.eof():
+        number = buffer.pull_uint_var()
+        parameters[number] = buffer.pull_bytes(buffer.pull_uint_var())
+    return parameters
+
+
+def write_parameters(parameters):
+    var = encode_uint_var
+    return b"".join(var(number) + var(len(value)) + value for number, value in parameters)
+
+
+def with_value(number, value):
+    """One parameter has another value; without one, it is missing."""
+    value = encode_uint_var(value) if isinstance(value, int) else value
+
+    def change(data):
+        parameters = read_parameters(data)
+        parameters.pop(number, None)
+        return write_parameters([*parameters.items()] + ([] if value is None else [(number, value)]))
+
+    return change
+
+
+def with_noise(data):
+    data = bytearray(data)
+    for _ in range(random.randint(1, 4)):
+        place = random.randrange(len(data))
+        if random.random() < 0.7:
+            data[place] = random.randrange(256)
+        elif random.random() < 0.5:
+            del data[place]
+        else:
+            data.insert(place, random.randrange(256))
+    return bytes(data)
+
+
+async def attempt(change, seconds=TIMEOUT):
+    """The status of a request on a connection whose parameters are changed, or `code N` that ended the connection."""
+    CHANGE.set(change)
+    clients = []
+
+    def created(*arguments, **more):
+        clients.append(Client(*arguments, **more))
+        return clients[0]
+
+    try:
+        async with asyncio.timeout(seconds), connection(create_protocol=created) as client:
+            answer = await client.ask("GET", "/")
+            return answer.status or f"code {client.terminated}"
+    except ConnectionError:
+        return f"code {clients[0].terminated}"
+    except TimeoutError:
+        return "silence"
+
+
+async def parameters(seed):
+    """Transport parameters at their bounds and beyond, cut at every byte, and with noise."""
+    largest = (1 << 62) - 1
+    kept = []
+    assert await attempt(lambda data: kept.append(data) or data) == 200
+    legal = {
+        "idle timeout": with_value(0x01, largest), "packets of 1200": with_value(0x03, 1200),
+        "largest packets": with_value(0x03, largest), "data": with_value(0x04, largest),
+        "data of a stream": with_value(0x05, largest), "streams": with_value(0x08, 1 << 60),
+        "exponent": with_value(0x0A, 20), "delay": with_value(0x0B, (1 << 14) - 1),
+        "no migration": with_value(0x0C, b""), "ids": with_value(0x0E, largest), "unknown": with_value(31 * 7 + 27, b"grease"),
+    }
+    illegal = {
+        "small packets": with_value(0x03, 1199), "streams": with_value(0x08, (1 << 60) + 1), "exponent": with_value(0x0A, 21),
+        "delay": with_value(0x0B, 1 << 14), "no migration": with_value(0x0C, b"x"), "one id": with_value(0x0E, 1),
+        "first id": with_value(0x00, b"12345678"), "reset token": with_value(0x02, bytes(16)),
+        "preferred address": with_value(0x0D, bytes(4 + 2 + 16 + 2) + b"\4abcd" + bytes(16)),
+        "source id of Retry": with_value(0x10, b"12345678"), "no source id": with_value(0x0F, None),
+        "other source id": with_value(0x0F, b"12345678"), "long number": with_value(0x04, b"\1\1"),
+        "twice": lambda data: data + write_parameters([(0x04, b"\1")]),
+    }
+    told = {name: {} for name in ["legal", "illegal"]}
+    for kind, cases in [("legal", legal), ("illegal", illegal)]:
+        for name, change in cases.items():
+            told[kind][name] = await attempt(change)
+    cuts = [attempt(lambda data, length=length: data[:length]) for length in range(len(kept[0]))]
+    told["cut"] = sorted(set(map(str, await asyncio.gather(*cuts))))
+    random.seed(seed)
+    told["noise"] = 0
+    for _ in range(10):
+        outcomes = await asyncio.gather(*[attempt(with_noise, 3) for _ in range(30)])
+        told["noise"] += sum(outcome != "silence" for outcome in outcomes)
+    told["after"] = await attempt(lambda data: data)
+    return told
 
 
 async def through_an_upgrade(held):

@@ -19,9 +19,9 @@ use crate::proxy::record::ratelimit_fields::{is_ratelimit, put_ratelimit};
 use crate::proxy::record::request_context::RequestContext;
 use crate::proxy::session::passing_fields::{ConnectionOptions, put_answer_fields};
 
-/// How long a client may use HTTP/3 without being told again, in seconds (RFC 7838 §3.1). A gateway that has stopped to serve it
-/// costs clients a failed attempt for as long.
-const ALTERNATIVE_SECONDS: u32 = 3_600;
+/// What follows the port in `alt-svc`: how long a client may use HTTP/3 without being told again, in seconds (RFC 7838 §3.1).
+/// A gateway that has stopped to serve it costs clients a failed attempt for as long.
+const ALTERNATIVE_END: &[u8] = b"\"; ma=3600\r\n";
 
 /// The server of a response, of an upstream that is `sticky` by a header.
 #[derive(Clone, Copy)]
@@ -136,7 +136,11 @@ fn put_representation(
 #[cold]
 fn put_alternative(port: NonZero<u16>, route: &Route, sink: &mut impl HeadSink) {
     if !route.response_headers.touches(b"alt-svc") {
-        sink.field(b"alt-svc", format!("h3=\":{port}\"; ma={ALTERNATIVE_SECONDS}").as_bytes());
+        sink.written(|out| {
+            out.extend_from_slice(b"alt-svc: h3=\":");
+            out.extend_from_slice(itoa::Buffer::new().format(port.get()).as_bytes());
+            out.extend_from_slice(ALTERNATIVE_END);
+        });
     }
 }
 

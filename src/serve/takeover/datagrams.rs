@@ -1,18 +1,19 @@
 //! The hand-over of UDP sockets with HTTP/3, over a Unix socket that names the running process. A process of a version
 //! before that had none, and one without such sockets says so.
 //!
-//! 1. new: [`DATAGRAMS`]; running: [`DatagramsHello`], and the sockets, [`BATCH`](super::BATCH) at a time;
+//! 1. new: [`DATAGRAMS`], and the addresses at which it serves HTTP/3; running: [`DatagramsHello`], and the sockets of these
+//!    addresses, [`BATCH`](super::BATCH) at a time;
 //! 2. new, for as long as the running process lives: packets that name another process.
 //!
-//! Both have the sockets from step 1 on. The running process stops reading them when it leaves.
+//! Both have these sockets from step 1 on. The running process stops reading them when it leaves, and goes on with others.
 
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use quinn::udp::EcnCodepoint;
 use rustix::net::sockopt::socket_peercred;
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,8 @@ use crate::net::quic::{Packet, QuicSecrets, ServerId};
 
 /// The new process's first bytes: name and version of the protocol.
 const DATAGRAMS: &[u8; 4] = b"TGQ1";
+/// The maximum length of the addresses.
+const MAX_ADDRESSES: usize = 64 << 10;
 /// The maximum length of a packet with its head; UDP has no longer one.
 const MAX_PACKET: usize = 66 << 10;
 
@@ -84,8 +87,8 @@ pub(in crate::serve) struct OfferedDatagrams {
 pub(in crate::serve) struct OwnDatagrams {
     pub(in crate::serve) secrets: QuicSecrets,
     pub(in crate::serve) sockets: Vec<UdpSocket>,
-    /// Another process has them now, too.
-    pub(in crate::serve) are_given: Arc<AtomicBool>,
+    /// The addresses whose sockets another process has now, too.
+    pub(in crate::serve) given: Arc<Mutex<Vec<SocketAddr>>>,
 }
 
 /// The name at which the process with this id waits for one that takes its UDP sockets over, unless it is taken.
@@ -94,14 +97,23 @@ fn datagrams_name(process: i32) -> String {
 }
 
 impl Predecessor {
-    /// Its UDP sockets, if it has any. `process`: the number of the new process.
-    pub(in crate::serve) fn datagrams(&self, process: u32) -> Option<OfferedDatagrams> {
+    /// Its UDP sockets at these addresses, if it has any. `process`: the number of the new process.
+    pub(in crate::serve) fn datagrams(
+        &self,
+        process: u32,
+        addresses: &[SocketAddr],
+    ) -> Option<OfferedDatagrams> {
         let listed = std::fs::read_to_string(SOCKETS).unwrap_or_default();
         let names = names(datagrams_name(self.process), &listed);
-        names.iter().find_map(|name| self.datagrams_at(name, process).ok())
+        names.iter().find_map(|name| self.datagrams_at(name, process, addresses).ok())
     }
 
-    fn datagrams_at(&self, name: &str, process: u32) -> io::Result<OfferedDatagrams> {
+    fn datagrams_at(
+        &self,
+        name: &str,
+        process: u32,
+        addresses: &[SocketAddr],
+    ) -> io::Result<OfferedDatagrams> {
         let mut way = connect(name)?;
         let peer = socket_peercred(&way)?;
         let id = peer.pid.as_raw_nonzero().get();
@@ -109,7 +121,7 @@ impl Predecessor {
         if id != self.process || !is_trusted(peer.uid.as_raw(), id) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        way.write_all(DATAGRAMS)?;
+        way.write_all(&asking_for(addresses)?)?;
         let hello: DatagramsHello = read_with_length(&mut way)?;
         let DatagramsHello { id_key, reset_key, token_key, sockets: count, processes } = hello;
         if count > MAX_SOCKETS {
@@ -123,6 +135,28 @@ impl Predecessor {
         let secrets = QuicSecrets { process, id_key, reset_key, token_key };
         Ok(OfferedDatagrams { secrets, sockets, processes, way })
     }
+}
+
+/// What a new process says first.
+fn asking_for(addresses: &[SocketAddr]) -> io::Result<Vec<u8>> {
+    let addresses = serde_json::to_vec(addresses)?;
+    Ok([&DATAGRAMS[..], &(addresses.len() as u64).to_le_bytes(), &addresses].concat())
+}
+
+/// The addresses that a new process asks for.
+async fn asked_for(stream: &mut UnixStream) -> io::Result<Vec<SocketAddr>> {
+    let mut name = [0; DATAGRAMS.len()];
+    stream.read_exact(&mut name).await?;
+    if name != *DATAGRAMS {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let length = usize::try_from(stream.read_u64_le().await?).unwrap_or(usize::MAX);
+    if length > MAX_ADDRESSES {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut addresses = vec![0; length];
+    stream.read_exact(&mut addresses).await?;
+    Ok(serde_json::from_slice(&addresses)?)
 }
 
 /// Sends the process before this one the packets that are its own, until it ends.
@@ -178,7 +212,7 @@ pub(in crate::serve) async fn offer(
         match next(&listener).await {
             Ok(stream) => {
                 let given = give(stream, &own, processes(), &take).await;
-                own.are_given.store(false, Ordering::Relaxed);
+                own.given.lock().clear();
                 if let Err(error) = given {
                     tracing::debug!(%error, "the UDP sockets were not handed over, or only until now");
                 }
@@ -201,15 +235,14 @@ pub(in crate::serve) async fn offer(
 /// Hands the sockets to a process, and takes packets from it until it ends.
 async fn give(
     mut stream: UnixStream,
-    OwnDatagrams { secrets, sockets, are_given }: &OwnDatagrams,
+    OwnDatagrams { secrets, sockets, given }: &OwnDatagrams,
     processes: Vec<u32>,
     take: &impl Fn(PassedPacket),
 ) -> io::Result<()> {
-    let mut hello = [0; 4];
-    timeout(TIMEOUT, stream.read_exact(&mut hello)).await??;
-    if hello != *DATAGRAMS {
-        return Err(io::ErrorKind::Unsupported.into());
-    }
+    let addresses = timeout(TIMEOUT, asked_for(&mut stream)).await??;
+    let is_asked_for =
+        |socket: &&UdpSocket| socket.local_addr().is_ok_and(|address| addresses.contains(&address));
+    let sockets: Vec<_> = sockets.iter().filter(is_asked_for).collect();
     let QuicSecrets { id_key, reset_key, token_key, .. } = *secrets;
     let hello = DatagramsHello { id_key, reset_key, token_key, sockets: sockets.len(), processes };
     let hello = serde_json::to_vec(&hello)?;
@@ -219,7 +252,7 @@ async fn give(
         let batch: Vec<BorrowedFd<'_>> = batch.iter().map(|socket| socket.as_fd()).collect();
         timeout(TIMEOUT, stream.async_io(Interest::WRITABLE, || pass(&stream, &batch))).await??;
     }
-    are_given.store(true, Ordering::Relaxed);
+    *given.lock() = addresses;
     loop {
         let (length, head) = (stream.read_u32_le().await?, stream.read_u32_le().await?);
         let (length, head) = (length as usize, head as usize);

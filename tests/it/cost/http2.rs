@@ -5,7 +5,7 @@ use h2::server::Builder;
 use http::{HeaderMap, Request, Response};
 
 use crate::harness::metered::{a_day, comes_to_use, metered, parrot, request, used};
-use crate::harness::{AllVersions, Client, Gateway, Http2, Http2Backend, Multiplexed};
+use crate::harness::{AllVersions, Client, Http2Backend, Multiplexed};
 
 const COSTS: [&str; 6] = [
     "{ reserve = 100, settle = \"json:/total\" }",
@@ -148,8 +148,8 @@ fn clients_of_http1_before_a_backend_of_http2() {
 #[test]
 fn a_stream_that_is_reset_costs_what_is_known() {
     let backend = parrot();
-    let gateway = Gateway::start(&metered(&backend.url(), &COSTS, &a_day(1_000), ""));
-    let body = b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{\"total\":30,|".to_vec();
+    let gateway = AllVersions::start(&metered(&backend.url(), &COSTS, &a_day(1_000), ""));
+    let body = b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{\"total\":30,|";
     let request = |route: usize, client: &str| {
         Request::builder()
             .method("POST")
@@ -159,16 +159,15 @@ fn a_stream_that_is_reset_costs_what_is_known() {
             .body(())
             .unwrap()
     };
-    for (route, client, cost) in [(0, "a", 30), (4, "b", 12), (3, "c", 100)] {
-        let connection = Http2::connect(gateway.addr());
-        let (mut stream, response) = connection.begin(request(route, client));
-        stream.send_data(Bytes::from(body.clone()), true).unwrap();
-        comes_to_use(&gateway, client, 100);
-        // The head and the first bytes have arrived, or arrive before the reset is seen.
-        std::thread::sleep(std::time::Duration::from_millis(200));
-        stream.send_reset(h2::Reason::CANCEL);
-        drop(response);
-        drop(connection);
-        comes_to_use(&gateway, client, cost);
+    for (number, connection) in gateway.clients().into_iter().enumerate() {
+        for (route, cost) in [(0, 30), (4, 12), (3, 100)] {
+            let client = format!("{route}-{number}");
+            let stream = connection.begin(request(route, &client), body);
+            comes_to_use(&gateway, &client, 100);
+            // The head and the first bytes have arrived, or arrive before the reset is seen.
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            stream.cancel();
+            comes_to_use(&gateway, &client, cost);
+        }
     }
 }

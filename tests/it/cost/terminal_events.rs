@@ -1,11 +1,10 @@
 //! Event streams: which sources count, and the events after which a client may leave.
 
-use bytes::Bytes;
 use http::Request;
 
 use crate::harness::api::{api, samples_with, sum};
 use crate::harness::metered::{a_day, begin, comes_to_use, json, metered, parrot, request, used};
-use crate::harness::{Backend, Client, Gateway, Http2};
+use crate::harness::{AllVersions, Backend, Client, Gateway};
 
 const CHAT: &str = "{ reserve = 100, settle = [\"json:/usage/total\", \"sse:/usage/total\"], missing = 70 }";
 const MESSAGES: &str = "{ reserve = 100, settle = [\"json:/usage/in\", \"json:/usage/out\", \"sse:/message/usage/in\", \"sse:/usage/out\"], missing = 70 }";
@@ -242,27 +241,32 @@ fn a_client_with_a_place_leaves_at_the_last_event() {
 }
 
 #[test]
-fn a_stream_of_http2_that_is_reset_after_a_terminal_event_has_not_failed() {
-    let (_backend, gateway) = start();
+fn a_stream_that_is_reset_after_a_terminal_event_has_not_failed() {
+    let backend = parrot();
+    let gateway = AllVersions::start(&metered(&backend.url(), &COSTS, &a_day(1_000), ""));
     let (route, events, cost) = ENDED[0];
     let response = String::from_utf8(stream(events)).unwrap();
-    let connection = Http2::connect(gateway.addr());
-    let request = Request::builder()
-        .method("POST")
-        .uri(format!("http://test/{route}/"))
-        .header("x-client", "a")
-        .header("x-then", "gate")
-        .body(())
-        .unwrap();
-    let (mut stream, answer) = connection.begin(request);
-    stream.send_data(Bytes::from(response), true).unwrap();
-    // Its event is on its way then.
-    comes_to_use(&gateway, "a", cost);
-    std::thread::sleep(std::time::Duration::from_millis(200));
-    stream.send_reset(h2::Reason::CANCEL);
-    let line = gateway.access_log(1).remove(0);
-    assert_eq!((line["settled"].as_u64(), &line["error"]), (Some(cost), &serde_json::Value::Null), "{line}");
-    drop((answer, connection));
+    for (number, connection) in gateway.clients().into_iter().enumerate() {
+        let client = ["http2", "http3"][number];
+        let request = Request::builder()
+            .method("POST")
+            .uri(format!("http://test/{route}/"))
+            .header("x-client", client)
+            .header("x-then", "gate")
+            .body(())
+            .unwrap();
+        let stream = connection.begin(request, response.as_bytes());
+        // Its event is on its way then.
+        comes_to_use(&gateway, client, cost);
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        stream.cancel();
+        let line = gateway.access_log(number + 1).remove(number);
+        assert_eq!(
+            (line["settled"].as_u64(), &line["error"]),
+            (Some(cost), &serde_json::Value::Null),
+            "{line}"
+        );
+    }
 }
 
 /// Nothing of a stream is kept for a client that goes on on its connection.

@@ -302,6 +302,26 @@ fn certificates() {
     });
 }
 
+#[cfg(feature = "http3")]
+#[test]
+fn http3() {
+    use crate::harness::{Authority, Http3};
+
+    follow_page("docs/recipes/http3.md", |page| {
+        let authority = Authority::new();
+        authority.certify("example.com", &["example.com", "a.test"]);
+        for file in ["example.com.pem", "example.com.key"] {
+            std::fs::copy(authority.path(file), page.path(file)).expect("it can be copied");
+        }
+        page.serve("server.py", 9001, &[]);
+        page.gateway();
+        let browser = Http3::connect(page.address(8443), &authority.client_offering(&["h3"]));
+        let shown = browser.get("/").expect(200);
+        assert!(shown.body.starts_with(b"backend: GET /"), "{:?}", shown.body);
+        page.sessions()
+    });
+}
+
 #[test]
 fn maintenance_mode() {
     follow_recipe("maintenance-mode.md", |_| ());
@@ -354,7 +374,7 @@ fn each_recipe_is_followed_and_listed() {
     let files = std::fs::read_dir(directory).expect("the recipes").flatten();
     let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
     let names: Vec<_> = names.filter(|name| name != "README.md").collect();
-    assert_eq!(names.len(), 28, "{names:?}");
+    assert_eq!(names.len(), 29, "{names:?}");
     for name in names {
         assert!(list.contains(&format!("]({name})")), "README.md does not list {name}");
         assert!(tests.iter().any(|tests| tests.contains(&name)), "no test follows {name}");

@@ -35,7 +35,7 @@ pub(crate) use clients::http2::{Frame, FrameServer, Frames, Http2Backend, send_a
 pub(crate) use clients::http2_client::{Body, Http2, get as h2_get, reason as h2_reason};
 #[cfg(feature = "http3")]
 pub(crate) use clients::http3_client::{Http3, Http3Lost, h3_get, h3_request};
-pub(crate) use clients::multiplexed::Multiplexed;
+pub(crate) use clients::multiplexed::{Multiplexed, Unanswered};
 #[cfg(feature = "http3")]
 pub(crate) use clients::quic_client::{self, QuicClient, QuicEnd};
 pub(crate) use clients::rate_limit_client::{RateLimitClient, descriptor, message};

@@ -4,7 +4,9 @@
 use h2::server::Builder;
 use http::HeaderMap;
 
-use crate::harness::{Backend, Body, Client, Fault, Gateway, Http2, Http2Backend, everything_to};
+use crate::harness::{
+    AllVersions, Backend, Body, Client, Fault, Gateway, Http2Backend, everything_to, h2_get,
+};
 
 const HEAD: &str = "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
 /// What the backend must never see as a request.
@@ -133,7 +135,7 @@ fn trailers_of_up_to_16_kib_pass_both_ways() {
 
 /// As gRPC's `grpc-status-details-bin`.
 #[test]
-fn large_trailers_pass_from_http_2_to_http_2() {
+fn large_trailers_pass_from_http_2_to_other_versions() {
     for length in [1_100, 15_000] {
         let value = "v".repeat(length);
         let sent = value.clone();
@@ -147,17 +149,17 @@ fn large_trailers_pass_from_http_2_to_http_2() {
                 stream.send_trailers(trailers).expect("the stream is open");
             }
         });
-        let gateway = Gateway::start(&format!(
+        let gateway = AllVersions::start(&format!(
             "[upstreams.api]\nservers = [\"{}\"]\nprotocol = \"http2\"\n[[routes]]\npath = \"/*\"\nupstream = \"api\"",
             backend.url()
         ));
-        let client = Http2::connect(gateway.addr());
-        let mut request = http::Request::new(());
-        *request.uri_mut() = "http://a/".parse().expect("a URL");
-        request.headers_mut().insert("te", "trailers".parse().expect("a value"));
-        let answer = client.exchange(request, Body::default()).expect("an answer");
-        let trailers = answer.trailers.expect("trailers");
-        assert_eq!(trailers["grpc-status-details-bin"].as_bytes(), value.as_bytes());
+        for client in gateway.clients() {
+            let mut request = h2_get("/");
+            request.headers_mut().insert("te", "trailers".parse().expect("a value"));
+            let answer = client.exchange(request, Body::default()).expect("an answer");
+            let trailers = answer.trailers.expect("trailers");
+            assert_eq!(trailers["grpc-status-details-bin"].as_bytes(), value.as_bytes());
+        }
     }
 }
 
@@ -180,14 +182,16 @@ fn an_answer_whose_body_is_malformed_from_the_beginning_is_502() {
     for chunk in ["zz\r\n", "2\nok\r\n", "0\r\n\n", "0\r\n x:\r\n\r\n", "1;\r\nx\r\n"] {
         let backend =
             Backend::answering_once(format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{chunk}"));
-        let gateway = Gateway::start(&everything_to(&backend, ""));
+        let gateway = AllVersions::start(&everything_to(&backend, ""));
         let mut client = Client::connect(gateway.addr());
         client.write("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
         let answer = client.read().expect(502);
         assert!(!answer.closed, "{chunk:?}: the client's connection is good");
-        // HTTP/2 learns the same.
-        Http2::connect(gateway.addr()).get("/").expect(502);
-        for record in &gateway.access_log(2) {
+        let others = gateway.clients();
+        for client in &others {
+            client.get("/").expect(502);
+        }
+        for record in &gateway.access_log(1 + others.len()) {
             assert_eq!((&record["status"], &record["error"]), (&502.into(), &"protocol".into()), "{chunk:?}");
         }
     }

@@ -10,8 +10,8 @@ use super::{Http3Gateway, http3_config};
 use crate::harness::config_folder::ConfigFolder;
 use crate::harness::in_flight::{comes_to_hold, fits, limited};
 use crate::harness::{
-    AllVersions, Authority, Backend, Body, Gateway, HoldingBackend, Http3, Next, eventually, everything_to,
-    h3_get, h3_request,
+    AllVersions, Authority, Backend, Body, DropProxy, Gateway, HoldingBackend, Http3, Next, eventually,
+    everything_to, free_address, h3_get, h3_request,
 };
 
 const SECRET: &str = "a secret of 32 bytes or more, so.";
@@ -47,6 +47,25 @@ fn the_address_of_a_client_is_that_of_its_packets() {
     client.quic().change_port();
     client.get("/").expect(200);
     assert_eq!(backend.latest().header("x-forwarded-for").as_deref(), Some("127.0.0.1"));
+}
+
+/// A request comes back by another version of HTTP.
+#[test]
+fn a_loop_is_found() {
+    let own = free_address();
+    let relay = DropProxy::start(own);
+    let listen = format!(
+        "listen = [{{ address = \"127.0.0.1:0\", http3 = true }}, {{ address = \"{own}\", tls = false }}]\n"
+    );
+    let next = relay.addr();
+    let route = format!(
+        "[log]\nfields = [\"protocol\", \"error\"]\n[upstreams]\nnext = \"http://{next}\"\n[[routes]]\npath = \"/*\"\nupstream = \"next\"\n"
+    );
+    let http3 = Http3Gateway::start_listening(&listen, &route);
+    http3.connect().get("/").expect(508);
+    let log = http3.gateway.access_log(4);
+    assert_eq!(log.iter().filter(|record| record["error"] == "loop").count(), 1, "{log:?}");
+    assert_eq!(log.iter().filter(|record| record["protocol"] == "HTTP/3.0").count(), 1, "{log:?}");
 }
 
 fn token(secret: &str, expires_in: i64) -> String {

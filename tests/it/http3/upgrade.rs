@@ -109,6 +109,36 @@ fn connections_outlive_an_upgrade_to_a_file_without_http3() {
     world.upgraded.wait_for(1, "stopped");
 }
 
+/// The new process reads the UDP sockets of one address, and the one before goes on to read those of the other.
+#[test]
+fn connections_outlive_an_upgrade_that_takes_http3_from_one_address() {
+    let backend = gated();
+    let addresses = [free_address(), free_address()];
+    let listen = |lists: [bool; 2]| {
+        let list = |(address, http3)| format!("{{ address = \"{address}\", http3 = {http3} }}");
+        let lists: Vec<_> = addresses.iter().zip(lists).map(list).collect();
+        format!("listen = [{}]\nworkers = 2\n", lists.join(", "))
+    };
+    let rest = everything_to(&backend, "");
+    let Http3Gateway { authority, gateway } = Http3Gateway::start_listening(&listen([true, true]), &rest);
+    let tls = authority.client_offering(&["h3"]);
+    let mut upgraded = Upgraded::new(gateway);
+    let clients = addresses.map(|address| QuicClient::connect(address, &tls));
+    let open = clients.each_ref().map(|client| client.send(&get("/slow")));
+    backend.wait_for(2);
+    let certificate = authority.server("a");
+    upgraded.gateway.write_config(&format!("[server]\n{}{certificate}{rest}", listen([false, true])));
+    upgraded.hand_over();
+    clients.iter().for_each(QuicClient::change_port);
+    backend.open_gate();
+    for (stream, client) in open.into_iter().zip(&clients) {
+        assert_eq!(client.end_of(stream), QuicEnd::Answered(200));
+        client.close();
+    }
+    upgraded.wait_for(1, "stopped");
+    assert_eq!(QuicClient::connect(addresses[1], &tls).fate(&get("/")), QuicEnd::Answered(200));
+}
+
 /// Two processes drain at a time: the packets of the first go by way of the second.
 #[test]
 fn connections_outlive_an_upgrade_during_an_upgrade() {

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::harness::in_flight::{ask, begin, comes_to_hold, fits, limited};
-use crate::harness::{Authority, Client, Gateway, HoldingBackend, Http2, eventually, h2_get};
+use crate::harness::{
+    AllVersions, Authority, Client, Gateway, HoldingBackend, Http2, Unanswered, eventually, h2_get,
+};
 
 /// A `GET` of the client `a` in HTTP/2.
 fn request(target: &str) -> http::Request<()> {
@@ -44,15 +46,18 @@ fn a_client_behind_tls_that_is_gone() {
 fn a_stream_that_waits_for_a_place_and_is_reset() {
     let backend = HoldingBackend::start();
     let limit = "max = 1\nqueue = 4\nmax_wait = \"25s\"";
-    let gateway = Gateway::start(&limited(&backend, limit, "", ""));
+    let gateway = AllVersions::start(&limited(&backend, limit, "", ""));
     let mut first = begin(&gateway, "/first");
     backend.holds(1);
+    for client in gateway.clients() {
+        let begin_one = |number| client.begin(request(&format!("/reset-{number}")), b"");
+        let waiting: Vec<_> = (0..4).map(begin_one).collect();
+        std::thread::sleep(Duration::from_millis(200));
+        begin(&gateway, "/full").read().expect(429);
+        waiting.into_iter().for_each(Unanswered::cancel);
+        std::thread::sleep(Duration::from_millis(200));
+    }
     let client = Http2::connect(gateway.addr());
-    let waiting: Vec<_> = (0..4).map(|number| client.begin(request(&format!("/reset-{number}")))).collect();
-    std::thread::sleep(Duration::from_millis(200));
-    begin(&gateway, "/full").read().expect(429);
-    drop(waiting);
-    std::thread::sleep(Duration::from_millis(200));
     let (mut body, last) = client.begin(request("/last"));
     body.send_data(bytes::Bytes::new(), true).expect("the end of the request");
     std::thread::sleep(Duration::from_millis(200));

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response};
 
 use super::{file, post, wait_for, with_urls};
 use crate::harness::{
-    Authority, Backend, Body, Client, Gateway, Http2, Http2Backend, eventually, h2_get, send,
+    AllVersions, Authority, Backend, Body, Client, Gateway, Http2Backend, eventually, h2_get, send,
 };
 
 /// A request as a server of HTTP/2 has seen it.
@@ -97,47 +97,55 @@ fn a_backend_of_http_2_and_a_mirror_of_http_1() {
     let toml = with_urls((&api.url(), &canary.url()), ("", ""), "")
         .replace(&format!("api = \"{}\"\n", api.url()), "")
         + &format!("[upstreams.api]\nservers = [\"{}\"]\nprotocol = \"http2\"\n", api.url());
-    let gateway = Gateway::start(&toml);
-    let client = Http2::connect(gateway.addr());
+    let gateway = AllVersions::start(&toml);
     let body = b"abc".repeat(10_000);
-    let (request, sent) = with_trailer(&body);
-    client.exchange(request, sent).expect("an answer").expect(200);
-    assert_eq!(only(&seen, 0).body, body);
-    canary.wait_for(1);
-    eventually("its body", || (canary.latest().body == body).then_some(()));
-    eventually("its trailers", || (canary.latest().trailers == "x-sum: 7\r\n").then_some(()));
-    client.get("/b").expect(200);
+    let clients = gateway.clients();
+    let mut count = 0;
+    for client in &clients {
+        let (request, sent) = with_trailer(&body);
+        client.exchange(request, sent).expect("an answer").expect(200);
+        assert_eq!(only(&seen, count).body, body);
+        canary.wait_for(count + 1);
+        eventually("its body", || (canary.latest().body == body).then_some(()));
+        eventually("its trailers", || (canary.latest().trailers == "x-sum: 7\r\n").then_some(()));
+        client.get("/b").expect(200);
+        count += 2;
+        canary.wait_for(count);
+    }
     send(gateway.addr(), post("/", "abc")).expect(200);
-    wait_for(&gateway, "sent", 3);
+    wait_for(&gateway, "sent", u32::try_from(count + 1).expect("few"));
     assert_eq!(canary.latest().body, b"abc");
 }
 
 #[test]
-fn http_2_on_all_sides() {
+fn http_2_or_later_on_all_sides() {
     let ((api, seen), (canary, copied)) = (http2(), http2());
     let toml = with_urls((&api.url(), &canary.url()), ("", ""), "protocol = \"http2\"")
         .replace(&format!("api = \"{}\"\n", api.url()), "")
         + &format!("[upstreams.api]\nservers = [\"{}\"]\nprotocol = \"http2\"\n", api.url());
-    let gateway = Gateway::start(&toml);
-    let client = Http2::connect(gateway.addr());
+    let gateway = AllVersions::start(&toml);
     let body = b"abc".repeat(10_000);
-    let (request, sent) = with_trailer(&body);
-    client.exchange(request, sent).expect("an answer").expect(200);
-    let (original, copy) = (only(&seen, 0), only(&copied, 0));
-    assert_eq!((&original.body, &original.trailers), (&copy.body, &copy.trailers));
-    let mut headers = copy.head.headers.clone();
-    headers.remove("x-tollgate-mirror").expect("the mark");
-    assert_eq!(
-        (headers, &copy.head.uri),
-        (
-            original.head.headers.clone(),
-            &original.head.uri.to_string().replace(&api.url(), &canary.url()).parse().expect("a URI")
-        )
-    );
-    client.all((0..50).map(|_| (h2_get("/"), Body::default()))).into_iter().for_each(|answer| {
-        answer.expect("an answer").expect(200);
-    });
-    wait_for(&gateway, "sent", 51);
+    let mut count = 0;
+    for client in gateway.clients() {
+        let (request, sent) = with_trailer(&body);
+        client.exchange(request, sent).expect("an answer").expect(200);
+        let (original, copy) = (only(&seen, count), only(&copied, count));
+        assert_eq!((&original.body, &original.trailers), (&copy.body, &copy.trailers));
+        let mut headers = copy.head.headers.clone();
+        headers.remove("x-tollgate-mirror").expect("the mark");
+        assert_eq!(
+            (headers, &copy.head.uri),
+            (
+                original.head.headers.clone(),
+                &original.head.uri.to_string().replace(&api.url(), &canary.url()).parse().expect("a URI")
+            )
+        );
+        client.all((0..50).map(|_| (h2_get("/"), Body::default()))).into_iter().for_each(|answer| {
+            answer.expect("an answer").expect(200);
+        });
+        count += 51;
+        wait_for(&gateway, "sent", u32::try_from(count).expect("few"));
+    }
     assert!(canary.connections() <= 4, "{}", canary.connections());
 }
 
@@ -148,23 +156,21 @@ fn calls_of_grpc_are_copied() {
     let toml = with_urls((&api.url(), &canary.url()), ("", ""), "protocol = \"http2\"")
         .replace(&format!("api = \"{}\"\n", api.url()), "")
         + &format!("[upstreams.api]\nservers = [\"{}\"]\nprotocol = \"http2\"\n", api.url());
-    let gateway = Gateway::start(&toml);
-    let client = Http2::connect(gateway.addr());
+    let gateway = AllVersions::start(&toml);
     let mut request = h2_get("/shop.Shop/Buy");
     *request.method_mut() = Method::POST;
     request.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
     request.headers_mut().insert("te", HeaderValue::from_static("trailers"));
     let message = [0, 0, 0, 0, 3, 1, 2, 3];
-    client
-        .exchange(request, Body { bytes: message.to_vec(), trailers: None })
-        .expect("an answer")
-        .expect(200);
-    assert_eq!(only(&seen, 0).body, message);
-    let copy = only(&copied, 0);
-    assert_eq!(
-        (copy.body.as_slice(), &copy.head.headers["te"]),
-        (&message[..], &HeaderValue::from_static("trailers"))
-    );
+    for (number, client) in gateway.clients().into_iter().enumerate() {
+        client.exchange(request.clone(), &message[..]).expect("an answer").expect(200);
+        assert_eq!(only(&seen, number).body, message);
+        let copy = only(&copied, number);
+        assert_eq!(
+            (copy.body.as_slice(), &copy.head.headers["te"]),
+            (&message[..], &HeaderValue::from_static("trailers"))
+        );
+    }
 }
 
 #[test]

@@ -131,6 +131,19 @@ fn aioquic_is_served_each_kind_of_request() {
     assert!(log.iter().all(|record| record["error"].is_null()), "{log:?}");
 }
 
+/// At their bounds the client is served; beyond them the connection ends with TRANSPORT_PARAMETER_ERROR (RFC 9000 §18.2).
+#[test]
+fn transport_parameters_are_obeyed_or_refused() {
+    let backend = backend();
+    let mut served = Served::start("", &everything_to(&backend, ""));
+    let told = served.told(&["parameters", "1"]);
+    let outcomes = |kind: &str| told[kind].as_object().expect("cases").clone();
+    assert!(outcomes("legal").values().all(|outcome| outcome == 200), "{told}");
+    assert!(outcomes("illegal").values().all(|outcome| outcome == "code 8"), "{told}");
+    assert_eq!((&told["cut"], &told["after"]), (&json!(["200", "code 8"]), &json!(200)), "{told}");
+    assert!(served.gateway.alive());
+}
+
 #[test]
 fn exactly_the_allowance_is_served_on_one_connection_and_on_many() {
     for (connections, streams) in [("1", "200"), ("10", "30")] {

@@ -150,6 +150,7 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
     ("cli/admin.rs", "exchange", "timeout", "cli/admin.rs"),
     ("serve/takeover/ask.rs", "sockets", "TIMEOUT", "serve/takeover/ask.rs"),
     ("serve/takeover/ask.rs", "relieve", "TIMEOUT", "serve/takeover/ask.rs"),
+    ("serve/takeover/datagrams.rs", "asked_for", "TIMEOUT", "serve/takeover/datagrams.rs"),
     ("serve/takeover/offer.rs", "hand_over", "STARTING", "serve/takeover/offer.rs"),
     ("serve/takeover/offer.rs", "acknowledge", "STARTING", "serve/takeover/offer.rs"),
     ("serve/takeover/give_counters.rs", "give", "TIMEOUT", "serve/takeover/give_counters.rs"),

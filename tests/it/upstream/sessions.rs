@@ -4,7 +4,7 @@ use bytes::Bytes;
 use h2::server::Builder;
 use http::Response as Head;
 
-use crate::harness::{Backend, Client, Exchange, Gateway, Http2, Http2Backend, Next, Response, h2_get};
+use crate::harness::{AllVersions, Backend, Client, Exchange, Gateway, Http2Backend, Next, Response, h2_get};
 
 const HEADER: &str = "mcp-session-id";
 
@@ -86,10 +86,13 @@ fn a_session_stays_at_the_server_that_began_it() {
 }
 
 #[test]
-fn sessions_over_http2_are_the_same() {
-    let gateway = start(&to(&three_of_http2(), "protocol = \"http2\"", ""));
-    let client = Http2::connect(gateway.addr());
-    for _ in 0..6 {
+fn sessions_over_http2_and_http3_are_the_same() {
+    let gateway = AllVersions::start_in(
+        &to(&three_of_http2(), "protocol = \"http2\"", ""),
+        &[("STICKY", "0123456789abcdef")],
+    );
+    let clients = gateway.clients();
+    for client in clients.iter().cycle().take(6 * clients.len()) {
         let begun = client.exchange(h2_get("/new"), &b""[..]).expect("an answer").expect(200);
         let session = begun.headers[HEADER].clone();
         let mut request = h2_get("/");

@@ -34,8 +34,9 @@ fn split(bytes: &[u8]) -> (usize, usize, &[u8]) {
 /// What a process does that takes the sockets over and then sends `bytes`: the packets that are taken, and the outcome.
 async fn given(bytes: Vec<u8>) -> (Vec<String>, io::Result<()>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let sockets = vec![UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()];
-    let own = OwnDatagrams { secrets: SECRETS, sockets, are_given: Arc::default() };
+    let sockets: Vec<_> = (0..2).map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
+    let wanted = sockets[1].local_addr().unwrap();
+    let own = OwnDatagrams { secrets: SECRETS, sockets, given: Arc::default() };
     let taken = RefCell::new(Vec::new());
     let take = |passed: PassedPacket| taken.borrow_mut().push(words(&passed));
     let giving = give(ours, &own, vec![7, 6], &take);
@@ -43,18 +44,20 @@ async fn given(bytes: Vec<u8>) -> (Vec<String>, io::Result<()>) {
     theirs.set_nonblocking(false).unwrap();
     let asking = tokio::task::spawn_blocking(move || {
         let mut theirs = theirs;
-        theirs.write_all(DATAGRAMS).unwrap();
+        theirs.write_all(&asking_for(&[address(443), wanted]).unwrap()).unwrap();
         let hello: DatagramsHello = read_with_length(&mut theirs).unwrap();
         assert_eq!((hello.sockets, &*hello.processes), (1, &[7, 6][..]));
         let mut received = Vec::new();
         receive(&theirs, &mut received).unwrap();
+        let received: Vec<_> = received.into_iter().map(UdpSocket::from).collect();
+        assert_eq!((received.len(), received[0].local_addr().unwrap()), (1, wanted));
         theirs.write_all(&bytes).unwrap();
         // The end of the process, once all was read.
         theirs.shutdown(std::net::Shutdown::Write).unwrap();
         theirs.read_to_end(&mut Vec::new()).ok();
     });
     let outcome = giving.await;
-    assert!(own.are_given.load(Ordering::Relaxed));
+    assert_eq!(*own.given.lock(), [address(443), wanted]);
     asking.await.unwrap();
     (taken.into_inner(), outcome)
 }
@@ -122,13 +125,35 @@ async fn lengths_beyond_the_maximum_end_the_way() {
 async fn another_protocol_gets_nothing() {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(b"TGQ9").await.unwrap();
-    let own = OwnDatagrams { secrets: SECRETS, sockets: Vec::new(), are_given: Arc::default() };
+    let own = OwnDatagrams { secrets: SECRETS, sockets: Vec::new(), given: Arc::default() };
     let outcome = give(ours, &own, Vec::new(), &|_| panic!("no packet")).await;
-    assert!(!own.are_given.load(Ordering::Relaxed));
+    assert!(own.given.lock().is_empty());
     assert_eq!(outcome.map_err(|error| error.kind()), Err(io::ErrorKind::Unsupported));
     let mut sent = Vec::new();
     theirs.read_to_end(&mut sent).await.unwrap();
     assert!(sent.is_empty());
+}
+
+/// What asks is cut at each byte, or changed in one.
+#[tokio::test]
+async fn addresses_are_whole_or_none() {
+    let asked = |bytes: Vec<u8>| async move {
+        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(&bytes).await.unwrap();
+        drop(theirs);
+        asked_for(&mut ours).await
+    };
+    let addresses = [address(443), "[2001:db8::1]:8443".parse().unwrap()];
+    let bytes = asking_for(&addresses).unwrap();
+    assert_eq!(asked(bytes.clone()).await.unwrap(), addresses);
+    for at in 0..bytes.len() {
+        assert!(asked(bytes[..at].to_vec()).await.is_err(), "cut at {at}");
+        let mut changed = bytes.clone();
+        changed[at] ^= 0x55;
+        let _read_or_refused = asked(changed).await.is_ok();
+    }
+    let long = [&DATAGRAMS[..], &u64::MAX.to_le_bytes(), b"[]"].concat();
+    assert_eq!(asked(long).await.map_err(|error| error.kind()), Err(io::ErrorKind::InvalidData));
 }
 
 proptest! {

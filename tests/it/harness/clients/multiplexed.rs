@@ -1,16 +1,24 @@
 //! A client of HTTP/2 or of HTTP/3, for what is the same over both.
 
+use bytes::Bytes;
 use http::Request;
 
 use super::http2_client::{Answer, Body, Http2, get};
 #[cfg(feature = "http3")]
-use super::http3_client::{Http3, Http3Lost};
+use super::http3_client::{Http3, Http3Download, Http3Lost, Http3Upload};
 
 /// One connection.
 pub(crate) enum Multiplexed {
     Http2(Http2),
     #[cfg(feature = "http3")]
     Http3(Http3),
+}
+
+/// A request that has been sent whole, and whose response is not read.
+pub(crate) enum Unanswered {
+    Http2(h2::SendStream<Bytes>, h2::client::ResponseFuture),
+    #[cfg(feature = "http3")]
+    Http3(Box<(Http3Upload, Http3Download)>),
 }
 
 /// Why there is no whole answer.
@@ -51,6 +59,24 @@ impl Multiplexed {
         self.exchange(get(path), Body::default()).expect("an answer")
     }
 
+    /// Sends one request with its body, and reads nothing.
+    pub(crate) fn begin(&self, request: Request<()>, body: &[u8]) -> Unanswered {
+        match self {
+            Self::Http2(client) => {
+                let (mut upload, answer) = client.begin(request);
+                upload.send_data(Bytes::copy_from_slice(body), true).expect("the stream is open");
+                Unanswered::Http2(upload, answer)
+            }
+            #[cfg(feature = "http3")]
+            Self::Http3(client) => {
+                let (mut upload, download) = client.begin(secure(request));
+                client.send(&mut upload, body).expect("the stream is open");
+                client.end_body(&mut upload).expect("the stream is open");
+                Unanswered::Http3(Box::new((upload, download)))
+            }
+        }
+    }
+
     /// Sends requests at once, as many as the gateway allows, and gives the answers in the same order.
     pub(crate) fn all(
         &self,
@@ -61,6 +87,24 @@ impl Multiplexed {
             #[cfg(feature = "http3")]
             Self::Http3(client) => {
                 told(client.all(requests.into_iter().map(|(request, body)| (secure(request), body))))
+            }
+        }
+    }
+}
+
+impl Unanswered {
+    /// The client wants no response any more. HTTP/3's side of the request has ended by then.
+    pub(crate) fn cancel(self) {
+        match self {
+            Self::Http2(mut upload, answer) => {
+                upload.send_reset(h2::Reason::CANCEL);
+                drop(answer);
+            }
+            #[cfg(feature = "http3")]
+            Self::Http3(stream) => {
+                let (upload, mut download) = *stream;
+                download.stop_sending(h3::error::Code::H3_REQUEST_CANCELLED);
+                drop(upload);
             }
         }
     }

@@ -98,7 +98,7 @@ impl PageRun {
     /// The same on the port that stands for the default.
     fn listening(&self) -> String {
         let (file, address) = (self.configuration(), self.address(DEFAULT_PORT));
-        if file.contains(&address.port().to_string()) {
+        if file.contains(&address.port().to_string()) || file.contains("[server]\nlisten") {
             return file.to_owned();
         }
         if let Some((before, after)) = file.split_once("[server]\n") {

@@ -15,7 +15,12 @@ pub(crate) struct AllVersions {
 impl AllVersions {
     /// Starts one with this file.
     pub(crate) fn start(toml: &str) -> Self {
-        Self { gateway: Gateway::start(toml) }
+        Self::start_in(toml, &[])
+    }
+
+    /// As [`Self::start`], with further environment variables.
+    pub(crate) fn start_in(toml: &str, environment: &[(&str, &str)]) -> Self {
+        Self { gateway: Gateway::start_in(toml, &[], environment) }
     }
 
     /// A client of each version that has streams.
