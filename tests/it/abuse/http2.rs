@@ -38,7 +38,7 @@ fn attack<T: Send>(what: &str, act: impl FnOnce(&mut Frames) -> T + Send) -> T {
     let backend = backend();
     let mut gateway = Gateway::start(&everything_to(&backend, ""));
     gateway.get("/").expect(200);
-    let before = gateway.resident_kib();
+    let before = gateway.anonymous_kib();
     let mut attacker = Frames::connect(gateway.addr());
     let outcome = std::thread::scope(|scope| {
         let attacking = scope.spawn(|| act(&mut attacker));
@@ -51,7 +51,7 @@ fn attack<T: Send>(what: &str, act: impl FnOnce(&mut Frames) -> T + Send) -> T {
         }
     });
     gateway.get("/").expect(200);
-    let grown = gateway.resident_kib().saturating_sub(before);
+    let grown = gateway.anonymous_kib().saturating_sub(before);
     assert!(grown < MEMORY_KIB, "{what} had the gateway hold {grown} KiB");
     assert!(gateway.alive());
     outcome
@@ -381,7 +381,7 @@ fn closed_windows_hold_little_and_only_for_a_while() {
     let route = "[[routes]]\npath = \"/*\"\nupstream = \"api\"\ntimeout = \"2min\"\n[server]\nworkers = 1\n";
     let gateway = Gateway::start(&(upstream + route));
     gateway.get("/").expect(200);
-    let before = gateway.resident_kib();
+    let before = gateway.anonymous_kib();
     let (connections, streams) = CLOSED;
     let clients: Vec<Frames> = (0..connections)
         .map(|_| {
@@ -393,12 +393,12 @@ fn closed_windows_hold_little_and_only_for_a_while() {
     backend.wait_for(1 + (connections * streams) as usize);
     // As much of the answers comes as the gateway takes.
     std::thread::sleep(Duration::from_secs(1));
-    let held = gateway.resident_kib().saturating_sub(before);
+    let held = gateway.anonymous_kib().saturating_sub(before);
     let max = u64::from(connections * streams) * STREAM_KIB;
     println!("{held} KiB for {} streams", connections * streams);
     assert!(held < max, "{held} KiB are held for clients that open no window");
     drop(clients);
-    let given_back = || (gateway.resident_kib().saturating_sub(before) < held * 3 / 4).then_some(());
+    let given_back = || (gateway.anonymous_kib().saturating_sub(before) < held * 3 / 4).then_some(());
     eventually("memory that is given back", given_back);
     gateway.get("/").expect(200);
 }

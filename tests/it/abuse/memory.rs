@@ -39,12 +39,12 @@ fn possible(wanted: usize) -> usize {
 fn kib_each(gateway: &Gateway, count: usize, connect: impl Fn(usize) -> Client) -> f64 {
     let mut first = connect(0);
     first.get("/", "").expect(200);
-    let before = gateway.resident_kib();
+    let before = gateway.anonymous_kib();
     let mut idle: Vec<Client> = (0..count).map(connect).collect();
     idle.iter_mut().for_each(|client| drop(client.get("/", "").expect(200)));
     let open = gateway.metric("tollgate_connections", &["listener"]);
     assert_eq!(open, (count + 1) as f64, "none had to make room");
-    (gateway.resident_kib() - before) as f64 / count as f64
+    (gateway.anonymous_kib() - before) as f64 / count as f64
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_flood_is_borne_where_memory_is_scarce() {
     shell.args(["-c", &limited, binary()]).stdin(Stdio::null());
     let mut gateway = Gateway::start_by(&everything_to(&backend, &rest), shell);
     gateway.get("/").expect(200);
-    let before = gateway.resident_kib();
+    let before = gateway.anonymous_kib();
     let connect = |_| Client::connect(gateway.addr());
     let mut idle: Vec<Client> = (0..possible(2_400) - 400).map(connect).collect();
     let mut heads: Vec<Client> = (0..200).map(connect).collect();
@@ -117,7 +117,7 @@ fn a_flood_is_borne_where_memory_is_scarce() {
         bodies.iter_mut().map(|client| client.write_within(&post, Duration::from_millis(1))).sum();
     let taken: Vec<_> = (0..200).map(|_| slow.accept().expect("a connection")).collect();
     gateway.get("/").expect(200);
-    let grown = gateway.resident_kib().saturating_sub(before);
+    let grown = gateway.anonymous_kib().saturating_sub(before);
     println!("{grown} KiB for {} connections, {} KiB sent", idle.len() + 400, sent >> 10);
     assert!(grown < FLOOD_KIB, "{grown} KiB");
     assert!(gateway.alive());
@@ -152,7 +152,7 @@ fn stalled_clients_cost_little<T>(connect: impl Fn(&Gateway) -> T) {
     let server = "[server]\nwrite_timeout = \"5min\"\nmax_connections_per_client = 5000\n";
     let gateway = Gateway::start(&format!("{}{server}", over_http2(&[&backend.url()], "", "")));
     let first = connect(&gateway);
-    let before = gateway.resident_kib();
+    let before = gateway.anonymous_kib();
     let stalled: Vec<T> = (0..STALLED).map(|_| connect(&gateway)).collect();
     let mut last = 0;
     eventually("the server to be held up", || {
@@ -160,7 +160,7 @@ fn stalled_clients_cost_little<T>(connect: impl Fn(&Gateway) -> T) {
         let now = sent.load(Ordering::Relaxed);
         (now > 0 && now == std::mem::replace(&mut last, now)).then_some(())
     });
-    let each = || gateway.resident_kib().saturating_sub(before) as f64 / f64::from(STALLED);
+    let each = || gateway.anonymous_kib().saturating_sub(before) as f64 / f64::from(STALLED);
     println!("{:.1} KiB each", each());
     eventually("little memory for each", || (each() <= STALLED_KIB).then_some(()));
     drop((first, stalled));

@@ -40,7 +40,7 @@ const PATHS: [(&str, u16); 3] = [("/page", 200), ("/none", 404), ("/refused", 42
 #[test]
 fn streams_with_closed_windows_share_one_page() {
     let gateway = gateway();
-    let before = gateway.resident_kib();
+    let before = gateway.anonymous_kib();
     let clients: Vec<Frames> = (0..4)
         .map(|_| {
             let mut client = Frames::over(Client::connect(gateway.addr()), &[(INITIAL_WINDOW_SIZE, 1_000)]);
@@ -52,7 +52,7 @@ fn streams_with_closed_windows_share_one_page() {
             client
         })
         .collect();
-    let held = gateway.resident_kib().saturating_sub(before);
+    let held = gateway.anonymous_kib().saturating_sub(before);
     println!("{held} KiB");
     assert!(held < MAX_KIB, "{held} KiB are held for {} clients", clients.len());
     gateway.get("/page").expect(200);
@@ -61,7 +61,7 @@ fn streams_with_closed_windows_share_one_page() {
 #[test]
 fn connections_that_are_not_read_share_one_page() {
     let gateway = gateway();
-    let before = gateway.resident_kib();
+    let before = gateway.anonymous_kib();
     let mut clients: Vec<TcpStream> = (0..200)
         .map(|number| {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
@@ -80,7 +80,7 @@ fn connections_that_are_not_read_share_one_page() {
         client.read_exact(&mut begin).expect("the begin of the response");
         assert_eq!(&begin, b"HTTP/1.1 ");
     }
-    let held = gateway.resident_kib().saturating_sub(before);
+    let held = gateway.anonymous_kib().saturating_sub(before);
     println!("{held} KiB");
     assert!(held < MAX_KIB, "{held} KiB are held for {} clients", clients.len());
     for client in &mut clients {

@@ -121,13 +121,13 @@ fn of_a_flood_a_few_are_kept_and_no_client_is_hidden() {
     let gateway = Gateway::start(&(everything_to(&backend, LIMIT) + other + ADMIN + quiet));
     gateway.get("/other").expect(200);
     let load = Load { requests: 10_000, concurrency: 4 };
-    let before = gateway.resident_kib();
+    let before = gateway.anonymous_kib();
     let statuses = load.run(gateway.addr(), |number| match number {
         9_500 => "GET /other HTTP/1.1\r\nhost: test\r\n\r\n".to_owned(),
         _ => format!("GET /{number} HTTP/1.1\r\nhost: test\r\nx-key: a-long-key-{}\r\n\r\n", number % 7),
     });
     assert_eq!(statuses[&429], 10_000 - 7);
-    let grown = gateway.resident_kib().saturating_sub(before);
+    let grown = gateway.anonymous_kib().saturating_sub(before);
     assert!(grown < 8 << 10, "{grown} KiB more");
     samples_with(&gateway, 10_001);
     let told = api(&gateway, "refusals");

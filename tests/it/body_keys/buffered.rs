@@ -34,7 +34,7 @@ fn framing_far_beyond_the_data_is_refused_and_takes_no_memory() {
     let gateway = gateway(&backend, "");
     Client::connect(gateway.addr()).exchange(chunked(0, 3_000, r#"{"user":"a"}"#)).expect(200);
     assert_eq!(backend.latest().body, [br#"{"user":"a"}"#.as_slice(), &[b' '; 3_000]].concat());
-    let before = gateway.resident_kib();
+    let before = gateway.anonymous_kib();
     let clients: Vec<Client> = (0..8)
         .map(|_| {
             let mut client = Client::connect(gateway.addr());
@@ -45,7 +45,7 @@ fn framing_far_beyond_the_data_is_refused_and_takes_no_memory() {
     for mut client in clients {
         assert_eq!(client.try_read("POST").map(|response: Response| response.status), Ok(400));
     }
-    let grown = gateway.resident_kib().saturating_sub(before);
+    let grown = gateway.anonymous_kib().saturating_sub(before);
     assert!(grown < 16 << 10, "{grown} KiB more");
     assert_eq!(backend.count(), 1);
 }
@@ -94,7 +94,7 @@ fn a_flood_of_half_sent_bodies_stays_within_the_budget_and_honest_clients_lose_n
         client.read().expect(200);
     };
     finish(honest());
-    let before = gateway.resident_kib();
+    let before = gateway.anonymous_kib();
     let waiting = honest();
     let (sender, receiver) = mpsc::channel();
     for number in 0..64 {
@@ -117,7 +117,7 @@ fn a_flood_of_half_sent_bodies_stays_within_the_budget_and_honest_clients_lose_n
     assert!(held <= f64::from(16 << 20), "{held} bytes held");
     // Refused requests are read to their ends for a moment, and the allocator gives pages back a little later.
     eventually("the memory to be given back", || {
-        let grown = gateway.resident_kib().saturating_sub(before);
+        let grown = gateway.anonymous_kib().saturating_sub(before);
         (grown < (16 + 32) << 10).then_some(())
     });
     let held = gateway.metric("tollgate_buffered_bytes", &[]);

@@ -70,7 +70,7 @@ fn ten_thousand_pipelined_requests_are_answered_in_order_and_charged() {
     ));
     let mut client = Client::connect(gateway.addr());
     let burst: String = (0..COUNT).map(|n| format!("GET /{n} HTTP/1.1\r\nhost: test\r\n\r\n")).collect();
-    let before = gateway.resident_kib();
+    let before = gateway.anonymous_kib();
     let writer = client.write_in_background(burst.into_bytes());
     for number in 0..COUNT {
         let response = client.read();
@@ -82,7 +82,7 @@ fn ten_thousand_pipelined_requests_are_answered_in_order_and_charged() {
         assert!(!response.closed || number == COUNT - 1, "closed after {number}");
     }
     writer.join().expect("the writer ends");
-    let grown = gateway.resident_kib().saturating_sub(before);
+    let grown = gateway.anonymous_kib().saturating_sub(before);
     assert!(grown < 16 * 1024, "the burst cost {grown} KiB");
     assert_eq!(backend.count(), ALLOWED);
 }
@@ -94,12 +94,12 @@ fn a_client_that_never_reads_is_held_back() {
     let backend =
         Backend::answering(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()));
     let gateway = Gateway::start(&everything_to(&backend, "[log]\naccess = \"off\""));
-    let before = gateway.resident_kib();
+    let before = gateway.anonymous_kib();
     let mut client = Client::connect_narrow(gateway.addr(), 16 * 1024);
     let burst = "GET / HTTP/1.1\r\nhost: test\r\n\r\n".repeat(2_000_000);
     let sent = client.write_within(burst.as_bytes(), std::time::Duration::from_millis(500));
     assert!(sent < burst.len() / 2, "{sent} of {} bytes were taken", burst.len());
-    let grown = gateway.resident_kib().saturating_sub(before);
+    let grown = gateway.anonymous_kib().saturating_sub(before);
     assert!(grown < 16 * 1024, "{grown} KiB for one client that does not read");
     gateway.get("/other").expect(200);
 }

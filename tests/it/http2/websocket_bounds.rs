@@ -227,7 +227,7 @@ fn much_passes_both_ways_with_little_memory() {
         let gateway = Gateway::start(&format!("[server]\nworkers = 1\n{config}"));
         let client = Http2::connect(gateway.addr());
         client.wait_for_connect_protocol();
-        let before = gateway.resident_kib();
+        let before = gateway.anonymous_kib();
         let mut socket = WebSocket::open(&client, &format!("/{SIZE}"));
         let mut most = 0;
         for round in 0..64 {
@@ -236,11 +236,11 @@ fn much_passes_both_ways_with_little_memory() {
                 std::thread::sleep(Duration::from_millis(50));
             }
             assert!(socket.read_exact(MIB).iter().all(|byte| *byte == 7));
-            most = most.max(gateway.resident_kib());
+            most = most.max(gateway.anonymous_kib());
         }
         for _ in 0..64 {
             socket.write(vec![8; MIB]);
-            most = most.max(gateway.resident_kib());
+            most = most.max(gateway.anonymous_kib());
         }
         assert_eq!(socket.read_exact(3), b"all");
         let grown = most.saturating_sub(before);
@@ -259,7 +259,7 @@ fn those_that_wait_hold_little() {
     settings.initial_max_send_streams(100);
     let clients: Vec<_> = (0..COUNT / 100).map(|_| Http2::connect_with(gateway.addr(), &settings)).collect();
     clients.iter().for_each(Http2::wait_for_connect_protocol);
-    let before = gateway.resident_kib();
+    let before = gateway.anonymous_kib();
     let mut sockets = Vec::new();
     for client in &clients {
         for _ in 0..100 {
@@ -270,6 +270,6 @@ fn those_that_wait_hold_little() {
             sockets.push(socket);
         }
     }
-    let each = gateway.resident_kib().saturating_sub(before) * 1024 / COUNT as u64;
+    let each = gateway.anonymous_kib().saturating_sub(before) * 1024 / COUNT as u64;
     assert!(each < 6 << 10, "{each} bytes each");
 }

@@ -1,13 +1,15 @@
 //! Connections of QUIC: several workers, clients whose addresses change, client certificates, and packets of no connection.
 
 use std::fs;
+use std::iter::repeat_with;
 use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
 use super::{Http3Gateway, http3_config, pattern};
 use crate::harness::{
-    Authority, Backend, Body, Http3, Next, QuicClient, binary, eventually, everything_to, h3_get, h3_request,
+    Authority, Backend, Body, Http3, Next, QuicClient, binary, eventually, everything_to, free_address,
+    h3_get, h3_request,
 };
 
 /// Sends bodies back, as they come.
@@ -176,8 +178,9 @@ fn checked(authority: &Authority, address: SocketAddr) -> (Option<i32>, String) 
 fn a_check_warns_where_udp_cannot_be_received() {
     let authority = Authority::new();
     authority.certify("a", &["a.test"]);
-    let other = UdpSocket::bind("127.0.0.1:0").expect("a free port");
-    let address = other.local_addr().expect("bound");
+    // Nothing else has the port over TCP, so it is not a gateway's.
+    let bound = |address| Some((address, UdpSocket::bind(address).ok()?));
+    let (address, other) = repeat_with(free_address).find_map(bound).expect("a free port");
     let (status, told) = checked(&authority, address);
     assert_eq!(status, Some(2), "{told}");
     assert!(told.contains(&format!("warning: cannot receive UDP on {address}")), "{told}");

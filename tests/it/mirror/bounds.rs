@@ -52,12 +52,12 @@ fn many_copies_leave_no_memory() {
         client.exchange(post("/", &body)).expect(200);
     }
     eventually("they are sent", || (counted(&gateway, "sent") >= 50.0).then_some(()));
-    let before = gateway.resident_kib();
+    let before = gateway.anonymous_kib();
     for _ in 0..500 {
         client.exchange(post("/", &body)).expect(200);
     }
     eventually("they are answered", || (super::all_counted(&gateway) >= 550.0).then_some(()));
-    let after = gateway.resident_kib();
+    let after = gateway.anonymous_kib();
     assert!(after < before + 12 * 1024, "{before} KiB, then {after} KiB");
     let mut fresh = Client::connect(gateway.addr());
     fresh.get("/", "").expect(200);

@@ -26,7 +26,7 @@ fn a_large_answer_waits_for_a_slow_reader() {
         Next::KeepAlive
     });
     let gateway = Gateway::start(&everything_to(&backend, ""));
-    let before = gateway.resident_kib();
+    let before = gateway.anonymous_kib();
     let mut client = Client::connect_narrow(gateway.addr(), 64 * 1024);
     client.write("GET / HTTP/1.1\r\nhost: test\r\n\r\n");
     assert_eq!(client.read_head().expect("a head").status, 200);
@@ -39,7 +39,7 @@ fn a_large_answer_waits_for_a_slow_reader() {
         let piece = client.read_some(1 << 20).len();
         assert!(piece > 0, "cut after {read} bytes");
         read += piece;
-        peak = peak.max(gateway.resident_kib());
+        peak = peak.max(gateway.anonymous_kib());
     }
     let grown = peak.saturating_sub(before);
     assert!(grown < MAX_KIB, "100 MB through a slow reader cost {grown} KiB");
@@ -62,13 +62,13 @@ fn a_large_upload_waits_for_a_slow_backend() {
         Next::KeepAlive
     });
     let gateway = Gateway::start(&everything_to(&backend, "max_body_bytes = 0"));
-    let before = gateway.resident_kib();
+    let before = gateway.anonymous_kib();
     let mut client = Client::connect(gateway.addr());
     client.write(format!("POST / HTTP/1.1\r\nhost: test\r\ncontent-length: {HUNDRED_MB}\r\n\r\n"));
     let body = vec![b'x'; HUNDRED_MB];
     let sent = client.write_within(&body, Duration::from_millis(500));
     assert!(sent < HUNDRED_MB / 2, "{sent} bytes were taken while the backend took none");
-    let grown = gateway.resident_kib().saturating_sub(before);
+    let grown = gateway.anonymous_kib().saturating_sub(before);
     assert!(grown < MAX_KIB, "waiting for a slow backend cost {grown} KiB");
     backend.open_gate();
     client.write(&body[sent..]);
