@@ -172,6 +172,8 @@ pub struct SnapshotSettings {
 pub struct Limit {
     /// Its name.
     pub name: Arc<str>,
+    /// Its identity for bans, overrides and the share of the store: [`policy::limit_identity`].
+    pub identity: u128,
     /// One per rate; at least one.
     pub policies: Vec<Policy>,
     /// The policies of consumers' tiers, by name.

@@ -192,14 +192,16 @@ fn limit(
     let key = key?;
     let RatedLimit { rates, tiers } = rated?;
     let own = written(rates);
-    let tiers = tiers_of((name, &key, on_error), tiers, &own);
-    let policies = policy::policies(name, &key, on_error, own);
+    let identity = own.first().map_or(0, |(_, algorithm)| policy::limit_identity(name, algorithm, &key));
+    let tiers = tiers_of((name, &key, on_error), tiers);
+    let policies = policy::policies((name, &key, on_error), own);
     let (exempt, exempt_places): (Vec<_>, Vec<_>) = exempt.into_iter().unzip();
     let exempt = Exemptions::new(exempt);
     let ban = ban.map(|ban| ban.of(name, &key, on_error, diagnostics));
     let (share_by, share_place) = share_by.unzip();
     let mut limit = Limit {
         name: name.into(),
+        identity,
         policies,
         tiers,
         mapped_tier,
@@ -264,11 +266,11 @@ fn usage(table: &mut ConfigTable<'_>) -> UsageDraft {
     }
 }
 
-/// The tiers of a limit with these rates of its `own`, by name.
-fn tiers_of(of: (&str, &Key, OnError), tiers: Vec<RatedTier>, own: &[(String, Algorithm)]) -> Vec<Tier> {
+/// The tiers of a limit, by name.
+fn tiers_of(of: (&str, &Key, OnError), tiers: Vec<RatedTier>) -> Vec<Tier> {
     let tier = |RatedTier { name, rates, weight }: RatedTier| Tier {
         name: name.into(),
-        policies: policy::policies_of_tier(of, written(rates), own),
+        policies: policy::policies(of, written(rates)),
         weight,
     };
     let mut tiers: Vec<_> = tiers.into_iter().map(tier).collect();

@@ -116,7 +116,7 @@ impl Limit {
 
     /// A key of this limit, as bans identify it.
     pub fn banned(&self, key_hash: Fingerprint) -> Banned {
-        Banned { limit: self.identity(), key_hash }
+        Banned { limit: self.identity, key_hash }
     }
 
     /// The same for bans that the limit begins in shadow. No ban of the limit as it is enforced has this name.
@@ -126,7 +126,7 @@ impl Limit {
 
     /// The limit's identity for bans that it begins in shadow.
     pub fn shadow_identity(&self) -> u128 {
-        !self.identity()
+        !self.identity
     }
 
     /// The share of its keys for which it is enforced: 0 in shadow, 1 for all.
@@ -150,7 +150,7 @@ impl Limit {
             let its = bans.of_limit(identity, now).into_iter();
             its.map(move |(key_hash, ban)| KeyBan { key_hash, ban, in_shadow: in_shadow || is_idle(&ban) })
         };
-        let mut all: Vec<KeyBan> = of(self.identity(), false).collect();
+        let mut all: Vec<KeyBan> = of(self.identity, false).collect();
         if self.has_shadow() {
             all.extend(of(self.shadow_identity(), true));
         }
@@ -171,7 +171,7 @@ impl Limit {
     /// limit is in shadow.
     pub fn ban_counts(&self, counts: &HashMap<u128, BanCounts>) -> (usize, usize) {
         let of = |identity| counts.get(&identity).copied().unwrap_or_default();
-        let (own, shadow) = (of(self.identity()), of(self.shadow_identity()));
+        let (own, shadow) = (of(self.identity), of(self.shadow_identity()));
         match self.mode {
             Mode::Shadow => (own.by_hand, own.automatic + shadow.automatic),
             Mode::Enforce if self.has_shadow() => (own.total(), shadow.automatic),
@@ -188,12 +188,6 @@ impl Limit {
         now: Timestamp,
     ) -> Option<ActiveBan> {
         bans.refusing(self.banned(key_hash), by_hand_only, now)
-    }
-
-    /// The limit's identity for bans: its first policy's
-    /// [`SharedKeyInfo::identity`](crate::store::SharedKeyInfo::identity).
-    pub fn identity(&self) -> u128 {
-        self.policies.first().map_or(0, |policy| policy.shared_key.identity)
     }
 
     /// Why a key is banned: `by hand`, or `20 refusals in 10 minutes`.
@@ -269,7 +263,7 @@ impl Limit {
 
     /// All policies and the ban, for the store.
     pub fn registrations(&self) -> impl Iterator<Item = PolicyRegistration<'_>> {
-        let share = self.max_keys.map(|bound| MaxKeys { limit: self.identity(), bound });
+        let share = self.max_keys.map(|bound| MaxKeys { limit: self.identity, bound });
         let policies = self.all_policies().flat_map(registered);
         let counters = |ban: &LimitBan| [&ban.enforced, &ban.in_shadow].map(|one| one.shared_key.identity);
         let ban =
@@ -290,9 +284,8 @@ impl Limit {
             let identity = own.shared_key.identity;
             (own.shared_key.clone(), ParamsId::of_policy(&algorithm, identity))
         } else {
-            // Above the indices of a limit's rates.
             let (mut shared_key, params) =
-                policy::counters(&self.name, &algorithm, &self.key, rate.period().0, self.on_error);
+                policy::counters_of_rate(&self.name, &algorithm, &self.key, 0, self.on_error);
             shared_key.lease = self.lease().map(|lease| LeasePolicy::new(*lease, shared_key.identity));
             (shared_key, params)
         };
@@ -304,7 +297,7 @@ impl Limit {
         &self,
         policy: &'a Policy,
     ) -> impl Iterator<Item = PolicyRegistration<'a>> + use<'a> {
-        let share = self.max_keys.map(|bound| MaxKeys { limit: self.identity(), bound });
+        let share = self.max_keys.map(|bound| MaxKeys { limit: self.identity, bound });
         registered(policy).map(move |(algorithm, identity)| PolicyRegistration { algorithm, identity, share })
     }
 

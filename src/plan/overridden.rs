@@ -30,7 +30,7 @@ impl Plan {
 
     #[cold]
     fn find_overridden(&self, limit: &Limit, key_hash: Fingerprint, known: Known<'_>) -> Option<&[Policy]> {
-        let key = KeyOfLimit::new(limit.identity(), key_hash);
+        let key = KeyOfLimit::new(limit.identity, key_hash);
         let found = known.overrides.find(key, wall_time(known.now))?;
         self.policies_with(limit, found.numbers, known.memory?)
     }
@@ -43,7 +43,7 @@ impl Plan {
         memory: &MemoryStore,
     ) -> Option<&[Policy]> {
         let OverriddenPolicies { indices, all } = &self.overridden;
-        let key = (limit.identity(), numbers);
+        let key = (limit.identity, numbers);
         // Not locked while the policies are made by the entry below: a request may look another one up.
         if let Some(index) = indices.get(&key).map(|index| *index) {
             return Some(all.get(index?)?);

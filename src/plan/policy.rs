@@ -18,7 +18,7 @@ use crate::store::{OnError, ParamsId, SharedKeyInfo};
 const MAX_FIELD_INTEGER: u64 = 999_999_999_999_999;
 
 impl Policy {
-    /// A policy with this name in responses, and with counters of its own or of another policy: see [`counters`].
+    /// A policy with this name in responses, and with counters of its own or of another policy: see [`policies`].
     pub fn new(
         name: Arc<str>,
         algorithm: Algorithm,
@@ -35,44 +35,49 @@ impl Policy {
     }
 }
 
-/// One policy for every rate of the limit `name`, each with its text in the file.
-pub fn policies(name: &str, key: &Key, on_error: OnError, rates: Vec<(String, Algorithm)>) -> Vec<Policy> {
-    let indices = (0..).take(rates.len()).collect();
-    with_indices((name, key, on_error), rates, indices)
-}
-
-/// The same of a tier. A rate with the period of one of the limit's `own` counts in the counters of that one, which are
-/// converted when a consumer changes its tier. A rate with another period has counters of its own, which all tiers with that
-/// period share, and which stay while a consumer is on another tier.
-pub fn policies_of_tier(
-    of: (&str, &Key, OnError),
-    rates: Vec<(String, Algorithm)>,
-    own: &[(String, Algorithm)],
-) -> Vec<Policy> {
-    let mut indices: Vec<u64> = Vec::with_capacity(rates.len());
-    for (at, (_, algorithm)) in rates.iter().enumerate() {
-        let window = CounterWindow::of(algorithm);
-        let here = own.get(at).filter(|(_, other)| CounterWindow::of(other) == window).map(|_| at as u64);
-        let elsewhere = (0..).zip(own).filter(|(_, (_, other))| CounterWindow::of(other) == window);
-        let candidates = here.into_iter().chain(elsewhere.map(|(index, _)| index)).chain(window.indices());
-        // There are more candidates than rates.
-        indices.extend(candidates.into_iter().find(|index| !indices.contains(index)));
-    }
-    with_indices(of, rates, indices)
-}
-
-fn with_indices(
+/// One policy for every rate of the limit `name` or of one of its tiers, each with its text in the file.
+///
+/// A counter belongs to the period of its rate, and not to the place in the list: `100/h` has the same counter alone,
+/// in `["100/h", "10/s"]` and in `["10/s", "100/h"]`, so that a reload may reorder a list, add rates and remove some.
+/// Other rates with the same period, of a tier for example, share that counter, whose state is converted. Of two rates
+/// with one period in one list each has a counter: that of the first and that of the second rate with this period.
+pub fn policies(
     (name, key, on_error): (&str, &Key, OnError),
     rates: Vec<(String, Algorithm)>,
-    indices: Vec<u64>,
 ) -> Vec<Policy> {
     let is_alone = rates.len() == 1;
-    let policy = |(index, (rate, algorithm)): (u64, (String, Algorithm))| {
+    let windows: Vec<_> = rates.iter().map(|(_, algorithm)| CounterWindow::of(algorithm)).collect();
+    let policy = |(at, (rate, algorithm)): (usize, (String, Algorithm))| {
         let policy_name = if is_alone { name.to_owned() } else { format!("{name}:{rate}") };
-        let counters = counters(name, &algorithm, key, index, on_error);
+        let same_before = windows.iter().take(at).filter(|window| Some(*window) == windows.get(at)).count();
+        let counters = counters_of_rate(name, &algorithm, key, same_before as u64, on_error);
         Policy::new(policy_name.into(), algorithm, counters)
     };
-    indices.into_iter().zip(rates).map(policy).collect()
+    rates.into_iter().enumerate().map(policy).collect()
+}
+
+/// The data for the stores of a rate of the limit `name`, before which this many rates with the same period stand in
+/// its list.
+pub fn counters_of_rate(
+    name: &str,
+    algorithm: &Algorithm,
+    key: &Key,
+    same_before: u64,
+    on_error: OnError,
+) -> (SharedKeyInfo, ParamsId) {
+    let index = CounterWindow::of(algorithm).index(same_before);
+    let (mut shared_key, params) = counters(name, algorithm, key, index, on_error);
+    if algorithm.state_period().is_some() {
+        // The name of a window or a log in Redis has the period anyway. So gateways of builds that numbered the rates
+        // of a list share the counters of the first rate.
+        shared_key.name = key::policy(name, algorithm, identity(name, algorithm, key, same_before)).into();
+    }
+    (shared_key, params)
+}
+
+/// The identity of the limit `name` for its bans, overrides and share of the store, whatever its rates are.
+pub fn limit_identity(name: &str, algorithm: &Algorithm, key: &Key) -> u128 {
+    identity(name, algorithm, key, 0)
 }
 
 /// What rates have in common that count in one counter.
@@ -88,9 +93,9 @@ impl CounterWindow {
         Self { period, unit: algorithm.calendar().map(CalendarWindows::unit) }
     }
 
-    /// The indices of counters with this window, above those of a limit's rates: the period, which is at least a
-    /// millisecond and at most 366 days, has 45 bits.
-    fn indices(self) -> impl Iterator<Item = u64> {
+    /// The index of the counter of a rate with this window, before which this many others stand in its list. The
+    /// period, which is at least a millisecond and at most 366 days, has 45 bits.
+    fn index(self, same_before: u64) -> u64 {
         let unit: u64 = match self.unit {
             None => 0,
             Some(CalendarUnit::Day) => 1,
@@ -99,11 +104,11 @@ impl CounterWindow {
             Some(CalendarUnit::Month(_)) => 4,
             Some(CalendarUnit::Year) => 5,
         };
-        (0..=u64::from(u8::MAX)).map(move |number| unit << 56 | number << 48 | self.period.0)
+        unit << 56 | same_before << 48 | self.period.0
     }
 }
 
-/// The data of an algorithm of the limit `name` for the stores. `index` tells the limit's rates apart.
+/// The data of an algorithm of the limit `name` for the stores. `index` tells its counters apart.
 pub fn counters(
     name: &str,
     algorithm: &Algorithm,
@@ -158,4 +163,57 @@ fn standard(name: &str, algorithm: &Algorithm) -> HeaderPair {
 fn legacy(algorithm: &Algorithm) -> HeaderPair {
     let quota = algorithm.quota().to_string();
     HeaderPair::new(["x-ratelimit-limit", "x-ratelimit-remaining"], [&quota, ""])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::Align;
+    use crate::limit::units::{Cost, Rate};
+    use crate::route::key::Part;
+
+    const MINUTE: Micros = Micros(60_000_000);
+    const HOUR: Micros = Micros(3_600_000_000);
+
+    fn rate(count: u32, period: Micros) -> Rate {
+        Rate::new(count, period).unwrap()
+    }
+
+    fn of(algorithms: &[Algorithm]) -> Vec<Policy> {
+        let rates = algorithms.iter().map(|algorithm| (algorithm.to_string(), *algorithm)).collect();
+        policies(("api", &Key::new(vec![Part::Global]), OnError::Local), rates)
+    }
+
+    #[test]
+    fn a_counter_belongs_to_the_period_and_not_to_the_place() {
+        let kinds: [fn(Rate) -> Algorithm; 4] = [
+            |rate| Algorithm::token_bucket(rate, Cost::ONE),
+            |rate| Algorithm::fixed_window(rate, Align::FirstRequest),
+            Algorithm::sliding_window,
+            |rate| Algorithm::sliding_log(rate, None, false),
+        ];
+        for new in kinds {
+            let (short, more, long) = (new(rate(5, MINUTE)), new(rate(9, MINUTE)), new(rate(50, HOUR)));
+            let [alone] = &of(&[short])[..] else { panic!("one") };
+            for list in [&[short, long][..], &[long, short], &[long, more], &[more], &[short, more]] {
+                let all = of(list);
+                let same = |policy: &&Policy| policy.shared_key == alone.shared_key;
+                assert_eq!(all.iter().filter(same).count(), 1, "{list:?}");
+                let names: std::collections::HashSet<_> =
+                    all.iter().map(|one| (one.shared_key.identity, one.shared_key.name.clone())).collect();
+                assert_eq!(names.len(), list.len(), "{list:?}");
+            }
+        }
+    }
+
+    /// Gateways of builds that numbered the rates of a list share one Redis with others: a change here makes the
+    /// counters of each such fleet start afresh.
+    #[test]
+    fn the_first_window_of_a_limit_has_its_name_in_redis_and_a_limit_its_identity() {
+        let key = Key::new(vec![Part::Global]);
+        let window = Algorithm::fixed_window(rate(5, MINUTE), Align::FirstRequest);
+        let numbered = identity("api", &window, &key, 0);
+        assert_eq!(of(&[window])[0].shared_key.name, key::policy("api", &window, numbered));
+        assert_eq!(limit_identity("api", &window, &key), numbered);
+    }
 }

@@ -154,7 +154,7 @@ fn server(subject: &mut Subject<'_>, last: &Server, next: &Server) {
         subject.line("new certificates");
     }
     subject.written("trusted_proxies", &last.client.trusted_proxies, &next.client.trusted_proxies);
-    subject.written("client_ip", &last.client.source, &next.client.source);
+    subject.shown("client_ip", &last.client.source, &next.client.source);
     subject.shown("ipv4_prefix", last.client.ipv4_prefix, next.client.ipv4_prefix);
     subject.shown("ipv6_prefix", last.client.ipv6_prefix, next.client.ipv6_prefix);
     subject.hidden("geo", &last.client.locations, &next.client.locations);

@@ -19,7 +19,7 @@ pub(super) fn end_bans(shared: &Shared, last: &Plan, next: &Arc<Plan>) -> Vec<En
         else {
             continue;
         };
-        let identity = if in_shadow { limit.shadow_identity() } else { limit.identity() };
+        let identity = if in_shadow { limit.shadow_identity() } else { limit.identity };
         let key_hashes = shared.store.bans().end_automatic(identity);
         if key_hashes.is_empty() {
             continue;
@@ -38,7 +38,7 @@ fn turn(last: &Limit, next: &Limit) -> Option<bool> {
     let (before, after) = (last.enforced_share(), next.enforced_share());
     match () {
         // Its bans have other names.
-        () if last.identity() != next.identity() => None,
+        () if last.identity != next.identity => None,
         () if after > before => Some(true),
         () if after <= 0.0 && before > 0.0 => Some(false),
         () => None,

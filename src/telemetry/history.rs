@@ -180,7 +180,7 @@ fn places(sources: HistorySources<'_>) -> Vec<(Arc<str>, PlaceUsage)> {
         return Vec::new();
     }
     let usages = sources.store.in_flight();
-    let of = |limit: &Limit| Some((Arc::clone(&limit.name), *usages.get(&limit.identity())?));
+    let of = |limit: &Limit| Some((Arc::clone(&limit.name), *usages.get(&limit.identity)?));
     limits().filter_map(of).collect()
 }
 

@@ -79,7 +79,7 @@ impl KeyRef {
             tier: limit.tier_name(tier).map(str::to_owned),
             verdict: if is_refused { "banned" } else { verdict(state.verdict()) }.to_owned(),
             policies: state.allowances(self.policies(shared, tier).iter().map(|policy| &policy.algorithm)),
-            overridden: override_report::of(limit, KeyOfLimit::new(limit.identity(), self.key_hash), shared),
+            overridden: override_report::of(limit, KeyOfLimit::new(limit.identity, self.key_hash), shared),
             banned_until: until.map(moment),
             ban_cause: ban.map(|one| limit.ban_cause(one.ban.cause).to_string()),
             ban_in_shadow: ban.map(|one| one.in_shadow),

@@ -43,12 +43,12 @@ pub(super) async fn get(shared: &Shared) -> LimitList {
             bans: in_force as u64,
             shadow_bans: in_shadow as u64,
             ban: limit.ban.as_ref().map(|ban| ban.algorithm.to_string()),
-            keys: shared.store.keys_of_limit(limit.identity()),
+            keys: shared.store.keys_of_limit(limit.identity),
             max_keys: limit.max_keys.map(NonZeroU64::get),
             lease: limit.lease().map(|lease| lease.duration().0 as f64 / 1e6),
             settles: limit.settles(),
             usage: limit.usage.is_some(),
-            in_flight: limit.is_concurrency().then(|| in_flight(limit, usages.get(&limit.identity()))),
+            in_flight: limit.is_concurrency().then(|| in_flight(limit, usages.get(&limit.identity))),
         }
     });
     LimitList { time: moment(shared.clock.now()), keys_error: hyperloglog::ERROR, limits: limits.collect() }

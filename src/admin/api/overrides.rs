@@ -66,7 +66,7 @@ impl From<OverrideFault> for ApiError {
 
 /// The key in the table of overrides.
 fn key_of(one: &KeyRef) -> KeyOfLimit {
-    KeyOfLimit::new(one.limit().identity(), one.key_hash)
+    KeyOfLimit::new(one.limit().identity, one.key_hash)
 }
 
 /// The counts of all rates of a limit, in their order.

@@ -156,7 +156,7 @@ fn put_overrides(shared: &Shared, limit: &Limit, keys: &mut [KeyReport]) {
     }
     for key in keys {
         let key_hash = super::key_hash(key.id.trim_start_matches("id:"));
-        let of = |key_hash| override_report::of(limit, KeyOfLimit::new(limit.identity(), key_hash), shared);
+        let of = |key_hash| override_report::of(limit, KeyOfLimit::new(limit.identity, key_hash), shared);
         key.overridden = key_hash.ok().and_then(of);
     }
 }

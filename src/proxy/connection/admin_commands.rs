@@ -126,7 +126,7 @@ async fn key(command: &KeyCommand, worker: &Worker) -> Result<OperationResult, O
 async fn ban(banned: Banned, span: Option<Micros>, worker: &Worker) -> Result<(), BanFault> {
     let (plan, now) = (worker.plan(), worker.shared.clock.now());
     if span.is_none()
-        && let Some(limit) = plan.limits.iter().find(|limit| limit.identity() == banned.limit)
+        && let Some(limit) = plan.limits.iter().find(|limit| limit.identity == banned.limit)
     {
         // The refusals and bans so far are forgotten, so that the next refusal begins no ban.
         if let Some(ban) = &limit.ban {
@@ -198,7 +198,7 @@ fn log_begun(bans: &Bans, plan: &Plan) {
     let (begun, more) = bans.take_begun();
     for ban in begun {
         // A reload may have removed the limit.
-        let named = |limit: &&Limit| [limit.identity(), limit.shadow_identity()].contains(&ban.banned.limit);
+        let named = |limit: &&Limit| [limit.identity, limit.shadow_identity()].contains(&ban.banned.limit);
         if let Some(limit) = plan.limits.iter().find(named) {
             log_ban(limit, &ban, bans);
         }

@@ -9,22 +9,28 @@ use crate::limit::lease::Lease;
 use crate::plan::{Limit, Policy};
 use crate::route::key::Key;
 
-/// Whether windows have another length or another calendar, so that counters are not converted.
-fn starts_afresh(last: &Limit, next: &Limit) -> bool {
-    let mut pairs =
-        last.policies.iter().zip(&next.policies).map(|(last, next)| (last.algorithm, next.algorithm));
-    pairs.any(|(last, next)| {
-        let differs = last.state_period() != next.state_period() || last.calendar() != next.calendar();
-        last.name() == next.name() && differs
-    })
+/// Names the rates whose counters start afresh: those that no counter of the limit had, and those whose calendar is
+/// another one, so that states are not converted.
+fn fresh_counters(subject: &mut Subject<'_>, last: &Limit, next: &Limit) {
+    let is_kept = |policy: &Policy| {
+        last.all_policies().any(|before| {
+            let (one, other) = (&before.algorithm, &policy.algorithm);
+            before.shared_key.identity == policy.shared_key.identity && one.calendar() == other.calendar()
+        })
+    };
+    for policy in next.policies.iter().filter(|policy| !is_kept(policy)) {
+        let rate = rates(std::slice::from_ref(policy)).0;
+        subject.line(&format!("counters of rate {rate} start afresh"));
+    }
 }
 
 pub(super) fn limit(subject: &mut Subject<'_>, last: &Limit, next: &Limit) {
     let algorithm = |limit: &Limit| limit.policies.first().map_or("", |policy| policy.algorithm.name());
     subject.shown("algorithm", algorithm(last), algorithm(next));
     policies(subject, "", &last.policies, &next.policies);
-    if starts_afresh(last, next) {
-        subject.line("its windows have changed: their counters start afresh");
+    // Counters of another algorithm or key are all new.
+    if last.identity == next.identity {
+        fresh_counters(subject, last, next);
     }
     for tier in &last.tiers {
         let name = plain(&tier.name);

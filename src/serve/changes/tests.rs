@@ -17,14 +17,15 @@ fn lines(next: &str) -> Vec<String> {
     changes(&plan(FILE), &plan(next))
 }
 
-const AFRESH: &str = "limit per-client: its windows have changed: their counters start afresh";
-
 #[test]
 fn a_calendar_that_changes_starts_counters_afresh() {
     let of = |start: u32| FILE.replace("100/h\"", &format!("100/month\"\nstarts = {start}"));
     assert_eq!(
         changes(&plan(&of(1)), &plan(&of(15))),
-        ["limit per-client: rate 100/month → 100/month from day 15", AFRESH]
+        [
+            "limit per-client: rate 100/month → 100/month from day 15",
+            "limit per-client: counters of rate 100/month from day 15 start afresh"
+        ]
     );
     assert!(changes(&plan(&of(15)), &plan(&of(15))).is_empty());
 }
@@ -34,8 +35,30 @@ fn each_change_has_its_line() {
     for (from, to, expected) in [
         ("", "", &[][..]),
         ("100/h", "200/h", &["limit per-client: rate 100/h → 200/h"]),
-        ("100/h", "100/31day", &["limit per-client: rate 100/h → 100/31day", AFRESH]),
-        ("100/h", "100/month", &["limit per-client: rate 100/h → 100/month", AFRESH]),
+        (
+            "100/h",
+            "100/31day",
+            &[
+                "limit per-client: rate 100/h → 100/31day",
+                "limit per-client: counters of rate 100/31day start afresh",
+            ],
+        ),
+        (
+            "100/h",
+            "100/month",
+            &[
+                "limit per-client: rate 100/h → 100/month",
+                "limit per-client: counters of rate 100/month start afresh",
+            ],
+        ),
+        (
+            "\"100/h\"",
+            "[\"9000/31day\", \"200/h\"]",
+            &[
+                "limit per-client: rate 100/h → 9000/31day, 200/h",
+                "limit per-client: counters of rate 9000/31day start afresh",
+            ],
+        ),
         ("100/h\"", "100/h\"\ntrial = 0.05", &["limit per-client: trial none → 5 %"]),
         ("100/h\"", "100/h\"\nbefore_auth = true", &["limit per-client: before_auth false → true"]),
         ("key = \"ip\"", "key = \"ip\"\nfold = \"lower\"", &["limit per-client: fold none → lower"]),
@@ -48,10 +71,25 @@ fn each_change_has_its_line() {
         ("path = \"/y\"", "path = \"/z\"", &["route /y removed", "route /z added"]),
         ("[upstreams]", "[store]\nsnapshot = \"/tmp/counters\"\n[upstreams]", &["store: snapshot changed"]),
         ("limits = [\"per-client\"]", "", &["route /api/*: limits per-client → none"]),
+        (
+            "[upstreams]",
+            "[server]\nclient_ip = \"peer\"\n[upstreams]",
+            &["server: client_ip x-forwarded-for → peer"],
+        ),
     ] {
         let next = FILE.replacen(from, to, 1);
         assert_eq!(lines(&next), expected, "{from} → {to}");
     }
+}
+
+#[test]
+fn the_order_of_rates_is_told_and_no_counter_starts_afresh() {
+    let of = |rates: &str| plan(&FILE.replace("\"100/h\"", rates));
+    let (list, reversed) = (of("[\"100/h\", \"9000/31day\"]"), of("[\"9000/31day\", \"100/h\"]"));
+    let told = "limit per-client: rate 100/h, 9000/31day → 9000/31day, 100/h";
+    assert_eq!(changes(&list, &reversed), [told]);
+    let told = "limit per-client: rate 100/h, 9000/31day → 9000/31day";
+    assert_eq!(changes(&list, &of("\"9000/31day\"")), [told]);
 }
 
 #[test]

@@ -97,7 +97,7 @@ impl<'p> LimitStates<'p> {
         let (bans, places, mut states) = (store.bans(), store.in_flight(), Self::default());
         let counts = bans.counts(now);
         for limit in &plan.limits {
-            let (label, identity) = ([&*limit.name], limit.identity());
+            let (label, identity) = ([&*limit.name], limit.identity);
             let (active, in_shadow) = limit.ban_counts(&counts);
             if limit.ban.is_some() || active + in_shadow > 0 {
                 let begun = bans.begun(identity) + bans.begun(limit.shadow_identity());

@@ -4,6 +4,7 @@ mod activation;
 mod deploy;
 mod drain;
 mod hand_over;
+mod rates;
 mod reload;
 mod snapshots;
 mod supervisor;
