@@ -252,6 +252,7 @@ impl Explanation {
         let route_taken = request.zip(*route);
         let route_taken = route_taken
             .map(|(request, (index, route))| MatchedRoute::new(plan, (index, route), &request, routed, ids));
+        let answer = answer.map(|answer| answer.with_host(asked, outcome, route_taken.as_ref()));
         Self {
             request: format!(
                 "{} {host}{}",
@@ -308,6 +309,23 @@ impl ExplainedAnswer {
             EarlyResponse::KeyAuthorization(_) => "the answer to a challenge".into(),
         };
         Self { status: response.status(), reason }
+    }
+
+    /// The redirect of a path alone, which names no host to redirect to: the text `HOST` stands for it.
+    fn with_host(
+        self,
+        asked: &ExplainRequest,
+        outcome: &Result<Resolved<'_, '_>, Unroutable<'_>>,
+        route: Option<&MatchedRoute>,
+    ) -> Self {
+        let Err(Unroutable { response: EarlyResponse::Reject(reason), .. }) = outcome else { return self };
+        let lacks_host = asked.is_path_alone() && reason.error == "malformed_host";
+        match route.and_then(|route| route.redirect.as_ref()).filter(|_| lacks_host) {
+            Some(location) => {
+                Self { status: StatusCode::PERMANENT_REDIRECT, reason: format!("to `{location}`") }
+            }
+            None => self,
+        }
     }
 
     /// Names the requirement that the consumer does not meet, which clients are not told.

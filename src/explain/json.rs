@@ -164,10 +164,10 @@ pub(crate) fn early_outcome(explanation: &Explanation) -> Option<(&'static str, 
         let verdict = if unrouted { "no_route" } else { "answered" };
         return Some((verdict, Some(answer.unwrap_or(StatusCode::NOT_FOUND).as_u16())));
     };
-    if let Some(status) = answer {
-        return Some(("answered", Some(status.as_u16())));
-    }
-    route.redirect.is_some().then_some(("redirected", Some(StatusCode::PERMANENT_REDIRECT.as_u16())))
+    // No other response before the limits has this status.
+    let is_redirect = |status| route.redirect.is_some() && status == StatusCode::PERMANENT_REDIRECT;
+    let verdict = |status| if is_redirect(status) { "redirected" } else { "answered" };
+    answer.map(|status| (verdict(status), Some(status.as_u16())))
 }
 
 /// The decision as far as it needs no counters: its word, the status, and the limit that refuses.

@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use crate::http1::fields::FieldSpan;
 use crate::http1::request::{RequestError, RequestHead};
-use crate::plan::Plan;
 use crate::plan::decision::{CALL_OF_DESCRIPTORS, CalledDescriptor, WrittenDescriptor, read_descriptors};
+use crate::plan::{Listener, Plan};
 use crate::route::content::RequestContent;
 
 /// A request as described by a user, written as the head that a client would send. The gateway's own parser reads it.
@@ -21,6 +21,8 @@ pub struct ExplainRequest {
     pub(super) peer: IpAddr,
     /// The name of the listener that it comes at; `None`: the first one.
     pub(super) listener: Option<String>,
+    /// Whether the scheme of the URL is https; `None`: it is a path alone, which has no scheme.
+    is_https: Option<bool>,
     /// The body; unknown, unless it is given.
     pub(super) content: RequestContent,
     /// The call, if it is one on descriptors: then the head says nothing.
@@ -78,7 +80,7 @@ impl ExplainRequest {
         headers: &[String],
         ip: Option<IpAddr>,
     ) -> Result<Self, ExplainFault> {
-        let (authority, target) = split_url(url)?;
+        let SplitUrl { is_https, authority, target } = split_url(url)?;
         let peer = ip.unwrap_or(Ipv4Addr::LOCALHOST.into()).to_canonical();
         if method == CALL_OF_DESCRIPTORS {
             return Self::of_call(authority.unwrap_or_default(), target, headers, peer);
@@ -104,7 +106,7 @@ impl ExplainRequest {
             return fault(format!("`{title}` has a line end"), "percent-encode it: `%0A`");
         }
         let content = RequestContent::Unknown;
-        Ok(Self { text, title, peer, listener: None, content, call: None })
+        Ok(Self { text, title, peer, listener: None, is_https, content, call: None })
     }
 
     fn of_call(domain: &str, target: &str, headers: &[String], peer: IpAddr) -> Result<Self, ExplainFault> {
@@ -120,7 +122,7 @@ impl ExplainRequest {
         };
         let call = Some(DescribedCall { domain: domain.to_owned(), descriptors });
         let (text, content) = (b"POST / HTTP/1.0\r\n\r\n".to_vec(), RequestContent::Unknown);
-        Ok(Self { text, title, peer, listener: None, content, call })
+        Ok(Self { text, title, peer, listener: None, is_https: None, content, call })
     }
 
     /// The head in HTTP/1.1 syntax.
@@ -131,6 +133,20 @@ impl ExplainRequest {
     /// The address of the peer.
     pub fn peer(&self) -> IpAddr {
         self.peer
+    }
+
+    /// Whether the peer uses TLS: as the scheme of the URL says, and of a path alone, as its listener does.
+    pub fn uses_tls(&self, plan: &Plan) -> bool {
+        let listeners = || plan.server.client_listeners();
+        let is_named = |listener: &&Listener| listener.name.as_deref() == self.listener.as_deref();
+        let named = self.listener.as_ref().and_then(|_| listeners().find(is_named));
+        let listener = || named.or_else(|| listeners().next());
+        self.is_https.unwrap_or_else(|| listener().is_some_and(|listener| listener.tls))
+    }
+
+    /// Whether it was described without scheme and host.
+    pub(super) fn is_path_alone(&self) -> bool {
+        self.is_https.is_none()
     }
 
     /// Method and target, on one line.
@@ -160,12 +176,18 @@ fn is_line_end(character: char) -> bool {
     matches!(character, '\r' | '\n')
 }
 
-/// Authority, if any, and the rest.
-fn split_url(url: &str) -> Result<(Option<&str>, &str), ExplainFault> {
+/// A URL, or a path without scheme and authority.
+struct SplitUrl<'u> {
+    is_https: Option<bool>,
+    authority: Option<&'u str>,
+    target: &'u str,
+}
+
+fn split_url(url: &str) -> Result<SplitUrl<'_>, ExplainFault> {
     if url.starts_with('/') {
-        return Ok((None, url));
+        return Ok(SplitUrl { is_https: None, authority: None, target: url });
     }
-    let Some((_, rest)) = url.split_once("://").filter(|(scheme, _)| is_http(scheme)) else {
+    let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| is_http(scheme)) else {
         return fault(
             format!("`{}` is neither a URL nor a path", url.escape_debug()),
             "write `http://host/path`, or the path alone: `/path`",
@@ -175,7 +197,8 @@ fn split_url(url: &str) -> Result<(Option<&str>, &str), ExplainFault> {
     if authority.is_empty() || authority.contains(is_line_end) {
         return fault(format!("`{}` names no host", url.escape_debug()), "write `http://host/path`");
     }
-    Ok((Some(authority), target))
+    let is_https = Some(scheme.eq_ignore_ascii_case("https"));
+    Ok(SplitUrl { is_https, authority: Some(authority), target })
 }
 
 fn is_http(scheme: &str) -> bool {

@@ -88,10 +88,9 @@ pub(super) fn resolved<'p: 'r, 'r>(
     credential: Option<KnownCredential<'p>>,
     seen: &'r mut Option<SeenRequest<'r>>,
 ) -> Resolution<'p, 'r> {
-    // With TLS, so that the route after a redirect is explained too.
     let first = || plan.server.client_listeners().next()?.name.as_deref();
     let listener = request.listener.as_deref().or_else(first);
-    let peer = Peer { address: request.peer, secure: true, certificate: None, listener };
+    let peer = Peer { address: request.peer, secure: request.uses_tls(plan), certificate: None, listener };
     let content = &request.content;
     let is_needed = *content != RequestContent::Unknown && !plan.body_pointers().is_empty();
     let lookup = match is_needed && body_to_read(plan, head, peer).is_some() {

@@ -89,8 +89,8 @@ pub(super) struct StepNames<'p> {
     /// Some auth verifies credentials, so that it may name any consumer.
     verifies: bool,
     listeners: Directory<'p>,
-    /// Whether each listener for clients uses TLS, in the order of the file, with its name.
-    of_listeners: Vec<(Option<&'p str>, bool)>,
+    /// The name of each listener for clients, in the order of the file.
+    of_listeners: Vec<Option<&'p str>>,
 }
 
 impl<'p> StepNames<'p> {
@@ -107,7 +107,7 @@ impl<'p> StepNames<'p> {
                 "listener",
                 listeners().filter_map(|listener| listener.name.as_deref()),
             ),
-            of_listeners: listeners().map(|listener| (listener.name.as_deref(), listener.tls)).collect(),
+            of_listeners: listeners().map(|listener| listener.name.as_deref()).collect(),
         }
     }
 }
@@ -200,7 +200,7 @@ fn sent(table: &mut ConfigTable<'_>, names: &StepNames<'_>) -> Option<Sent> {
     let ip = table.optional(&TEST_STEP.ip, |value| address(&value));
     let listener = table.optional(&TEST_STEP.listener, |value| {
         let text = value.text()?;
-        if names.of_listeners.iter().all(|(name, _)| name.is_none()) {
+        if names.of_listeners.iter().all(Option::is_none) {
             value.fault("no listener has a name", "leave `listener` out");
             return None;
         }
@@ -228,13 +228,10 @@ fn sent(table: &mut ConfigTable<'_>, names: &StepNames<'_>) -> Option<Sent> {
     if !body.is_empty() && !headers.iter().any(is_framed) {
         headers.push(format!("content-length: {}", body.len()));
     }
-    let listener = listener.or_else(|| names.of_listeners.first()?.0.map(str::to_owned));
+    let listener = listener.or_else(|| names.of_listeners.first()?.map(str::to_owned));
     let body = Bytes::from(body);
     let request = request(&line, (method, url), &headers, ip)?.at_listener(listener.clone());
     let request = request.with_body(&body, names.plan);
-    let of_listener = |(name, _): &&(Option<&str>, bool)| *name == listener.as_deref();
-    let by_tls = names.of_listeners.iter().find(of_listener).is_some_and(|(_, tls)| *tls);
-    let is_https = url.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://"));
     let own =
         OwnRecord { tier, decision: DecisionLabel::Allowed.as_str().to_owned(), ..OwnRecord::default() };
     let logged = LoggedRequest {
@@ -246,7 +243,7 @@ fn sent(table: &mut ConfigTable<'_>, names: &StepNames<'_>) -> Option<Sent> {
         place: LinePlace::default(),
         ..LoggedRequest::default()
     };
-    let (peer, secure) = (request.peer(), by_tls || is_https);
+    let (peer, secure) = (request.peer(), request.uses_tls(names.plan));
     let described = DescribedRequest { logged, peer, secure, listener, body };
     Some(Sent { request, described })
 }

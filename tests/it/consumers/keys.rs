@@ -1,8 +1,10 @@
 //! API keys: where requests carry them, the refusals, and what the backend receives.
 
 use http::Request;
+use serde_json::json;
 
 use super::{BY_CONSUMER, CSV, Files, MISSING, UNKNOWN, assert_unauthorized, key};
+use crate::harness::api::good;
 use crate::harness::{
     AllVersions, Authority, Backend, Body, Client, Gateway, Recorded, Response, everything_to, get_with, send,
 };
@@ -285,6 +287,31 @@ fn a_request_without_tls_is_redirected_before_its_key_is_read() {
     client.get("/", "").expect(401);
     client.get("/", &key("key-ada-1")).expect(200);
     assert_eq!(backend.latest().header("x-consumer"), Some("ada".into()));
+}
+
+/// The redirect is before the preflight and the credential, for `explain` too.
+#[test]
+fn explain_knows_that_a_redirect_is_before_the_key() {
+    let (backend, files, authority) = (Backend::ok(), Files::with_consumers(CSV), Authority::new());
+    authority.certify("a", &["a.test"]);
+    let listen = "[admin]\nlisten = \"127.0.0.1:0\"\n\
+        [server]\nlisten = [{ address = \"127.0.0.1:0\", tls = false }, \"127.0.0.1:0\"]\n";
+    let rest =
+        format!("redirect = \"https\"\ncors = {{ origins = [\"*\"] }}\n{listen}{}", authority.server("a"));
+    let gateway = gateway(&backend, &files, HEADER, &rest);
+    let preflight = json!({ "origin": "https://app.example.com", "access-control-request-method": "GET" });
+    for (method, scheme, headers, verdict, status) in [
+        ("GET", "http", json!({}), "redirected", json!(308)),
+        ("GET", "http", json!({ "x-api-key": "key-ada-1" }), "redirected", json!(308)),
+        ("OPTIONS", "http", preflight.clone(), "redirected", json!(308)),
+        ("GET", "https", json!({}), "answered", json!(401)),
+        ("GET", "https", json!({ "x-api-key": "key-ada-1" }), "admitted", json!(null)),
+        ("OPTIONS", "https", preflight, "answered", json!(204)),
+    ] {
+        let asked = json!({ "method": method, "url": format!("{scheme}://a.test/a"), "headers": headers });
+        let told = good(&gateway, "POST explain", &asked.to_string());
+        assert_eq!((&told["verdict"], &told["status"]), (&json!(verdict), &status), "{asked}: {told}");
+    }
 }
 
 #[test]

@@ -1,20 +1,27 @@
 //! `redirect = "https"`: a request without TLS is redirected, and charged nothing.
 
+use serde_json::json;
 use tollgate::config;
 use tollgate::explain::{ExplainRequest, explain};
 
+use crate::harness::api::good;
 use crate::harness::config::parse;
 use crate::harness::{Authority, Backend, Client, Gateway, everything_to, get_with, send};
 
 const LIMITED: &str = "redirect = \"https\"\nlimits = [\"one\"]\n\
     [limits.one]\nalgorithm = \"fixed-window\"\nkey = \"global\"\nrate = \"1/day\"\nalign = \"first-request\"\n";
 
-/// Listens without TLS first, then with.
+/// Without TLS first, then with.
+const LISTEN: &str =
+    "[server]\nlisten = [{ address = \"127.0.0.1:0\", tls = false }, \"127.0.0.1:0\"]\nworkers = 2\n";
+
 fn start(backend: &Backend, rest: &str) -> (Gateway, Authority) {
+    listening(backend, rest, LISTEN)
+}
+
+fn listening(backend: &Backend, rest: &str, listen: &str) -> (Gateway, Authority) {
     let authority = Authority::new();
     authority.certify("a", &["a.test"]);
-    let listen =
-        "[server]\nlisten = [{ address = \"127.0.0.1:0\", tls = false }, \"127.0.0.1:0\"]\nworkers = 2\n";
     let toml = everything_to(backend, &format!("{rest}\n{listen}{}", authority.server("a")));
     (Gateway::start(&toml), authority)
 }
@@ -100,5 +107,50 @@ fn check_and_explain_tell_of_it() {
         let told = explain(&plan, &request).to_string();
         assert!(told.contains(&format!("redirect  without TLS 308 to `{location}`")), "{told}");
         assert!(told.contains("gets `/b"), "what goes on over TLS is told, too: {told}");
+    }
+}
+
+#[test]
+fn explain_answers_308_where_the_gateway_does() {
+    let backend = Backend::ok();
+    let names = LISTEN.replace("tls = false", "tls = false, name = \"plain\"");
+    let names = names.replace("\"127.0.0.1:0\"]", "{ address = \"127.0.0.1:0\", name = \"secure\" }]");
+    let (gateway, authority) =
+        listening(&backend, &format!("{LIMITED}[admin]\nlisten = \"127.0.0.1:0\"\n"), &names);
+    let explained = |url: &str, listener: Option<&str>| {
+        let told = good(&gateway, "POST explain", &json!({ "url": url, "listener": listener }).to_string());
+        (told["verdict"].as_str().unwrap_or_default().to_owned(), told["status"].clone())
+    };
+    let redirected = ("redirected".to_owned(), json!(308));
+    for (url, listener) in
+        [("http://a.test/s", None), ("HTTP://a.test/s", Some("plain")), ("/s", None), ("/s", Some("plain"))]
+    {
+        assert_eq!(explained(url, listener), redirected, "{url} {listener:?}");
+    }
+    let secure = [("https://a.test/s", None), ("https://a.test/s", Some("secure")), ("/s", Some("secure"))];
+    for (url, listener) in secure {
+        assert_eq!(explained(url, listener).0, "admitted", "{url} {listener:?}");
+    }
+    Client::connect_tls(gateway.addresses()[1], &authority.client(), "a.test").get("/s", "").expect(200);
+    for (url, listener) in secure {
+        assert_eq!(explained(url, listener), ("refused".to_owned(), json!(429)), "{url} {listener:?}");
+    }
+    assert_eq!(explained("http://a.test/s", None), redirected);
+}
+
+#[test]
+fn explain_believes_the_scheme_of_a_trusted_proxy_only() {
+    let toml = "[server]\ntrusted_proxies = [\"10.0.0.0/8\"]\n[upstreams]\ndemo = \"builtin:echo\"\n\
+        [[routes]]\npath = \"/*\"\nupstream = \"demo\"\nredirect = \"https\"\n";
+    let plan = parse(toml).expect("it is good").plan;
+    let proto = |scheme: &str| [format!("x-forwarded-proto: {scheme}")];
+    for (headers, ip, status) in [
+        (proto("https"), "10.0.0.1", None),
+        (proto("http"), "10.0.0.1", Some(308)),
+        (proto("https"), "192.0.2.1", Some(308)),
+    ] {
+        let request = ExplainRequest::new("GET", "http://a.test/", &headers, ip.parse().ok());
+        let told = explain(&plan, &request.expect("a request"));
+        assert_eq!(told.answer.map(|answer| answer.status.as_u16()), status, "{headers:?} from {ip}");
     }
 }
