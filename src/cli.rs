@@ -89,7 +89,7 @@ struct Arguments {
     /// Take over from the running process, without refusing or losing a connection
     ///
     /// The new process loads its file, takes the listening sockets of the one that runs on the same addresses, and serves;
-    /// then the old one drains and exits with 0. If no process runs, it starts as usual. Counters in memory start afresh.
+    /// then the old one drains and exits with 0. Counters in memory are handed over. If no process runs, it starts as usual.
     #[arg(long)]
     takeover: bool,
     #[command(subcommand)]
@@ -107,8 +107,8 @@ enum CliCommand {
         /// Take over from the running process, without refusing or losing a connection
         ///
         /// The new process loads its file, takes the listening sockets of the one that runs on the same addresses, and
-        /// serves; then the old one drains and exits with 0. If no process runs, it starts as usual. Counters in memory start
-        /// afresh.
+        /// serves; then the old one drains and exits with 0. Counters in memory are handed over. If no process runs, it starts
+        /// as usual.
         #[arg(long)]
         takeover: bool,
     },
@@ -144,7 +144,7 @@ enum CliCommand {
     Explain {
         /// GET, POST, …; `descriptors` for a call of Envoy's rate limit filter
         method: String,
-        /// http://host/path?query, or only the path; of descriptors http://domain/name=value,name=value
+        /// http:// or https://host/path?query, or only the path; of descriptors http://domain/name=value,name=value
         url: String,
         /// A header of the request; may be repeated
         #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]

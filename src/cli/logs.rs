@@ -12,11 +12,13 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::clock::monotonic;
 use crate::limit::units::{Micros, Timestamp};
+use crate::limit::wall_clock::WallTime;
 use crate::log_reader::{
     FieldMap, LogFormat, LogInput, LogOptions, LogPhase, LogProgress, LogReader, parse_time,
 };
 use crate::replay::report::number::Grouped;
 use crate::replay::report::{LogProblem, LogSummary};
+use crate::telemetry::access_log::rfc3339;
 use crate::telemetry::terminal::safe_text;
 
 /// The characters of a full bar.
@@ -144,6 +146,7 @@ pub(super) fn summary(reader: &LogReader<'_>, options: &LogOptions, notes: Vec<S
         skipped: reader.problems().skipped_lines(),
         problems: reader.problems().iter().map(problem).collect(),
         notes,
+        outside_times: counts.outside_times.filter(|_| counts.requests == 0),
         interrupted: reader.is_interrupted(),
     }
 }
@@ -158,12 +161,27 @@ pub(super) fn no_request(log: &LogSummary, what: &str) -> String {
     if log.interrupted {
         return "interrupted before the first request".to_owned();
     }
+    if let Some((first, last)) = log.outside_times {
+        let (first, last) = (seconds_of(first), seconds_of(last));
+        return format!(
+            "no request of the log lies in the time of `--from` and `--to`\n  \
+             = help: its requests lie from {first} to {last}"
+        );
+    }
     let first = log.problems.first().map(|one| {
         let (place, text) = (safe_text(&one.first, MAX_CHARS), safe_text(&one.text, MAX_CHARS));
         format!(": {}: {}, the first is {place} `{text}`", one.reason, lines(one.lines))
     });
     let help = "name the format with `--format`, or the fields with `--map`";
     format!("{what}{}\n  = help: {help}", first.unwrap_or_default())
+}
+
+/// `2026-11-22T08:00:00Z`, as `--from` reads it.
+fn seconds_of(time: Timestamp) -> String {
+    let text = rfc3339(WallTime(time.0));
+    let seconds =
+        text.first_chunk::<19>().map_or_else(Default::default, |text| String::from_utf8_lossy(text));
+    format!("{seconds}Z")
 }
 
 /// Shows on a terminal how far a reader is, and ends it at Ctrl-C.

@@ -68,7 +68,12 @@ pub(super) fn rate(text: &str) -> Result<(Rate, Option<CalendarUnit>), SyntaxErr
     }
     let period = if is_unit_alone { format!("1{period}") } else { period.to_owned() };
     let period = span(&period).map_err(|refusal| {
-        SyntaxError::new(format!("in the rate {}: {}", quoted(text), refusal.message), refusal.help)
+        let (_, unit) = number_and_unit(&period).unwrap_or_default();
+        let help = match calendar_period(unit) {
+            Some(_) => format!("`week`, `month` and `year` stand without a number: `{count}/{unit}`"),
+            None => refusal.help,
+        };
+        SyntaxError::new(format!("in the rate {}: {}", quoted(text), refusal.message), help)
     })?;
     Ok((counted(text, count, period)?, None))
 }
@@ -207,6 +212,8 @@ mod tests {
             ("-1/s", RATE_HELP),
             ("ten/s", RATE_HELP),
             ("10", RATE_HELP),
+            ("1/2week", "`week`, `month` and `year` stand without a number: `1/week`"),
+            ("10/3month", "`week`, `month` and `year` stand without a number: `10/month`"),
         ] {
             assert_eq!(rate(text).unwrap_err().help, expected, "{text}");
         }

@@ -53,8 +53,8 @@ pub(super) struct DatedLine {
 pub(super) enum LeftOut {
     /// It is empty.
     Empty,
-    /// It is outside of `from` and `to`.
-    Outside,
+    /// It came at this time, outside of `from` and `to`.
+    Outside(Timestamp),
     /// It cannot be read.
     Problem(ProblemKind),
 }
@@ -94,7 +94,7 @@ impl LineDecoder {
             return Err(LeftOut::Problem(ProblemKind::TimeOutOfRange));
         }
         let is_inside = self.from.is_none_or(|from| from <= time) && self.to.is_none_or(|to| time < to);
-        if is_inside { Ok(DatedLine { time, format }) } else { Err(LeftOut::Outside) }
+        if is_inside { Ok(DatedLine { time, format }) } else { Err(LeftOut::Outside(time)) }
     }
 
     fn arrival(

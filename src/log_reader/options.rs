@@ -96,8 +96,19 @@ pub struct LogCounts {
     pub late: u64,
     /// Lines outside of `from` and `to`.
     pub outside: u64,
+    /// The first and the last time of these.
+    pub outside_times: Option<(Timestamp, Timestamp)>,
     /// Lines that another format reads than that of their file.
     pub other_format: u64,
+}
+
+impl LogCounts {
+    /// A line outside of `from` and `to`.
+    pub(super) fn leave_out(&mut self, time: Timestamp) {
+        let (first, last) = self.outside_times.unwrap_or((time, time));
+        self.outside += 1;
+        self.outside_times = Some((first.min(time), last.max(time)));
+    }
 }
 
 impl LogInput {

@@ -47,7 +47,7 @@ pub fn read_line(line: &[u8], options: &LogOptions) -> Result<LoggedRequest, Opt
     let dated = decoder.date(line, &mut None).map_err(|left_out| match left_out {
         LeftOut::Problem(kind) => Some(kind),
         LeftOut::Empty => Some(ProblemKind::NotReadable),
-        LeftOut::Outside => None,
+        LeftOut::Outside(_) => None,
     })?;
     let key = LineKey { time: dated.time, place: LinePlace { file: 0, line: 1 } };
     match decoder.decode(line, key, dated.format) {
@@ -280,10 +280,7 @@ impl<'w> LogReader<'w> {
         let dated = match result {
             Ok(dated) => dated,
             Err(LeftOut::Empty) => return,
-            Err(LeftOut::Outside) => {
-                decoder.counts.outside += 1;
-                return;
-            }
+            Err(LeftOut::Outside(time)) => return decoder.counts.leave_out(time),
             Err(LeftOut::Problem(kind)) => return decoder.note(kind, place, line),
         };
         decoder.counts.other_format += u64::from(log.format.is_some_and(|format| format != dated.format));

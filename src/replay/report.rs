@@ -5,6 +5,8 @@ pub mod json;
 pub mod number;
 pub mod text;
 
+use crate::limit::units::Timestamp;
+
 /// What is known of the log itself.
 #[derive(Clone, Debug, Default)]
 pub struct LogSummary {
@@ -18,6 +20,8 @@ pub struct LogSummary {
     pub problems: Vec<LogProblem>,
     /// What the log lacks, and what follows from that.
     pub notes: Vec<String>,
+    /// The first and the last time of its requests, if all of them are outside of `--from` and `--to`.
+    pub outside_times: Option<(Timestamp, Timestamp)>,
     /// Reading was interrupted: the rest is unknown.
     pub interrupted: bool,
 }

@@ -50,7 +50,7 @@ pub(super) async fn fail(
         }
         Failure::BreakerOpen => {
             ctx.answered(StatusCode::SERVICE_UNAVAILABLE, Some(word));
-            let detail = "the upstream fails, and is not asked for the moment";
+            let detail = "the upstream is failing; requests to it are paused";
             return send(session, ctx, |page| page.unavailable(detail, failed.retry_after)).await;
         }
         Failure::Full => (StatusCode::SERVICE_UNAVAILABLE, "the upstream has no connection to spare", word),

@@ -90,13 +90,11 @@ impl Key {
         if !parts.is_empty() && parts.len() == values.len() {
             return Ok(values);
         }
-        let help = match parts.as_slice() {
-            [] => format!("the limit has one key for all: write `{EVERYONE}`"),
-            parts => {
-                let parts: Vec<_> = parts.iter().map(|part| format!("`{part}`")).collect();
-                format!("write one for each part, with `,` between them: {}", parts.join(", "))
-            }
-        };
+        if parts.is_empty() {
+            return KeyFault::new("the limit has one key for all", format!("write `{EVERYONE}`"));
+        }
+        let parts: Vec<_> = parts.iter().map(|part| format!("`{part}`")).collect();
+        let help = format!("write one for each part, with `,` between them: {}", parts.join(", "));
         let message = match values.len() {
             1 => "the key has another number of parts than 1".to_owned(),
             count => format!("the key has another number of parts than {count}"),

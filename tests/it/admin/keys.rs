@@ -196,6 +196,8 @@ fn keys_of_several_parts_are_named_by_their_values() {
     assert_eq!(good(&gateway, &format!("DELETE {key}"), "")["policies"][0]["remaining"], 2);
     assert_eq!([get("/x/y"), get("/x/y"), get("/x/y"), get("/x/z")], [200, 200, 429, 200]);
     assert_eq!(good(&gateway, "GET limits/all/keys/everyone", "")["policies"][0]["remaining"], 95);
+    let (status, told) = ask(&gateway, "GET limits/all/keys/global", "");
+    assert_eq!((status, &told["detail"]), (400, &json!("the limit has one key for all: write `everyone`")));
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn requests_are_answered_at_once_while_the_only_server_fails() {
         let refused = gateway.get("/").expect(503);
         let wait: u64 = refused.header("retry-after").expect("a wait").parse().expect("seconds");
         assert!((3_500..=3_600).contains(&wait), "{wait}");
-        assert!(refused.text().contains("is not asked for the moment"), "{}", refused.text());
+        assert!(refused.text().contains("requests to it are paused"), "{}", refused.text());
     }
     assert_eq!(backend.count(), 10);
     assert!(!is_up(&gateway, &backend));

@@ -53,11 +53,11 @@ fn an_open_breaker_stands_above_health_and_ejection() {
     one.status.store(200, Ordering::SeqCst);
     other.status.store(200, Ordering::SeqCst);
     let refused = gateway.get("/").expect(503);
-    assert!(refused.text().contains("is not asked for the moment"), "{}", refused.text());
+    assert!(refused.text().contains("requests to it are paused"), "{}", refused.text());
     one.healthy.store(false, Ordering::SeqCst);
     other.healthy.store(false, Ordering::SeqCst);
     eventually("both are down", || (!is_up(&gateway, &one.backend)).then_some(()));
-    assert!(gateway.get("/").expect(503).text().contains("is not asked for the moment"));
+    assert!(gateway.get("/").expect(503).text().contains("requests to it are paused"));
     assert_eq!(one.asked() + other.asked(), 6);
 }
 

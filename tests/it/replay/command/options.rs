@@ -39,6 +39,25 @@ fn mistakes_end_with_2_and_say_what_to_do() {
     }
 }
 
+/// A log whose requests all lie outside of `--from` and `--to` has requests: the message says when.
+#[test]
+fn a_time_without_a_request_is_told_with_the_times_of_the_log() {
+    let folder = Folder::with_bucket();
+    folder.file("log", [line(0, 1, ""), line(90_000, 2, "")].concat());
+    for (command, option, time) in [
+        ("replay", "--from", "2027-01-01"),
+        ("replay", "--to", "2020-01-01"),
+        ("suggest", "--from", "2027-01-01"),
+    ] {
+        let output = folder.run(&[command, "log", "--map", super::MAP, option, time], b"");
+        let message = error(&output);
+        assert_eq!(status(&output), 1, "{message}");
+        let told = "error: no request of the log lies in the time of `--from` and `--to`\n  \
+                    = help: its requests lie from 2023-11-15T00:00:00Z to 2023-11-15T00:01:30Z";
+        assert_eq!(message.trim_end(), told, "{command} {option}");
+    }
+}
+
 #[test]
 fn too_many_refusals_end_with_1() {
     let folder = Folder::with_bucket();
