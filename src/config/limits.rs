@@ -191,17 +191,15 @@ fn limit(
     table.finish().then_some(())?;
     let key = key?;
     let RatedLimit { rates, tiers } = rated?;
-    let own = written(rates);
-    let identity = own.first().map_or(0, |(_, algorithm)| policy::limit_identity(name, algorithm, &key));
     let tiers = tiers_of((name, &key, on_error), tiers);
-    let policies = policy::policies((name, &key, on_error), own);
+    let policies = policy::policies((name, &key, on_error), written(rates));
     let (exempt, exempt_places): (Vec<_>, Vec<_>) = exempt.into_iter().unzip();
     let exempt = Exemptions::new(exempt);
     let ban = ban.map(|ban| ban.of(name, &key, on_error, diagnostics));
     let (share_by, share_place) = share_by.unzip();
     let mut limit = Limit {
         name: name.into(),
-        identity,
+        identity: policy::limit_identity(name, &policies, &key),
         policies,
         tiers,
         mapped_tier,

@@ -75,9 +75,10 @@ pub fn counters_of_rate(
     (shared_key, params)
 }
 
-/// The identity of the limit `name` for its bans, overrides and share of the store, whatever its rates are.
-pub fn limit_identity(name: &str, algorithm: &Algorithm, key: &Key) -> u128 {
-    identity(name, algorithm, key, 0)
+/// The identity of the limit `name` for its bans, overrides and share of the store, whatever the rates of its policies
+/// are.
+pub fn limit_identity(name: &str, policies: &[Policy], key: &Key) -> u128 {
+    policies.first().map_or(0, |policy| identity(name, &policy.algorithm, key, 0))
 }
 
 /// What rates have in common that count in one counter.
@@ -214,6 +215,6 @@ mod tests {
         let window = Algorithm::fixed_window(rate(5, MINUTE), Align::FirstRequest);
         let numbered = identity("api", &window, &key, 0);
         assert_eq!(of(&[window])[0].shared_key.name, key::policy("api", &window, numbered));
-        assert_eq!(limit_identity("api", &window, &key), numbered);
+        assert_eq!(limit_identity("api", &of(&[window]), &key), numbered);
     }
 }
