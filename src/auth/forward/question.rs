@@ -246,7 +246,7 @@ impl ForwardQuestion<'_> {
             })
             || (OF_TRUSTED.iter().any(|one| one.as_bytes() == hyphens)
                 && !(self.trusted && lower == hyphens))
-            || (claims_certificate(name) && !(self.trusted && !self.forwards_certificate))
+            || (claims_certificate(name) && (!self.trusted || self.forwards_certificate))
             || claims_consumer(name)
             || is_named())
     }

@@ -13,10 +13,10 @@ use super::asked_request::AskedRequest;
 use super::call::{CallText, CallVerdict, RuledCall};
 use super::check::decided;
 use super::endpoint::EndpointKind;
-use super::{body_of, count, problem};
+use super::{body_of, count, problem, problem_with};
 use crate::http1::fields::FieldSpan;
 use crate::http1::head_writer::put_field;
-use crate::http1::request::{Body, RequestHead};
+use crate::http1::request::RequestHead;
 use crate::limit::units::Cost;
 use crate::plan::action::RouteAction;
 use crate::plan::admission::BindingLimit;
@@ -119,11 +119,8 @@ pub(super) async fn answer(
     let kind = EndpointKind::Decide;
     if head.method != Method::POST {
         count(&ctx, kind, DecisionResult::Error);
-        let status = StatusCode::METHOD_NOT_ALLOWED;
-        ctx.answered(status, Some("method"));
-        ctx.options.keep &= ctx.body_options.body() == Body::EMPTY || session.peer.is_multiplexed();
-        return send(session, &mut ctx, |page| page.problem_with(status, "ask by POST", "allow: POST\r\n"))
-            .await;
+        let other = (StatusCode::METHOD_NOT_ALLOWED, "ask by POST", "method");
+        return problem_with(session, &mut ctx, other, "allow: POST\r\n").await;
     }
     let body = match body_of(session, &mut ctx, head).await {
         Ok(body) => body,
