@@ -143,3 +143,29 @@ fn a_consumer_is_exempt_by_name() {
     let told = good(&gateway, "POST explain", &question.to_string());
     assert!(told.to_string().contains("consumer:ada"), "{told}");
 }
+
+/// The numbers of an override hold for a key whose tier has no limit, and explain, replay and the API tell so.
+#[test]
+fn an_override_wins_over_an_unlimited_tier() {
+    in_both_stores(|store| {
+        let (backend, files) = (Backend::ok(), Files::with_consumers(CSV));
+        let toml = configuration(&backend, &files, store);
+        let gateway = Gateway::start(&toml);
+        assert_eq!(passed(&gateway, "bob", 5), 5);
+        let answer = good(&gateway, "PUT limits/api/keys/bob/override", "{\"rate\": \"2/day\"}");
+        assert_eq!(answer["changed"], json!(true), "{answer}");
+        passes_in_time(&gateway, "bob", 2);
+        let looked = good(&gateway, "GET limits/api/keys/bob", "");
+        assert_eq!(looked["policies"][0]["remaining"], json!(0), "{looked}");
+        let question = json!({ "url": "http://localhost/", "headers": { "x-api-key": "key-bob-1" } });
+        let told = good(&gateway, "POST explain", &question.to_string());
+        assert_eq!(told["limits"][0]["cost"], json!(1), "{told}");
+        assert!(
+            told["limits"][0]["allows"][0].as_str().is_some_and(|allows| allows.contains("2 in each day")),
+            "{told}"
+        );
+        assert_eq!(passed(&gateway, "ada", 5), 3, "the other keys have their tiers");
+        good(&gateway, "DELETE limits/api/keys/bob/override", "");
+        eventually("no limit again", || (passed(&gateway, "bob", 3) == 3).then_some(()));
+    });
+}
