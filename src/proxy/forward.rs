@@ -369,7 +369,7 @@ impl ResponseRelay<'_, '_> {
         fields: Fields<'_>,
         head: &ResponseHead,
     ) -> (Option<Representation>, Option<Box<BodyEncoder>>) {
-        let Some(representation) = self.forward_request.represent(head, fields) else {
+        let Some(representation) = self.forward_request.represent(self.ctx, head, fields) else {
             return (None, None);
         };
         let Some(encoding) = representation.encoding.filter(|_| head.framing != Framing::None) else {
