@@ -206,7 +206,10 @@ pub(super) async fn decide_request<'p, 'r>(
             need => {
                 let (ctx, decision, learned) = (&mut *ctx, &mut decision, &mut learned);
                 let reader = &mut *reader;
-                boxed_cold(move || learn(ctx, reader, pending, decision, learned, need)).await
+                match boxed_cold(move || learn(ctx, reader, pending, decision, learned, need)).await {
+                    Some(need) => need,
+                    None => return RequestAction::GiveUp,
+                }
             }
         };
     }
@@ -251,7 +254,7 @@ async fn look(ctx: &RequestContext, plan: &WorkerPlan, decision: &RequestDecisio
     plan.counters.look(&charges.charges, ctx.started).await
 }
 
-/// Verifies the credential of a request, or reads its body.
+/// Verifies the credential of a request, or reads its body. `None`: the client has left meanwhile.
 async fn learn<'p, 'r>(
     ctx: &mut RequestContext,
     reader: &mut RequestReader,
@@ -259,11 +262,12 @@ async fn learn<'p, 'r>(
     decision: &mut RequestDecision<'p, 'r>,
     learned: &mut Learned,
     need: Need,
-) -> Need {
+) -> Option<Need> {
     let plan = pending.plan;
-    match need {
-        Need::Credential(auth) => match verify(ctx, plan, auth, decision).await {
+    Some(match need {
+        Need::Credential(auth) => match verify(ctx, plan, auth, decision, reader).await {
             Err(need) => need,
+            Ok(Verified::ClientGone) => return None,
             Ok(Verified::Accepted(identity)) => {
                 let identity = &**pending.identity.get_or_init(|| identity);
                 let consumer = plan.verified(auth, identity);
@@ -290,7 +294,7 @@ async fn learn<'p, 'r>(
             Err(reason) => decision.reject(reason),
         },
         need => need,
-    }
+    })
 }
 
 /// The action that follows from the decision. A delayed request waits first.
