@@ -138,7 +138,8 @@ async fn body_of(
             read = Some(read_body(reader, head, &ahead, MAX_CALL, &held).await);
         });
         let mut waiting = (writer, outbound);
-        poll_fn(|context| undecided.poll_decided(reading.as_mut(), &mut waiting, context)).await;
+        // A call has no `max_duration`: one that is not read was evicted.
+        _ = poll_fn(|context| undecided.poll_decided(reading.as_mut(), &mut waiting, context)).await;
     }
     let fault = match read {
         Some(Ok((BodyEnd::Whole, ReadPart { begun, received }))) => {
