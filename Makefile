@@ -3,15 +3,15 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 # Most tests wait for something most of the time, so that more of them run at once than there are processors.
-JOBS ?= $(shell echo $$((4 * $$(nproc))))
+JOBS ?= $(shell echo $$((5 * $$(nproc))))
 # nextest runs every test in a process of its own; without it, cargo's own runner does the same tests.
 HAS_NEXTEST := $(shell cargo nextest --version >/dev/null 2>&1 && echo yes)
 ifeq ($(HAS_NEXTEST),yes)
-RUN_TESTS := cargo nextest run --locked --jobs $(JOBS)
-RUN_PEERS := cargo nextest run --locked --profile peers
+RUN_TESTS := cargo nextest run --locked --cargo-profile suite --jobs $(JOBS)
+RUN_PEERS := cargo nextest run --locked --cargo-profile suite --profile peers
 else
-RUN_TESTS := cargo test --locked --lib --bins --tests -- --skip peers:: --test-threads $(JOBS)
-RUN_PEERS := cargo test --locked --test it peers::
+RUN_TESTS := cargo test --locked --profile suite --lib --bins --tests -- --skip peers:: --test-threads $(JOBS)
+RUN_PEERS := cargo test --locked --profile suite --test it peers::
 endif
 # The sample of `make mutants`: a hundred of the mutants, others with each number.
 SAMPLE ?= 0

@@ -146,6 +146,22 @@ impl CalendarSettings {
             let message = "`time_zone` has no effect: the windows of this limit do not follow the calendar";
             diagnostics.fault(span, message, "leave it out, or write `align = \"calendar\"`");
         }
+        let is_of_clock = |rate: &CalendarRate<'_>| {
+            self.align.is_none() && rate.unit.is_none() && rate.rate.period().0.is_multiple_of(DAY)
+        };
+        if let Some((zone, span)) = self.time_zone.filter(|(zone, _)| has_calendar && *zone != UTC)
+            && let Some(rate) = rates.clone().find(is_of_clock)
+        {
+            let message = format!(
+                "`time_zone` has no effect on {}, whose windows begin at midnight UTC",
+                quoted(rate.text)
+            );
+            diagnostics.warn(
+                span,
+                message,
+                format!("write `align = \"calendar\"` for days and weeks of {zone}"),
+            );
+        }
     }
 }
 

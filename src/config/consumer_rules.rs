@@ -244,7 +244,8 @@ fn shared_tiers<'d>(
         (Some(_), Some(_)) => return,
         (part, _) => part,
     };
-    if sound.tiers.is_empty() || sound.mapped_tier.is_some() {
+    // Places are not converted: each tier has its own maximum of the same places, and its weight.
+    if sound.tiers.is_empty() || sound.mapped_tier.is_some() || sound.is_concurrency() {
         return;
     }
     let mut tiers = HashMap::new();

@@ -217,10 +217,12 @@ fn settled(table: &mut ConfigTable<'_>) -> Option<CostRule> {
             let help = "leave it out, or write `settle = \"status\"`";
             table.misplaced("status", "`status` has no effect without `settle = \"status\"`", help);
             let scale = scale(table, 0);
-            if let (Some(scale), Some(Reserve::Fixed(reserve)), Some(span)) = (scale, &reserve, reserve_span)
-                && scale.max < *reserve
+            let reserved = reserve.as_ref().and_then(largest);
+            if let (Some(scale), Some((reserve, verb)), Some(span)) = (scale, reserved, reserve_span)
+                && scale.max < reserve
             {
-                let message = format!("`reserve` is {reserve}, but no request costs more than {}", scale.max);
+                let message =
+                    format!("`reserve` {verb} {reserve}, but no request costs more than {}", scale.max);
                 table.diagnostics().fault(span, message, "lower `reserve`, or raise `max`");
             }
             let ends = terminal_events(table, &sources);
@@ -245,6 +247,16 @@ fn reserve(value: &ConfigValue<'_>) -> Option<Reserve> {
     let measured = measured(&mut table, false);
     let is_sound = table.finish();
     measured.filter(|_| is_sound).map(Reserve::Measured)
+}
+
+/// The most units that are reserved, if the file says how many.
+fn largest(reserve: &Reserve) -> Option<(u32, &'static str)> {
+    match reserve {
+        Reserve::Fixed(units) => Some((*units, "is")),
+        Reserve::Measured(measured) => {
+            Some((measured.scale.max, "may be")).filter(|(most, _)| *most < Cost::MAX)
+        }
+    }
 }
 
 /// `sse_end`: events beside the known ones.

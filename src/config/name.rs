@@ -96,6 +96,9 @@ impl<'a> Directory<'a> {
         let shown = listed(self.names.iter().copied().take(MAX_LISTED));
         match self.names.len() {
             0 if kind == "auth" => "define it: `[auth.NAME]`".to_owned(),
+            0 if kind == "listener" => {
+                "name a listener: `listen = [{ address = \"0.0.0.0:8080\", name = \"public\" }]` of `[server]`".to_owned()
+            }
             0 => format!("define it: `[{kind}s.NAME]`"),
             1 => format!("the only {kind} is {shown}"),
             count if count > MAX_LISTED => format!("the {kind}s are {shown} and {} more", count - MAX_LISTED),

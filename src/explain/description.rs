@@ -145,6 +145,7 @@ fn why_not_value(condition: &Condition, request: &route::RouteRequest<'_>) -> St
 /// The value that `not` excludes.
 fn excluded(condition: &Condition, request: &route::RouteRequest<'_>) -> String {
     match condition {
+        Condition::Clients(_) if !request.client.identified => "a client that is not identified".to_owned(),
         Condition::Clients(_) => format!("the client {}", request.client.address),
         Condition::Countries(_) => match request.client.location.country {
             Some(country) => format!("the country {country}"),

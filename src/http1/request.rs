@@ -416,34 +416,56 @@ fn check_coding(value: &[u8]) -> Result<Body, RequestError> {
     }
 }
 
-/// `uri-host [":" port]` without userinfo: a registered name, an IPv4 address, or an IP literal in brackets.
+/// `uri-host [":" port]` without userinfo: a registered name, an IPv4 address, or an IP literal in brackets. A name has no
+/// empty label, except that it may end with a dot: for `a.test..` a server that drops one dot serves `a.test`, whose
+/// route would not have decided.
 pub fn is_authority(text: &[u8]) -> bool {
-    let (host, port) = match text {
-        [] => return false,
+    let port = match text {
         [b'[', rest @ ..] => match rest.iter().position(|&byte| byte == b']') {
-            Some(end) if is_ip_literal(&rest[..end]) => (&text[..1], &rest[end + 1..]),
+            Some(end) if is_ip_literal(&rest[..end]) => &rest[end + 1..],
             _ => return false,
         },
-        _ => text.split_at(text.iter().position(|&byte| !IS_HOST[byte as usize]).unwrap_or(text.len())),
+        _ => match name_length(text) {
+            Some(length) => &text[length..],
+            None => return false,
+        },
     };
-    let port_is_good = match port {
+    match port {
         [] => true,
         [b':', digits @ ..] => digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit),
         _ => false,
-    };
-    !host.is_empty() && port_is_good
+    }
+}
+
+/// The length of the registered name or IPv4 address that the text begins with. `None` if a label is empty.
+fn name_length(text: &[u8]) -> Option<usize> {
+    let mut label_is_empty = true;
+    for (index, &byte) in text.iter().enumerate() {
+        if byte == b'.' {
+            if label_is_empty {
+                return None;
+            }
+            label_is_empty = true;
+        } else if IS_HOST[byte as usize] {
+            label_is_empty = false;
+        } else {
+            return (index > 0).then_some(index);
+        }
+    }
+    (!text.is_empty()).then_some(text.len())
 }
 
 fn is_ip_literal(text: &[u8]) -> bool {
     std::str::from_utf8(text).is_ok_and(|text| text.parse::<std::net::Ipv6Addr>().is_ok())
 }
 
-/// unreserved and sub-delims of RFC 3986, without those that no host name has; percent-encoded names are refused too.
+/// What labels of a name consist of: unreserved and sub-delims of RFC 3986, without those that no host name has, and
+/// without the dot. Percent-encoded names are refused too.
 const IS_HOST: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0_u8;
     while byte < 0x80 {
-        table[byte as usize] = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
+        table[byte as usize] = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~');
         byte += 1;
     }
     table

@@ -20,6 +20,7 @@ use crate::route::{MatchedRequest, RouteRequest};
 use crate::store::bans::{ActiveBan, BanCause, Bans};
 use crate::store::{BanCharge, Charge, Group, OnError, Outcome, PlaceShare};
 pub use decision::{Admission, AdmissionDecision, BanRefusal, BindingLimit, Refusal, RefusalCause};
+use overrides::{UnlimitedKey, UnlimitedKeys};
 
 /// The charges of a request: one entry per limit of the route, and the charges for the store.
 #[derive(Debug, Default)]
@@ -38,6 +39,8 @@ pub struct RequestCharges<'a> {
     leaves_by_shares: bool,
     /// The shares of places of limits with `share_by`.
     shares: Vec<PlaceShare>,
+    /// The keys whose tier has no limit. An override gives them one.
+    unlimited: Option<Box<UnlimitedKeys<'a>>>,
 }
 
 /// One limit of the route, for this request.
@@ -93,6 +96,7 @@ impl<'a> RequestCharges<'a> {
         self.checks.clear();
         self.charges.clear();
         self.shares.clear();
+        self.unlimited = None;
         (self.may_ban, self.takes_places, self.leaves_by_shares) = (false, false, false);
     }
 
@@ -160,7 +164,11 @@ impl<'a> RequestCharges<'a> {
         let Some(cost) = cost else { return Applicability::Free };
         let limit = check.limit;
         // Exemptions are about requests.
-        if check.is_unlimited() || limit.exempt.hold(matched) && !matched.request.is_descriptor() {
+        if limit.exempt.hold(matched) && !matched.request.is_descriptor() {
+            return Applicability::Exempt;
+        }
+        if check.is_unlimited() {
+            self.keep_unlimited(check, cost, matched, secret);
             return Applicability::Exempt;
         }
         let first = self.charges.len();
@@ -179,7 +187,14 @@ impl<'a> RequestCharges<'a> {
     /// Adds the check of one limit, and its charges for the owner of this key.
     pub(super) fn add_key(&mut self, check: LimitCheck<'a>, key_hash: Fingerprint, cost: Cost) {
         if check.is_unlimited() {
-            self.checks.push(LimitCheck { applicability: Applicability::Exempt, ..check });
+            let check = LimitCheck { applicability: Applicability::Exempt, ..check };
+            self.unlimited.get_or_insert_default().0.push(UnlimitedKey {
+                check,
+                key_hash,
+                cost,
+                share: None,
+            });
+            self.checks.push(check);
             return;
         }
         let (first, group) = (self.charges.len(), group_of(check.mode, check.place));

@@ -3,9 +3,12 @@
 mod accept_encoding;
 mod media_types;
 
+use bytes::BytesMut;
 use http::StatusCode;
 
-use crate::http1::fields::Fields;
+use super::HeaderEdits;
+use super::template::TemplateValues;
+use crate::http1::fields::{Field, Fields};
 use crate::http1::name::Name;
 use crate::http1::response::ResponseHead;
 use crate::http1::syntax::{has_item, is_named, items};
@@ -79,57 +82,83 @@ impl Compression {
     }
 
     /// How the response goes to a client that accepts `accepted` and asks whether its copy with a weak tag is current if
-    /// `has_weak_tag`. `None`: as it is for all clients.
-    pub fn represent(
+    /// `has_weak_tag`. `None`: as it is for all clients. `edits`: those of the route, which decide as the backend's fields
+    /// do; `values` has the values of their templates.
+    pub fn represent<'v>(
         &self,
         head: &ResponseHead,
         fields: Fields<'_>,
-        accepted: Option<Encoding>,
-        has_weak_tag: bool,
+        (accepted, has_weak_tag): (Option<Encoding>, bool),
+        edits: &HeaderEdits,
+        values: impl FnOnce() -> TemplateValues<'v>,
     ) -> Option<Representation> {
         if head.status == StatusCode::NOT_MODIFIED {
             // It confirms the client's copy, which has the tag that the client got it with.
             return Some(Representation { encoding: None, weakens_tag: has_weak_tag });
         }
         let is_long_enough = head.content_length.is_none_or(|length| length >= self.min.max(1));
-        if !is_long_enough || !self.may_change(head.status, fields) {
+        if !is_long_enough || is_bodiless(head.status) || !self.may_change(fields, edits, values) {
             return None;
         }
         Some(Representation { encoding: accepted, weakens_tag: accepted.is_some() })
     }
 
-    /// Whether the body may be compressed, by the fields about it.
-    fn may_change(&self, status: StatusCode, fields: Fields<'_>) -> bool {
-        let bodiless = status.is_informational()
-            || matches!(
-                status,
-                StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::PARTIAL_CONTENT
-            );
-        let mut media_type = None;
-        for field in fields.iter() {
-            let objects = match field.name.len() {
-                12 if is_named(field.name, b"content-type") => {
-                    // Two of them have no meaning.
-                    media_type.replace(field.value).is_some()
+    /// Whether the body may be compressed, by the fields about it as the client gets them.
+    fn may_change<'v>(
+        &self,
+        fields: Fields<'_>,
+        edits: &HeaderEdits,
+        values: impl FnOnce() -> TemplateValues<'v>,
+    ) -> bool {
+        // The client is told of another coding than that of the gateway, or of none.
+        if edits.touches(b"content-encoding") {
+            return false;
+        }
+        let mut has_type = None;
+        let passing = |field: &Field<'_>| !edits.touches(field.name);
+        if fields.iter().filter(passing).any(|field| self.objects(field, &mut has_type)) {
+            return false;
+        }
+        // Most routes set nothing.
+        if !edits.set.is_empty() {
+            let (values, mut scratch) = (values(), BytesMut::new());
+            for (name, template) in &edits.set {
+                let name = name.as_str().as_bytes();
+                let value = template.value(&values, &mut scratch);
+                if self.objects(Field { known: Name::of(name), name, value }, &mut has_type) {
+                    return false;
                 }
-                13 if is_named(field.name, b"cache-control") => forbids_transforms(field.value),
-                13 if is_named(field.name, b"content-range") => true,
-                16 if is_named(field.name, b"content-encoding") => !is_identity(field.value),
-                _ if field.known == Name::Trailer => {
-                    DIGESTS.iter().any(|digest| has_item(field.value, digest))
-                }
-                _ => DIGESTS.iter().any(|digest| is_named(field.name, digest)),
-            };
-            if objects {
-                return false;
             }
         }
-        // Its messages have a coding of their own, and their lengths are those of the backend.
-        let is_grpc = |media_type: &[u8]| {
-            media_type.get(..GRPC.len()).is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
-        };
-        !bodiless && media_type.is_some_and(|media_type| !is_grpc(media_type) && self.types.has(media_type))
+        has_type == Some(true)
     }
+
+    /// Whether a field forbids to compress the body. `has_type`: whether its media type is one that is compressed, once that
+    /// is known.
+    fn objects(&self, field: Field<'_>, has_type: &mut Option<bool>) -> bool {
+        match field.name.len() {
+            12 if is_named(field.name, b"content-type") => {
+                // Two of them have no meaning.
+                has_type.replace(!is_grpc(field.value) && self.types.has(field.value)).is_some()
+            }
+            13 if is_named(field.name, b"cache-control") => forbids_transforms(field.value),
+            13 if is_named(field.name, b"content-range") => true,
+            16 if is_named(field.name, b"content-encoding") => !is_identity(field.value),
+            _ if field.known == Name::Trailer => DIGESTS.iter().any(|digest| has_item(field.value, digest)),
+            _ => DIGESTS.iter().any(|digest| is_named(field.name, digest)),
+        }
+    }
+}
+
+/// Whether a response with this status has no body, or a part of one.
+fn is_bodiless(status: StatusCode) -> bool {
+    status.is_informational()
+        || matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::PARTIAL_CONTENT)
+}
+
+/// The messages of gRPC have a coding of their own, and their lengths are those of the backend.
+fn is_grpc(media_type: &[u8]) -> bool {
+    media_type.get(..GRPC.len()).is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
 }
 
 /// `no-transform` (RFC 9111, 5.2.2.6).

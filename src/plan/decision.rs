@@ -380,6 +380,8 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
             return self.reject(reason);
         }
         self.charge(|limit| !limit.before_auth);
+        // An override charges a key that its tier does not.
+        self.request.charges.override_numbers(self.plan, known);
         if self.request.charges.are_too_many() {
             return self.reject(RejectReason::batch_keys());
         }

@@ -59,8 +59,9 @@ impl RejectReason {
         Self::new(508, detail, "loop")
     }
 
-    /// The body, by which a limit counts, did not come: with this status, detail and error.
-    pub fn body_lost((status, detail, error): (StatusCode, &'static str, &'static str)) -> Self {
+    /// The reason of a request whose wait before its decision has failed, with this status, detail and error: the body, by
+    /// which a limit counts, did not come, or `max_duration` has passed.
+    pub fn wait_failed((status, detail, error): (StatusCode, &'static str, &'static str)) -> Self {
         Self { status, detail: detail.into(), error, retry_after: None }
     }
 

@@ -65,7 +65,7 @@ impl SeenRequest<'_> {
     pub fn question<'q>(&'q self, plan: &'q Plan, route: &'q Route, now: Timestamp) -> ForwardQuestion<'q> {
         let rule = &plan.server.client;
         let source = match &rule.source {
-            ClientSource::Header(name) => Some((name, rule.trusts(self.peer))),
+            ClientSource::Header(name) => Some(name),
             _ => None,
         };
         ForwardQuestion {
@@ -80,6 +80,9 @@ impl SeenRequest<'_> {
             guarded: plan.guarded(),
             hidden: Plan::hidden_sources(&plan.auths, route.auth.as_ref()).collect(),
             source,
+            trusted: rule.trusts(self.peer),
+            forwards_certificate: route.forward_client_cert,
+            certificate: self.certificate,
         }
     }
 

@@ -193,6 +193,13 @@ impl Template {
         })
     }
 
+    /// The text with the values, which is written to `scrap`.
+    fn text<'t>(&self, values: &TemplateValues<'_>, escaping: Escaping, scrap: &'t mut BytesMut) -> &'t [u8] {
+        scrap.clear();
+        self.write(values, escaping, scrap);
+        scrap
+    }
+
     /// Appends the text with the values.
     pub fn write(&self, values: &TemplateValues<'_>, escaping: Escaping, out: &mut BytesMut) {
         for piece in &self.pieces {
@@ -349,11 +356,7 @@ impl BodyTemplate {
     pub fn text<'t>(&'t self, values: &TemplateValues<'_>, scrap: &'t mut BytesMut) -> &'t [u8] {
         match self {
             Self::Fixed(bytes) => bytes,
-            Self::Values(template, escaping) => {
-                scrap.clear();
-                template.write(values, *escaping, scrap);
-                scrap
-            }
+            Self::Values(template, escaping) => template.text(values, *escaping, scrap),
         }
     }
 }
@@ -362,6 +365,14 @@ impl HeaderTemplate {
     /// Whether it has values of the request.
     pub fn has_values(&self) -> bool {
         matches!(self, Self::Values(_))
+    }
+
+    /// The value. One with values of the request is written to `scrap`.
+    pub fn value<'t>(&'t self, values: &TemplateValues<'_>, scrap: &'t mut BytesMut) -> &'t [u8] {
+        match self {
+            Self::Fixed(value) => value.as_bytes(),
+            Self::Values(template) => template.text(values, Escaping::Header, scrap),
+        }
     }
 
     /// Appends `name: value` as a header line.

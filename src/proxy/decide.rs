@@ -30,12 +30,12 @@ use super::answer::next_action::NextAction;
 use super::answer::respond::{send, send_problem};
 use super::answer::usage;
 use super::forward;
+use super::forward::exchange_deadline::ExchangeDeadline;
 use super::forward::forward_request::ForwardRequest;
 use super::forward::mirror::RequestCopy;
 use super::record::noted_values::NotedValues;
 use super::record::request_context::RequestContext;
 use super::session::Session;
-use super::session::request_body::BodyOptions;
 use super::session::request_reader::RequestReader;
 use super::session::response_writer::ResponseWriter;
 use super::worker::WorkerPlan;
@@ -61,7 +61,7 @@ use credentials::{Verified, verify};
 use pending_request::{AskedFor, PendingRequest, ReadBody};
 use read_request::{read_for_route, read_route_body};
 use request_action::{OverLimitRequest, RequestAction, decide_otherwise};
-use undecided::{HeldBytes, UndecidedRequest};
+use undecided::{HeldBytes, UndecidedRequest, WaitFailure};
 
 /// Serves the request with the head at the front of the buffer. The head was complete at `now`.
 pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction {
@@ -92,13 +92,13 @@ pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction 
     let pending = PendingRequest { plan, peer, head, last_head, identity, body: &body, ahead, held, asked };
     // Left where they are written: they are large enough that moving them costs measurably.
     let (mut seen, mut action) = (None, None);
-    {
+    let waited = {
         let mut deciding = pin!(async {
             action = Some(decide_request(&mut ctx, reader, &pending, &mut seen).await);
         });
         let mut held = (&mut *writer, &mut *outbound);
-        poll_fn(|context| undecided.poll_decided(deciding.as_mut(), &mut held, context)).await;
-    }
+        poll_fn(|context| undecided.poll_decided(deciding.as_mut(), &mut held, context)).await
+    };
     // A further refusal joins the responses that are held back. What may take time does not delay them.
     let is_prompt =
         matches!(action, Some(RequestAction::Refuse(_))) && ctx.body_options.body() == Body::EMPTY;
@@ -108,7 +108,7 @@ pub(crate) async fn answer(session: &mut Session, now: Timestamp) -> NextAction 
     match action {
         None => {
             leave_body(inbound, length, body);
-            let response = overloaded(&mut ctx);
+            let response = waited.err().unwrap_or(WaitFailure::Evicted).response(&mut ctx);
             Box::pin(early(session, &mut ctx, &response)).await
         }
         Some(RequestAction::Forward(forward_request, target)) => {
@@ -149,14 +149,6 @@ fn leave_body(inbound: &mut BytesMut, length: usize, body: OnceCell<Box<ReadBody
     if let Some(received) = body.into_inner().and_then(|body| body.received) {
         *inbound = received;
     }
-}
-
-/// The request was evicted from the budget of undecided requests. A part of its body may have been read and dropped.
-#[cold]
-pub(super) fn overloaded(ctx: &mut RequestContext) -> EarlyResponse {
-    ctx.body_options = BodyOptions::default();
-    ctx.options.keep = false;
-    EarlyResponse::Reject(RejectReason::overloaded())
 }
 
 /// Finds the route, and drives the decision to its end.
@@ -214,7 +206,10 @@ pub(super) async fn decide_request<'p, 'r>(
             need => {
                 let (ctx, decision, learned) = (&mut *ctx, &mut decision, &mut learned);
                 let reader = &mut *reader;
-                boxed_cold(move || learn(ctx, reader, pending, decision, learned, need)).await
+                match boxed_cold(move || learn(ctx, reader, pending, decision, learned, need)).await {
+                    Some(need) => need,
+                    None => return RequestAction::GiveUp,
+                }
             }
         };
     }
@@ -259,7 +254,7 @@ async fn look(ctx: &RequestContext, plan: &WorkerPlan, decision: &RequestDecisio
     plan.counters.look(&charges.charges, ctx.started).await
 }
 
-/// Verifies the credential of a request, or reads its body.
+/// Verifies the credential of a request, or reads its body. `None`: the client has left meanwhile.
 async fn learn<'p, 'r>(
     ctx: &mut RequestContext,
     reader: &mut RequestReader,
@@ -267,11 +262,12 @@ async fn learn<'p, 'r>(
     decision: &mut RequestDecision<'p, 'r>,
     learned: &mut Learned,
     need: Need,
-) -> Need {
+) -> Option<Need> {
     let plan = pending.plan;
-    match need {
-        Need::Credential(auth) => match verify(ctx, plan, auth, decision).await {
+    Some(match need {
+        Need::Credential(auth) => match verify(ctx, plan, auth, decision, reader).await {
             Err(need) => need,
+            Ok(Verified::ClientGone) => return None,
             Ok(Verified::Accepted(identity)) => {
                 let identity = &**pending.identity.get_or_init(|| identity);
                 let consumer = plan.verified(auth, identity);
@@ -298,7 +294,7 @@ async fn learn<'p, 'r>(
             Err(reason) => decision.reject(reason),
         },
         need => need,
-    }
+    })
 }
 
 /// The action that follows from the decision. A delayed request waits first.
@@ -379,6 +375,10 @@ fn note(
     held.set_network(client.network);
     if let Some((index, route)) = *route {
         ctx.on_route(index, route);
+        // The exchange of a request that is asked about is that of the proxy that asks.
+        if route.max_duration.is_some() && asked.is_none() {
+            held.set_deadline(ExchangeDeadline::new(route, || ctx.worker.shared.clock.instant(ctx.started)));
+        }
         match (&route.cors, early) {
             (Some(cors), Some(EarlyResponse::Preflight)) => {
                 cors::put_preflight(cors, head.fields, &mut ctx.lines.cors)

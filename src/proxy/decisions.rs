@@ -21,7 +21,7 @@ use bytes::{Buf as _, Bytes};
 use http::StatusCode;
 
 use super::answer::next_action::NextAction;
-use super::answer::respond::send_problem;
+use super::answer::respond::send;
 use super::decide;
 use super::decide::read_content::{BodyEnd, ReadPart, read_body};
 use super::decide::undecided::{HeldBytes, UndecidedRequest};
@@ -94,8 +94,19 @@ fn count(ctx: &RequestContext, kind: EndpointKind<'_>, result: DecisionResult) {
 
 /// Answers a call that asks nothing. Its body is not read.
 async fn problem(session: &mut Session, ctx: &mut RequestContext, problem: CallProblem) -> NextAction {
+    problem_with(session, ctx, problem, "").await
+}
+
+/// The same with these header lines.
+async fn problem_with(
+    session: &mut Session,
+    ctx: &mut RequestContext,
+    (status, detail, error): CallProblem,
+    lines: &str,
+) -> NextAction {
     ctx.options.keep &= ctx.body_options.body() == Body::EMPTY || session.peer.is_multiplexed();
-    send_problem(session, ctx, problem).await
+    ctx.answered(status, Some(error));
+    send(session, ctx, |page| page.problem_with(status, detail, lines)).await
 }
 
 /// Reads the whole body of a call. The bytes of it that were received are at the front of the buffer.
@@ -127,7 +138,8 @@ async fn body_of(
             read = Some(read_body(reader, head, &ahead, MAX_CALL, &held).await);
         });
         let mut waiting = (writer, outbound);
-        poll_fn(|context| undecided.poll_decided(reading.as_mut(), &mut waiting, context)).await;
+        // A call has no `max_duration`: one that is not read was evicted.
+        _ = poll_fn(|context| undecided.poll_decided(reading.as_mut(), &mut waiting, context)).await;
     }
     let fault = match read {
         Some(Ok((BodyEnd::Whole, ReadPart { begun, received }))) => {

@@ -284,7 +284,7 @@ impl ResponseRelay<'_, '_> {
                 let unbounded = framing == BodyFraming::Plain && head.content_length.is_none();
                 match problem_of(cut).filter(|_| is_call) {
                     Some(problem) => self.end_call(problem),
-                    None => self.cut(cut, unbounded),
+                    None => self.cut(cut, unbounded, download.delivered()),
                 }
             }
         })
@@ -369,7 +369,9 @@ impl ResponseRelay<'_, '_> {
         fields: Fields<'_>,
         head: &ResponseHead,
     ) -> (Option<Representation>, Option<Box<BodyEncoder>>) {
-        let Some(representation) = self.forward_request.represent(head, fields) else { return (None, None) };
+        let Some(representation) = self.forward_request.represent(self.ctx, head, fields) else {
+            return (None, None);
+        };
         let Some(encoding) = representation.encoding.filter(|_| head.framing != Framing::None) else {
             return (Some(representation), None);
         };
@@ -413,13 +415,14 @@ impl ResponseRelay<'_, '_> {
     }
 
     /// The head is sent, but the body cannot be completed: only closing the connection can signal that. `unbounded`:
-    /// the end of the connection ends the body too, so that only a reset shows that it is truncated.
-    fn cut(self, cut: RelayError, unbounded: bool) -> NextAction {
+    /// the end of the connection ends the body too, so that only a reset shows that it is truncated. `delivered`: bytes of
+    /// the backend's body that the client has got.
+    fn cut(self, cut: RelayError, unbounded: bool, delivered: u64) -> NextAction {
         self.ctx.response.error = match cut {
             RelayError::Backend | RelayError::Unsent => Some("response_cut"),
             RelayError::Client if self.writer.is_stalled() => Some("write_timeout"),
             // It has all that it wants: nothing failed.
-            RelayError::Client if self.ctx.has_terminal_event() => None,
+            RelayError::Client if self.ctx.has_terminal_event(delivered) => None,
             RelayError::Client => Some("client_gone"),
             RelayError::Messages(_) | RelayError::Overrun => problem_of(cut).map(|(_, _, error)| error),
         };

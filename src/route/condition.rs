@@ -172,6 +172,10 @@ impl Condition {
             Self::Listeners(names) => {
                 request.listener.is_some_and(|listener| names.iter().any(|name| **name == *listener))
             }
+            // A client that is not identified is neither inside of networks nor outside of them.
+            Self::Not(inner) if matches!(**inner, Self::Clients(_)) => {
+                request.client.identified && !inner.holds(request)
+            }
             Self::Not(inner) => !inner.holds(request) || inner.undecided(request).is_some(),
             Self::Methods(methods) => methods.contains(request.method),
             Self::Hosts(hosts) => hosts.iter().any(|host| host.matches(request.host)),

@@ -107,8 +107,10 @@ impl Counters {
             return result;
         }
         match &self.location {
+            // A key whose tier is unlimited has no counter.
             Location::Shared(client)
-                if !charges.iter().any(|charge| charge.shared_key.stays_in_process)
+                if !charges.is_empty()
+                    && !charges.iter().any(|charge| charge.shared_key.stays_in_process)
                     && (*operation == KeyOperation::Look || !charges.iter().any(Charge::is_adaptive)) =>
             {
                 client.execute(operation, charges, now).await

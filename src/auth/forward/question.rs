@@ -11,9 +11,10 @@ use bytes::Bytes;
 
 use super::ForwardSettings;
 use crate::http1::fields::Fields;
-use crate::http1::name::{claims_consumer, same_to_cgi, with_hyphens};
+use crate::http1::name::{claims_certificate, claims_consumer, same_to_cgi, with_hyphens};
 use crate::http1::syntax::has_item;
 use crate::limit::units::Timestamp;
+use crate::net::client_certificate::ClientCertificate;
 use crate::route::client::ClientAddress;
 use crate::route::cookie;
 use crate::route::credential::{CredentialSource, url_without_credentials};
@@ -44,6 +45,8 @@ const OWN_FIELDS: [&str; 21] = [
     "http2-settings",
     "x-real-ip",
 ];
+/// Fields that only a trusted proxy sets: the backend does not get those of another client.
+const OF_TRUSTED: [&str; 2] = ["x-request-id", "x-tollgate-mirror"];
 /// Begins of the names of further ones.
 const OWN_PREFIXES: [&str; 3] = ["content-", "x-forwarded-", "x-original-"];
 
@@ -70,8 +73,14 @@ pub struct ForwardQuestion<'r> {
     pub guarded: &'r GuardedHeaders,
     /// The places of credentials that no backend gets in a `referer`.
     pub hidden: SmallVec<[&'r CredentialSource; 2]>,
-    /// The field in which trusted proxies name the client, and whether one has sent the request.
-    pub source: Option<(&'r HeaderName, bool)>,
+    /// The field in which trusted proxies name the client.
+    pub source: Option<&'r HeaderName>,
+    /// Whether a trusted proxy has sent the request.
+    pub trusted: bool,
+    /// Whether the route forwards the client's certificate.
+    pub forwards_certificate: bool,
+    /// The client's certificate.
+    pub certificate: Option<&'r ClientCertificate>,
 }
 
 /// A text of parts that is equal only if all parts are: each follows its length.
@@ -165,9 +174,11 @@ impl ForwardQuestion<'_> {
         key.put(self.scheme().as_bytes());
         key.put(self.client.address.to_string().as_bytes());
         key.put(if self.client.identified { b"" } else { b"unidentified" });
+        key.put(self.forwarded_certificate().unwrap_or_default().as_bytes());
         let counts = |name: &[u8]| {
             name.eq_ignore_ascii_case(AUTHORIZATION.as_str().as_bytes())
                 || name.eq_ignore_ascii_case(COOKIE.as_str().as_bytes())
+                || (claims_certificate(name) && self.passes(name))
                 || settings.cache_by.iter().any(|by| same_to_cgi(by.as_str().as_bytes(), name))
         };
         for field in self.fields.iter().filter(|field| counts(field.name)) {
@@ -205,7 +216,16 @@ impl ForwardQuestion<'_> {
             fields.insert("x-forwarded-for", client.clone());
             fields.insert("x-real-ip", client);
         }
+        if let Some(certificate) = self.forwarded_certificate() {
+            fields.insert("client-cert", HeaderValue::from_str(certificate)?);
+        }
         Ok(request)
+    }
+
+    /// The value of `client-cert` for the backend and the service.
+    fn forwarded_certificate(&self) -> Option<&str> {
+        let certificate = self.certificate.filter(|_| self.forwards_certificate);
+        certificate.map(|certificate| &*certificate.field_value)
     }
 
     /// Whether the service gets a field of the request.
@@ -220,10 +240,13 @@ impl ForwardQuestion<'_> {
         !(OWN_FIELDS.iter().any(|own| own.as_bytes() == hyphens)
             || OWN_PREFIXES.iter().any(|prefix| hyphens.starts_with(prefix.as_bytes()))
             || self.guarded.has(name)
-            || self.source.is_some_and(|(source, trusted)| {
+            || self.source.is_some_and(|source| {
                 let source = source.as_str().as_bytes();
-                source == hyphens && !(trusted && source == lower)
+                source == hyphens && !(self.trusted && source == lower)
             })
+            || (OF_TRUSTED.iter().any(|one| one.as_bytes() == hyphens)
+                && !(self.trusted && lower == hyphens))
+            || (claims_certificate(name) && (!self.trusted || self.forwards_certificate))
             || claims_consumer(name)
             || is_named())
     }

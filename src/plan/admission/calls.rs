@@ -35,7 +35,7 @@ impl<'a> RequestCharges<'a> {
     }
 
     /// Adds the charges of one more call.
-    fn join(&mut self, of_call: Self, call: u8) {
+    fn join(&mut self, mut of_call: Self, call: u8) {
         self.may_ban |= of_call.may_ban;
         self.takes_places |= of_call.takes_places;
         self.leaves_by_shares |= of_call.leaves_by_shares;
@@ -56,6 +56,7 @@ impl<'a> RequestCharges<'a> {
                 _ => self.append(check, &of_call, call),
             }
         }
+        self.join_unlimited(of_call.unlimited.take(), call);
     }
 
     /// Charges the check at this index that much more.

@@ -125,7 +125,7 @@ impl<'b> LocalResponseWriter<'b> {
             put_lines(out, self.cookies);
             put_headers(self.headers, |_| false, out);
             put_lines(out, lines.as_bytes());
-            if status == StatusCode::METHOD_NOT_ALLOWED {
+            if status == StatusCode::METHOD_NOT_ALLOWED && !lines.starts_with("allow:") {
                 // RFC 9110 §15.5.6 requires the methods.
                 put_field(out, b"allow", METHODS);
             }

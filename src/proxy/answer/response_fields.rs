@@ -66,12 +66,13 @@ pub(crate) fn put_fields(
             || representation.is_some_and(|representation| representation.replaces(name))
     };
     let values = || TemplateValues { limit, ..ctx.template_values() };
-    put_answer_fields(fields, &route.response_headers, replaced, values, sink);
+    let weakens_tag = representation.is_some_and(|representation| representation.weakens_tag);
+    put_answer_fields(fields, &route.response_headers, replaced, values, weakens_tag, sink);
     if let Some(session) = session {
         put_session(session, route, fields, sink);
     }
     if let Some(representation) = representation {
-        put_representation(representation, route, fields, sink);
+        put_representation(representation, route, fields, &values(), sink);
     }
     if all_ids {
         put_request_id(ctx, route, sink);
@@ -114,6 +115,7 @@ fn put_representation(
     Representation { encoding, weakens_tag }: Representation,
     route: &Route,
     fields: Fields<'_>,
+    values: &TemplateValues<'_>,
     sink: &mut impl HeadSink,
 ) {
     if let Some(encoding) = encoding {
@@ -127,7 +129,16 @@ fn put_representation(
             }
         }
     }
-    if !fields.all(&VARY).iter().any(varies_by_encoding) {
+    let edits = &route.response_headers;
+    let varies = match edits.touches(b"vary") {
+        true => {
+            let mut scratch = BytesMut::new();
+            let mut set = edits.set.iter().filter(|(name, _)| *name == VARY);
+            set.any(|(_, value)| varies_by_encoding(value.value(values, &mut scratch)))
+        }
+        false => fields.all(&VARY).iter().any(varies_by_encoding),
+    };
+    if !varies {
         sink.field(b"vary", b"accept-encoding");
     }
 }

@@ -20,6 +20,7 @@ use crate::plan::decision::{BeforeCheck, Need, RequestDecision};
 use crate::plan::reject_reason::RejectReason;
 use crate::plan::resolve::RoutedRequest;
 use crate::proxy::record::request_context::RequestContext;
+use crate::proxy::session::request_reader::RequestReader;
 use crate::proxy::worker::WorkerPlan;
 use crate::route::identity::Identity;
 use crate::store::{KeyOperation, Unreachable};
@@ -32,6 +33,8 @@ pub(crate) enum Verified {
     Wrong(Option<LaneTurn>),
     /// The service has refused the request with this answer.
     Answered(Arc<ServiceAnswer>),
+    /// The client has left before the service has answered.
+    ClientGone,
 }
 
 /// Verifies the credential of a request for an auth of its route, away from the worker unless that takes little time.
@@ -44,11 +47,12 @@ pub(crate) async fn verify<'p>(
     plan: &'p WorkerPlan,
     index: AuthIndex,
     decision: &mut RequestDecision<'p, '_>,
+    reader: &RequestReader,
 ) -> Result<Verified, Need> {
     match plan.verification(index, &decision.request().request(), ctx.started) {
         Some(CredentialVerification::Remembered(identity)) => Ok(Verified::Accepted(identity)),
         Some(CredentialVerification::Forward(forward)) => {
-            ask_service(ctx, plan, index, &forward, decision).await
+            ask_service(ctx, plan, (index, &forward), decision, reader).await
         }
         Some(CredentialVerification::Token(token)) => {
             match verify_token(ctx, plan, index, token, decision.request()).await {
@@ -73,13 +77,14 @@ fn unverified<'p>(
     decision.unverified(index, RejectReason::unverified(), plan.counters.known(ctx.started), ctx)
 }
 
-/// Asks a service about a request. Once `failures` is used up, one with a credential is refused without that.
+/// Asks a service about a request. Once `failures` is used up, one with a credential is refused without that. A question
+/// whose client has left is dropped, so that its place and its connection are free for others.
 async fn ask_service<'p>(
     ctx: &mut RequestContext,
     plan: &'p WorkerPlan,
-    index: AuthIndex,
-    forward: &ForwardAuth,
+    (index, forward): (AuthIndex, &ForwardAuth),
     decision: &mut RequestDecision<'p, '_>,
+    reader: &RequestReader,
 ) -> Result<Verified, Need> {
     let has_credential = {
         let question = decision.request().seen().question(plan, decision.request().route, ctx.started);
@@ -93,7 +98,12 @@ async fn ask_service<'p>(
     }
     let outcome = {
         let request = decision.request();
-        forward.ask(&request.seen().question(plan, request.route, ctx.started)).await
+        let question = request.seen().question(plan, request.route, ctx.started);
+        tokio::select! {
+            biased;
+            outcome = forward.ask(&question) => outcome,
+            () = reader.gone() => return Ok(Verified::ClientGone),
+        }
     };
     match outcome {
         ForwardOutcome::Admitted(identity, cookies) => {

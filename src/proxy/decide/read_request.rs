@@ -55,7 +55,7 @@ async fn read_body<'r>(
             // No byte can be read after it.
             ctx.body_options = BodyOptions::default();
             ctx.options.keep = false;
-            Err(RejectReason::body_lost(upload_fault(Some(fault))))
+            Err(RejectReason::wait_failed(upload_fault(Some(fault))))
         }
     }
 }

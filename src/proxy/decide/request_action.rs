@@ -31,7 +31,7 @@ pub(crate) enum RequestAction<'p, 'h> {
     Early(EarlyResponse),
     /// A limit refuses.
     Refuse(OverLimitRequest<'p>),
-    /// The client left during its delay: its slot is unused.
+    /// The client left while the request waited: in a queue, during a delay, or for the answer of a service.
     GiveUp,
 }
 

@@ -54,6 +54,11 @@ pub(super) enum AskedFault {
     /// The value is none that a request has.
     #[error("the value of {0} is malformed")]
     Malformed(&'static str),
+    /// Both fields of nginx are there, and name different requests: one of them may be the client's own.
+    #[error(
+        "x-original-url and x-original-uri name different requests: set one of them to \"\" in the proxy"
+    )]
+    Contradiction,
     /// There is no address of a client.
     #[error("the client is not named: send x-real-ip or x-forwarded-for")]
     NoClient,
@@ -72,14 +77,18 @@ impl AskedRequest {
     }
 
     /// Of `x-original-method`, and `x-original-url` or `x-original-uri` (nginx). The host of the latter is that of the
-    /// proxy's request.
+    /// proxy's request. Where both are there, both must name the same: nginx passes on the one that it does not set.
     pub(super) fn original(asker: &RequestHead<'_>, rule: &ClientRule) -> Result<Self, AskedFault> {
         let fields = asker.fields;
         let method = required(fields, "x-original-method")?;
         let (url, path) = (single(fields, "x-original-url")?, single(fields, "x-original-uri")?);
         let (name, secure, host, target) = match (url, path) {
-            (Some(url), _) => {
+            (Some(url), path) => {
                 let (secure, host, target) = split_url(url).ok_or(AskedFault::Malformed("x-original-url"))?;
+                let own_host = asker.host.unwrap_or_default().as_bytes();
+                if path.is_some_and(|path| path != target || !host.eq_ignore_ascii_case(own_host)) {
+                    return Err(AskedFault::Contradiction);
+                }
                 ("x-original-url", secure, host, target)
             }
             (None, Some(path)) => {

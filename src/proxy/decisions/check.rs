@@ -23,7 +23,7 @@ use crate::proxy::answer::next_action::NextAction;
 use crate::proxy::answer::respond::{send, send_problem};
 use crate::proxy::decide::pending_request::{AskedFor, PendingRequest};
 use crate::proxy::decide::request_action::RequestAction;
-use crate::proxy::decide::undecided::{HeldBytes, UndecidedRequest};
+use crate::proxy::decide::undecided::{HeldBytes, UndecidedRequest, WaitFailure};
 use crate::proxy::decide::{self, decide_request};
 use crate::proxy::forward::forward_request::ForwardRequest;
 use crate::proxy::record::ratelimit_fields::put_ratelimit;
@@ -114,7 +114,8 @@ pub(super) async fn decided<'p, 'r>(
             action = Some(decide_request(ctx, reader, pending, seen).await);
         });
         let mut waiting = (writer, outbound);
-        poll_fn(|context| undecided.poll_decided(deciding.as_mut(), &mut waiting, context)).await;
+        // `max_duration` is of the exchange of the proxy that asks.
+        _ = poll_fn(|context| undecided.poll_decided(deciding.as_mut(), &mut waiting, context)).await;
     }
     action
 }
@@ -127,7 +128,7 @@ async fn respond(
 ) -> NextAction {
     match action {
         None => {
-            let response = decide::overloaded(ctx);
+            let response = WaitFailure::Evicted.response(ctx);
             decide::early(session, ctx, &response).await
         }
         Some(RequestAction::Forward(request, _)) => admitted(session, ctx, &request).await,

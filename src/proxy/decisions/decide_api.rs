@@ -13,7 +13,7 @@ use super::asked_request::AskedRequest;
 use super::call::{CallText, CallVerdict, RuledCall};
 use super::check::decided;
 use super::endpoint::EndpointKind;
-use super::{body_of, count, problem};
+use super::{body_of, count, problem, problem_with};
 use crate::http1::fields::FieldSpan;
 use crate::http1::head_writer::put_field;
 use crate::http1::request::RequestHead;
@@ -120,7 +120,7 @@ pub(super) async fn answer(
     if head.method != Method::POST {
         count(&ctx, kind, DecisionResult::Error);
         let other = (StatusCode::METHOD_NOT_ALLOWED, "ask by POST", "method");
-        return problem(session, &mut ctx, other).await;
+        return problem_with(session, &mut ctx, other, "allow: POST\r\n").await;
     }
     let body = match body_of(session, &mut ctx, head).await {
         Ok(body) => body,

@@ -57,6 +57,10 @@ pub(super) struct BodyEncoder {
     timer: Deadline,
     bytes_in: u64,
     bytes_out: u64,
+    /// The bytes of the body whose output is complete: a client that has the output can decode these.
+    flushed: u64,
+    /// Those whose output has been written to the client.
+    delivered: u64,
 }
 
 /// What the encoder does with the bytes that it has taken.
@@ -94,6 +98,8 @@ impl BodyEncoder {
             timer: Deadline::default(),
             bytes_in: 0,
             bytes_out: 0,
+            flushed: 0,
+            delivered: 0,
         }))
     }
 
@@ -108,10 +114,11 @@ impl BodyEncoder {
     /// Produces all output that the client needs to decode the bytes taken so far.
     pub(super) fn flush(&mut self, sink: impl FnMut(&[u8])) -> Result<(), EncoderFailed> {
         self.flush_at = None;
-        match std::mem::take(&mut self.holds_bytes) {
-            true => self.step(&[], Step::Flush, sink),
-            false => Ok(()),
+        if std::mem::take(&mut self.holds_bytes) {
+            self.step(&[], Step::Flush, sink)?;
+            self.flushed = self.bytes_in;
         }
+        Ok(())
     }
 
     /// Ends the body.
@@ -144,6 +151,16 @@ impl BodyEncoder {
     /// Bytes of the body, and bytes of the compressed one, so far.
     pub(super) fn totals(&self) -> (u64, u64) {
         (self.bytes_in, self.bytes_out)
+    }
+
+    /// All output so far has been written to the client.
+    pub(super) fn mark_written(&mut self) {
+        self.delivered = self.flushed;
+    }
+
+    /// Bytes of the body, before compression, that the client can decode.
+    pub(super) fn delivered(&self) -> u64 {
+        self.delivered
     }
 
     fn step(&mut self, bytes: &[u8], step: Step, mut sink: impl FnMut(&[u8])) -> Result<(), EncoderFailed> {

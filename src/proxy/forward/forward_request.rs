@@ -29,6 +29,7 @@ use crate::plan::compression::{Encoding, Representation, names_weak_tag};
 use crate::plan::resolve::RoutedRequest;
 use crate::plan::split_cookie::NewSplitCookie;
 use crate::plan::sticky::Sticky;
+use crate::plan::template::TemplateValues;
 use crate::plan::{Affinity, Plan, Protocol, Route, Upstream, UpstreamIndex};
 use crate::proxy::answer::response_fields::ServerSession;
 use crate::proxy::record::request_context::RequestContext;
@@ -296,8 +297,16 @@ impl<'p> ForwardRequest<'p> {
     }
 
     /// How the response goes to the client, on a route with `compress`.
-    pub(crate) fn represent(&self, head: &ResponseHead, fields: Fields<'_>) -> Option<Representation> {
-        self.route.compression.as_ref()?.represent(head, fields, self.accepted, self.has_weak_tag)
+    pub(crate) fn represent(
+        &self,
+        ctx: &RequestContext,
+        head: &ResponseHead,
+        fields: Fields<'_>,
+    ) -> Option<Representation> {
+        let limit = self.tightest.map_or("", |tightest| &tightest.limit.name);
+        let values = || TemplateValues { limit, ..ctx.template_values() };
+        let (client, edits) = ((self.accepted, self.has_weak_tag), &self.route.response_headers);
+        self.route.compression.as_ref()?.represent(head, fields, client, edits, values)
     }
 
     /// The maximum number of bytes of a request body; `None`: no limit.

@@ -239,6 +239,7 @@ impl Download {
                 let trailers = self.ending.take().unwrap_or_default();
                 return Poll::Ready(stream.end(&trailers).map_err(|StreamLost| RelayError::Client));
             } else {
+                self.mark_written();
                 if let Some(settlement) = settlement {
                     settlement.scan();
                 }
@@ -389,12 +390,15 @@ impl Download {
             if matches!(self.rest, ResponseRest::Nothing) {
                 return Poll::Ready(Ok(()));
             }
+            self.mark_written();
             if let Some(settlement) = settlement {
                 settlement.scan();
             }
             match self.poll_more(context, exchange, deadline, BODY_READ) {
                 Poll::Ready(more) => more?,
-                Poll::Pending if self.flush_compressed(context, outbound) => {}
+                Poll::Pending if self.flush_compressed(context, outbound) => {
+                    self.sent += outbound.len() as u64;
+                }
                 Poll::Pending => return Poll::Pending,
             }
         }

@@ -69,7 +69,7 @@ impl ResponseRelay<'_, '_> {
                 places: self.ctx.limits.places.take(),
                 settlement: self.ctx.limits.settlement.take(),
             })),
-            Err(_) => self.cut(RelayError::Client, false),
+            Err(_) => self.cut(RelayError::Client, false, 0),
         }
     }
 }

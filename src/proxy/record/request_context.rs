@@ -187,12 +187,9 @@ impl RequestContext {
         NotedValues::values(self.noted.as_deref(), &self.request_id, self.client)
     }
 
-    /// Whether the client has got a terminal event of the stream that it was sent.
-    pub(crate) fn has_terminal_event(&self) -> bool {
-        self.limits
-            .settlement
-            .as_ref()
-            .is_some_and(|settlement| settlement.has_ended(self.response.bytes_out))
+    /// Whether a client that has got this many bytes of the backend's body has got a terminal event of the stream.
+    pub(crate) fn has_terminal_event(&self, delivered: u64) -> bool {
+        self.limits.settlement.as_ref().is_some_and(|settlement| settlement.has_ended(delivered))
     }
 
     /// Notes that the gateway itself responded, for this reason.

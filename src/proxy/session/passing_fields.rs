@@ -1,6 +1,7 @@
 //! The fields of a message that pass the gateway: those of the hop stay behind, and the route's edits are applied.
 
 use bytes::BytesMut;
+use http::header::ETAG;
 
 use crate::http1::fields::{Field, Fields};
 use crate::http1::mentioned::MentionedNames;
@@ -10,18 +11,37 @@ use crate::plan::HeaderEdits;
 use crate::plan::template::TemplateValues;
 
 /// Writes the response fields for the client: not those of the backend's hop, those that the route edits, or those that
-/// `replaced` names.
+/// `replaced` names. `weakens_tag`: an entity tag that the route sets becomes a weak one.
 pub(crate) fn put_answer_fields<'v>(
     fields: Fields<'_>,
     edits: &HeaderEdits,
     replaced: impl Fn(&[u8]) -> bool,
     values: impl FnOnce() -> TemplateValues<'v>,
+    weakens_tag: bool,
     sink: &mut impl HeadSink,
 ) {
     put_passing_fields(fields, edits, replaced, sink);
     // Most routes set nothing.
     if !edits.set.is_empty() {
-        sink.written(|out| put_edits(out, edits, values));
+        match weakens_tag {
+            true => sink.written(|out| put_edits_weakly(out, edits, &values())),
+            false => sink.written(|out| put_edits(out, edits, values)),
+        }
+    }
+}
+
+/// The same as [`put_edits`], with a weak entity tag.
+#[cold]
+fn put_edits_weakly(out: &mut BytesMut, edits: &HeaderEdits, values: &TemplateValues<'_>) {
+    let mut scratch = BytesMut::new();
+    for (name, value) in &edits.set {
+        if *name == ETAG && value.value(values, &mut scratch).starts_with(b"\"") {
+            out.extend_from_slice(b"etag: W/");
+            out.extend_from_slice(value.value(values, &mut scratch));
+            out.extend_from_slice(b"\r\n");
+        } else {
+            value.put(name.as_str().as_bytes(), values, out);
+        }
     }
 }
 

@@ -50,16 +50,6 @@ fn the_failure_of_a_backend_in_a_browser() {
 }
 
 #[test]
-fn settled_costs_in_a_browser() {
-    plays("costs.py", &["Costs"]);
-}
-
-#[test]
-fn usage_of_consumers_in_a_browser() {
-    plays("usage.py", &["Usage"]);
-}
-
-#[test]
 fn usage_of_a_real_gateway_in_a_browser() {
     plays("usage.py", &["--binary", binary(), "RealUsage"]);
 }
@@ -126,20 +116,34 @@ fn the_mock_responds_with_the_types_of_the_api() {
     checked.unwrap_or_else(|fault| std::panic::resume_unwind(fault));
 }
 
-/// The tests of the page before a mock of the API, by their names in `page.py` without `test_`.
-macro_rules! page {
-    ($($name:ident),* $(,)?) => {
-        const PAGE: &[&str] = &[$(stringify!($name)),*];
-        mod page {
+/// The tests of the page before a mock of the API: a module for each class of a script, with the names there without `test_`.
+macro_rules! scenes {
+    ($module:ident: $script:literal $class:literal $($name:ident),* $(,)?) => {
+        mod $module {
+            #[test]
+            fn each_test_of_the_script_is_run() {
+                super::is_all_of($script, $class, &[$(stringify!($name)),*]);
+            }
+
             $(#[test]
             fn $name() {
-                super::plays("page.py", &[concat!("Page.test_", stringify!($name))]);
+                super::plays($script, &[concat!($class, ".test_", stringify!($name))]);
             })*
         }
     };
 }
 
-page![
+/// These are the tests of the class, without `test_`.
+#[track_caller]
+fn is_all_of(script: &str, class: &str, names: &[&str]) {
+    let text = std::fs::read_to_string(format!("tests/dashboard/{script}")).unwrap();
+    let lines = text.lines().skip_while(|line| !line.starts_with(&format!("class {class}(")));
+    let lines = lines.skip(1).take_while(|line| line.is_empty() || line.starts_with("    "));
+    let tests = lines.filter_map(|line| line.strip_prefix("    def test_")?.split('(').next());
+    assert_eq!(tests.collect::<Vec<_>>(), names, "the list in this file is that of {class} in {script}");
+}
+
+scenes! { page: "page.py" "Page"
     the_night_story,
     an_attack_with_wrong_keys_is_the_headline,
     refusals_of_no_limit_are_no_failures,
@@ -176,11 +180,26 @@ page![
     routes_are_listed,
     what_cannot_be_taken_back_asks_first,
     backticks_are_code_and_never_markup,
-];
+}
 
-#[test]
-fn every_test_of_the_page_is_run() {
-    let script = std::fs::read_to_string("tests/dashboard/page.py").unwrap();
-    let names = script.lines().filter_map(|line| line.trim().strip_prefix("def test_")?.split('(').next());
-    assert_eq!(names.collect::<Vec<_>>(), PAGE, "the list in this file is that of page.py");
+scenes! { usage: "usage.py" "Usage"
+    consumers_stand_with_units_share_and_forecast,
+    a_window_is_chosen,
+    a_limit_is_chosen,
+    the_csv_is_downloaded_with_the_token,
+    without_usage_nothing_is_shown,
+    what_is_missing_is_told,
+    a_name_is_text_in_its_cell,
+    a_phone_shows_all_of_it,
+    with_the_keyboard_alone,
+    reports_are_asked_for_rarely,
+}
+
+scenes! { costs: "costs.py" "Costs"
+    without_settled_costs_nothing_is_shown,
+    units_stand_beside_requests,
+    keys_are_ordered_by_units,
+    a_phone_shows_all_of_it,
+    an_explanation_tells_how_the_cost_is_settled,
+    debt_is_shown,
 }

@@ -144,6 +144,53 @@ fn a_compressed_response_has_a_weak_tag_and_no_ranges() {
     }
 }
 
+/// The head that the client gets decides, after the edits of the route.
+#[test]
+fn headers_that_the_route_sets_decide_as_those_of_the_backend() {
+    let backend = repeating();
+    // A route that edits `content-encoding` beside its own `compress` is a fault of the file.
+    let of_route = |lines: &str| {
+        Gateway::start(&format!("[server]\ncompress = true\n{}", everything_to(&backend, lines)))
+    };
+    let get = |gateway: &Gateway, fields: &str| {
+        let fields = format!("accept-encoding: gzip\r\nx-answer: {TEXT}|{fields}\r\n");
+        get_with(gateway.addr(), "/", &fields).expect(200)
+    };
+    for (set, coding) in [
+        ("cache-control = \"no-transform\"", None),
+        ("content-encoding = \"br\"", Some("br")),
+        ("content-type = \"image/png\"", None),
+        ("content-digest = \"sha-256=:YQ==:\"", None),
+        ("cache-control = \"max-age=1\"", Some("gzip")),
+    ] {
+        let gateway = of_route(&format!("set_response_headers = {{ {set} }}"));
+        let answer = get(&gateway, "x-more: 1");
+        let codings = answer.header_all("content-encoding");
+        assert_eq!(codings, coding.into_iter().collect::<Vec<_>>(), "{set}");
+        let size = answer.body.len();
+        assert_eq!(size < 2_000, coding == Some("gzip"), "{set}: {size} bytes");
+    }
+    // What the client does not get forbids nothing.
+    let replaced = of_route("set_response_headers = { cache-control = \"max-age=1\" }");
+    assert_eq!(get(&replaced, "cache-control: no-transform").header("content-encoding"), Some("gzip"));
+    let removed = of_route("remove_response_headers = [\"content-md5\"]");
+    assert_eq!(get(&removed, "content-md5: YQ==").header("content-encoding"), Some("gzip"));
+    let removed = of_route("remove_response_headers = [\"content-encoding\"]");
+    let answer = get(&removed, "content-encoding: br");
+    assert_eq!(
+        (answer.header("content-encoding"), answer.body.len()),
+        (None, 2_000),
+        "it has a coding already"
+    );
+    let varied = of_route("set_response_headers = { vary = \"origin\" }");
+    assert_eq!(get(&varied, "vary: accept-encoding").header_all("vary"), ["origin", "accept-encoding"]);
+    // The two representations have different tags.
+    let tagged = of_route("set_response_headers = { etag = '\"r\"' }");
+    assert_eq!(get(&tagged, "etag: \"one\"").header_all("etag"), ["W/\"r\""]);
+    let plain = get_with(tagged.addr(), "/", &format!("x-answer: {TEXT}\r\n")).expect(200);
+    assert_eq!(plain.header_all("etag"), ["\"r\""]);
+}
+
 #[test]
 fn the_tag_of_a_304_is_that_of_the_clients_copy() {
     let backend = repeating();
@@ -212,6 +259,6 @@ fn edits_of_the_route_win() {
     let gateway = Gateway::start(&compressing(&backend, "true", rest));
     let fields = format!("accept-encoding: gzip\r\nx-answer: {TEXT}|etag: \"one\"|server: x\r\n");
     let answer = get_with(gateway.addr(), "/", &fields).expect(200);
-    assert_eq!(answer.header_all("etag"), ["\"mine\""]);
+    assert_eq!(answer.header_all("etag"), ["W/\"mine\""]);
     assert_eq!((answer.header("content-encoding"), answer.header("server")), (Some("gzip"), None));
 }

@@ -42,7 +42,7 @@ fn framing(body: Vec<u8>) -> Backend {
 
 #[test]
 fn a_body_of_any_framing_arrives_whole_in_any_coding() {
-    for length in [1, 1_000, 300_000, 5_000_000] {
+    for length in [1, 1_000, 300_000, 2_000_000] {
         let body = text(length);
         let backend = framing(body.clone());
         let gateway = AllVersions::start(&compressing(&backend, "{ min = 0 }", ""));

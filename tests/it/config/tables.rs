@@ -415,6 +415,14 @@ fn tiers_that_share_a_counter_are_a_warning() {
     ] {
         assert_eq!(warnings(key, csv, other), [""; 0], "{key}");
     }
+    let toml = "[upstreams]\ndemo = \"builtin:echo\"\n\
+         [[routes]]\npath = \"/*\"\nupstream = \"demo\"\nauth = \"keys\"\nlimits = [\"places\"]\n\
+         [auth.keys]\ntype = \"api-key\"\nfrom = \"header:x-api-key\"\nfile = \"consumers.csv\"\n\
+         [limits.places]\nalgorithm = \"concurrency\"\nkey = \"upstream\"\nmax = 10\nqueue = 5\n\
+         share_by = \"consumer\"\n[limits.places.tiers.pro]\nweight = 4\n[limits.places.tiers.free]\n";
+    let path = folder.path().join("gateway.toml");
+    let loaded = config::parse(toml.as_bytes(), path.to_str().unwrap(), &|_| None).unwrap();
+    assert_eq!(loaded.warnings.warning_lines(), [""; 0], "weights of places");
     let shared = |key: &str, csv: &str, second: &str, consumers: &str| {
         let found = warnings(key, csv, second);
         let words = format!("{consumers} different tiers, but one counter of limit `api`");

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Files, key};
 use crate::harness::api::good;
-use crate::harness::{Backend, Gateway, Redis, eventually, get_with};
+use crate::harness::{Backend, Gateway, Redis, eventually, get_with, send};
 
 const CSV: &str = "key,name,tier\nkey-ada-1,ada,free\nkey-bob-1,bob,staff\n";
 
@@ -142,4 +142,56 @@ fn a_consumer_is_exempt_by_name() {
     let question = json!({ "url": "http://localhost/", "headers": { "x-api-key": "key-ada-1" } });
     let told = good(&gateway, "POST explain", &question.to_string());
     assert!(told.to_string().contains("consumer:ada"), "{told}");
+}
+
+/// The numbers of an override hold for a key whose tier has no limit, and explain, replay and the API tell so.
+#[test]
+fn an_override_wins_over_an_unlimited_tier() {
+    in_both_stores(|store| {
+        let (backend, files) = (Backend::ok(), Files::with_consumers(CSV));
+        let toml = configuration(&backend, &files, store);
+        let gateway = Gateway::start(&toml);
+        assert_eq!(passed(&gateway, "bob", 5), 5);
+        good(&gateway, "GET limits/api/keys/bob", "");
+        let answer = good(&gateway, "PUT limits/api/keys/bob/override", "{\"rate\": \"2/day\"}");
+        assert_eq!(answer["changed"], json!(true), "{answer}");
+        passes_in_time(&gateway, "bob", 2);
+        let looked = good(&gateway, "GET limits/api/keys/bob", "");
+        assert_eq!(looked["policies"][0]["remaining"], json!(0), "{looked}");
+        let question = json!({ "url": "http://localhost/", "headers": { "x-api-key": "key-bob-1" } });
+        let told = good(&gateway, "POST explain", &question.to_string());
+        assert_eq!(told["limits"][0]["cost"], json!(1), "{told}");
+        assert!(
+            told["limits"][0]["allows"][0].as_str().is_some_and(|allows| allows.contains("2 in each day")),
+            "{told}"
+        );
+        assert_eq!(passed(&gateway, "ada", 5), 3, "the other keys have their tiers");
+        good(&gateway, "DELETE limits/api/keys/bob/override", "");
+        eventually("no limit again", || (passed(&gateway, "bob", 3) == 3).then_some(()));
+    });
+}
+
+/// The calls of a batch are charged together to a key whose tier has no limit.
+#[test]
+fn an_override_wins_over_an_unlimited_tier_for_each_call_of_a_batch() {
+    let (backend, files) = (Backend::ok(), Files::with_consumers(CSV));
+    let toml = configuration(&backend, &files, "")
+        .replace("key = \"consumer\"", "key = [\"consumer\", \"json:/model\"]")
+        .replace("limits = [\"api\"]", "limits = [\"api\"]\nbatch = \"each\"");
+    let gateway = Gateway::start(&toml);
+    let batch = |models: &[&str]| {
+        let calls: Vec<_> = models.iter().map(|model| json!({ "model": model })).collect();
+        let body = json!(calls).to_string();
+        let head =
+            "POST / HTTP/1.1\r\nhost: test\r\nx-api-key: key-bob-1\r\ncontent-type: application/json\r\n";
+        send(gateway.addr(), format!("{head}content-length: {}\r\n\r\n{body}", body.len())).status
+    };
+    assert_eq!(batch(&["a", "a", "a", "b"]), 200);
+    good(&gateway, "PUT limits/api/keys/bob,a/override", "{\"rate\": \"4/day\"}");
+    good(&gateway, "PUT limits/api/keys/bob,c/override", "{\"rate\": \"1/day\"}");
+    assert_eq!(batch(&["b", "a", "a", "b", "a"]), 200, "three of four");
+    assert_eq!(batch(&["b", "a", "a"]), 429, "two more do not fit");
+    assert_eq!(batch(&["c", "b", "a"]), 200);
+    assert_eq!(batch(&["b", "c"]), 429);
+    assert_eq!(batch(&["b", "b", "b", "b", "b"]), 200, "it has no override");
 }

@@ -168,6 +168,26 @@ fn what_is_missing_is_said_and_nothing_is_charged() {
     assert_eq!(gateway.metric("tollgate_decision_calls_total", &["result=\"error\""]), 4.0);
 }
 
+/// nginx passes on what the client sends under the name that nginx does not set.
+#[test]
+fn a_client_that_names_another_request_in_the_other_field_is_refused() {
+    let gateway = Gateway::start(FILE);
+    let asked = |url: &str, uri: &str| {
+        let fields = format!(
+            "x-original-method: GET\r\nx-original-url: {url}\r\nx-original-uri: {uri}\r\nx-real-ip: 192.0.2.7\r\n"
+        );
+        ask(gateway.decisions_addr(), "/check/original", &fields)
+    };
+    for url in
+        ["http://shop.test/asked/a", "http://shop.test/", "http://shop.test", "https://other.test/private"]
+    {
+        let answer = asked(url, "/private").expect(400);
+        assert!(answer.text().contains("name different requests"), "{}", answer.text());
+    }
+    assert_eq!(gateway.metric("tollgate_requests_total", &[]), 0.0);
+    asked(&format!("https://{}/asked/a", gateway.decisions_addr()), "/asked/a").expect(200);
+}
+
 #[test]
 fn limits_that_cannot_be_asked_are_left_out() {
     let gateway = Gateway::start(

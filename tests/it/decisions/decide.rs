@@ -241,7 +241,8 @@ fn what_is_wrong_is_said_and_nothing_is_charged() {
         assert!(answer.text().contains(said), "{body}: {}", answer.text());
     }
     let address = gateway.decisions_addr();
-    send(address, format!("GET /v1/decide HTTP/1.1\r\nhost: {address}\r\n\r\n")).expect(405);
+    let answer = send(address, format!("GET /v1/decide HTTP/1.1\r\nhost: {address}\r\n\r\n")).expect(405);
+    assert_eq!(answer.header("allow"), Some("POST"));
     let large = format!("\"{}\"", "a".repeat(1 << 20));
     post(&gateway, &large).expect(413);
     assert_eq!(gateway.metric("tollgate_requests_total", &[]), 0.0);

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{auth, guarded};
 use crate::harness::api::good;
-use crate::harness::{Backend, Client, Gateway, Next, eventually, everything_to, get_with};
+use crate::harness::{
+    AllVersions, Backend, Client, Gateway, Next, Unanswered, eventually, everything_to, get_with, h2_get,
+};
 
 /// A service that redirects to its log-in page whoever has no good session.
 fn redirecting() -> Backend {
@@ -61,6 +63,65 @@ fn more_questions_at_once_than_the_file_says_are_refused_and_never_admitted() {
     door.open_gate();
     waiting.iter_mut().for_each(|client| drop(client.read().expect(200)));
     get_with(gateway.addr(), "/", "").expect(200);
+}
+
+/// A question whose client has left is cancelled: its place is free, and the service sees its connection closed.
+#[test]
+fn the_questions_of_a_client_that_has_left_hold_no_place() {
+    let (backend, closed) = (Backend::ok(), Arc::new(AtomicUsize::new(0)));
+    let ended = Arc::clone(&closed);
+    let door = Backend::start(move |exchange| {
+        if exchange.read_some().is_empty() {
+            ended.fetch_add(1, Ordering::SeqCst);
+        }
+        Next::Close
+    });
+    let gateway = AllVersions::start(&everything_to(
+        &backend,
+        &format!("auth = \"door\"\n{}", auth(&door, "max_in_flight = 4")),
+    ));
+    let frees_places = |leavers: usize, leave: &dyn Fn()| {
+        let before = closed.load(Ordering::SeqCst);
+        get_with(gateway.addr(), "/full", "").expect(503);
+        leave();
+        eventually("the questions to end", || {
+            (closed.load(Ordering::SeqCst) == before + leavers).then_some(())
+        });
+    };
+    let mut asked = 0;
+    // HTTP/1.1: the connection is closed, or reset.
+    for leave in [drop as fn(Client), Client::reset] {
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                let mut client = Client::connect(gateway.addr());
+                client.write("GET /slow HTTP/1.1\r\nhost: test\r\n\r\n");
+                client
+            })
+            .collect();
+        asked += 4;
+        door.wait_for(asked);
+        let clients = std::cell::RefCell::new(clients);
+        frees_places(4, &|| clients.take().into_iter().for_each(leave));
+    }
+    // Streams are reset.
+    for client in gateway.clients() {
+        let streams: Vec<_> = (0..4).map(|_| client.begin(h2_get("/slow"), b"")).collect();
+        asked += 4;
+        door.wait_for(asked);
+        let streams = std::cell::RefCell::new(streams);
+        frees_places(4, &|| streams.take().into_iter().for_each(Unanswered::cancel));
+    }
+    // The whole connection ends.
+    for client in gateway.clients() {
+        let streams: Vec<_> = (0..4).map(|_| client.begin(h2_get("/slow"), b"")).collect();
+        asked += 4;
+        door.wait_for(asked);
+        let held = std::cell::RefCell::new(Some((client, streams)));
+        frees_places(4, &|| held.take().into_iter().for_each(|(client, _)| client.close()));
+    }
+    let lines = gateway.access_log(asked + asked / 4);
+    let left = lines.iter().filter(|line| line["error"] == "client_gone" && line["status"] == 499);
+    assert_eq!((left.count(), backend.count()), (asked, 0));
 }
 
 /// A client that leaves, or a service that is too slow, holds no place.

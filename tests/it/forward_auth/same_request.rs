@@ -6,10 +6,13 @@ use http::Request;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
+use rustls::version::TLS13;
+
 use super::{admitting, auth};
 use crate::harness::config_folder::ConfigFolder;
 use crate::harness::{
-    AllVersions, Backend, Body, Client, Gateway, Multiplexed, Next, Recorded, everything_to, send,
+    AllVersions, Authority, Backend, Body, Client, Gateway, Multiplexed, Next, Recorded, everything_to,
+    get_with, send,
 };
 
 /// A service for `/admin` and `admin.test` that admits nobody there, and everybody elsewhere.
@@ -83,6 +86,26 @@ fn one_host_is_that_of_the_route_the_service_and_the_backend() {
     }
 }
 
+/// A backend that drops one dot would serve `admin.test`, which no route has decided about.
+#[test]
+fn a_host_with_an_empty_label_is_refused() {
+    let backend = Backend::ok();
+    let gateway = AllVersions::start(&everything_to(&backend, ""));
+    for host in ["admin.test..", "admin.test..:80", "admin..test", ".admin.test", ".", "..", ".:80"] {
+        assert_eq!(status(&gateway, "/", host), 400, "{host}");
+        let absolute = format!("GET http://{host}/ HTTP/1.1\r\nhost: {host}\r\n\r\n");
+        send(gateway.addr(), absolute).expect(400);
+        for client in gateway.clients() {
+            let request = Request::get(format!("{}://{host}/", client.scheme())).body(());
+            // Not every client sends such a name.
+            let Ok(request) = request else { continue };
+            let answer = client.exchange(request, Body::default());
+            assert!(answer.is_err() || answer.is_ok_and(|answer| answer.status == 400), "{host}");
+        }
+    }
+    assert_eq!(backend.count(), 0);
+}
+
 /// Also where no service is asked: the Host that the routes have seen is that of the backend.
 #[test]
 fn a_backend_gets_the_host_of_the_route() {
@@ -139,6 +162,45 @@ fn a_client_names_no_other_request() {
     let gateway = super::guarded(&backend, &door, "");
     send(gateway.addr(), "GET /a HTTP/1.1\r\nhost: test\r\nx-forwarded-proto: https\r\n\r\n").expect(200);
     assert_eq!(door.latest().header("x-forwarded-proto").as_deref(), Some("http"));
+}
+
+/// What the backend gets from the gateway alone, the service gets from the gateway alone.
+#[test]
+fn a_client_shows_the_service_no_certificate_and_no_id_of_its_own() {
+    let (authority, backend, door) = (Authority::new(), Backend::ok(), admitting(""));
+    for file in ["server", "one"] {
+        authority.certify(file, &["a.test"]);
+    }
+    let ca = format!("client_ca = {:?}\nclient_auth = \"optional\"\n", authority.path("ca.pem"));
+    let forged = "client-cert: :Zm9y:\r\nClient-Cert-Chain: :Zm9y:\r\nclient_cert: :Zm9y:\r\n\
+                  x-request-id: Zm9y\r\nx_request_id: Zm9y\r\nx-tollgate-mirror: Zm9y\r\n";
+    for forwards in [true, false] {
+        let lines =
+            format!("auth = \"door\"\nforward_client_cert = {forwards}\n{}", auth(&door, "cache = \"1h\""));
+        let tls = authority.server("server");
+        let gateway = Gateway::start(&everything_to(&backend, &format!("{lines}{tls}{ca}")));
+        for certificate in [None, Some("one")] {
+            let config = authority.client_of(certificate, &[&TLS13]);
+            Client::connect_tls(gateway.addr(), &config, "a.test").get("/", forged).expect(200);
+            let (at_backend, at_door) = (backend.latest(), door.latest());
+            assert!(!at_backend.head.contains("Zm9y") && !at_door.head.contains("Zm9y"), "{}", at_door.head);
+            let shown = at_backend.header("client-cert");
+            assert_eq!(shown.is_some(), forwards && certificate.is_some());
+            assert_eq!(at_door.header("client-cert"), shown);
+        }
+    }
+    // A trusted proxy is believed, and two certificates are two questions.
+    let trusted = "[server]\ntrusted_proxies = [\"127.0.0.0/8\"]\n";
+    let rest = format!("auth = \"door\"\n{}", auth(&door, "cache = \"1h\""));
+    let gateway = Gateway::start(&(trusted.to_owned() + &everything_to(&backend, &rest)));
+    for (value, id) in [(":b25l:", "id-1"), (":dHdv:", "id-2")] {
+        let fields = format!("client-cert: {value}\r\nx-request-id: {id}\r\n");
+        get_with(gateway.addr(), "/", &fields).expect(200);
+        for request in [backend.latest(), door.latest()] {
+            assert_eq!(request.header("client-cert").as_deref(), Some(value));
+            assert_eq!(request.header("x-request-id").as_deref(), Some(id));
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -269,9 +269,9 @@ fn curl(site: &Site, tls: bool, how: Curl, jobs: &[Job]) {
 fn curl_with_a_connection_each() {
     let site = Site::start();
     let count = |(path, _): (&str, u16), size| match size {
-        1_000 | 60_000 if path == LIMITED.0 => 50,
-        1_000 | 60_000 => 15,
-        _ => 5,
+        1_000 | 60_000 if path == LIMITED.0 => 20,
+        1_000 | 60_000 => 8,
+        _ => 3,
     };
     curl(&site, true, Curl::Fresh, &jobs(LARGEST, count));
 }
@@ -284,7 +284,7 @@ fn curl_on_one_connection() {
 
 #[test]
 fn curl_with_prior_knowledge() {
-    curl(&Site::start(), false, Curl::Fresh, &jobs(LARGEST, |_, _| 5));
+    curl(&Site::start(), false, Curl::Fresh, &jobs(LARGEST, |_, _| 3));
 }
 
 #[test]

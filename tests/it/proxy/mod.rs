@@ -13,6 +13,7 @@ mod identity;
 mod integrity;
 mod loops;
 mod max_duration;
+mod max_duration_waits;
 mod passage;
 mod proxy_protocol;
 mod redirect;

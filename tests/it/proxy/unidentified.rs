@@ -16,22 +16,23 @@ fn a_route_with_deny_admits_no_client_that_is_not_identified() {
     let backend = Backend::ok();
     let routes = "[[routes]]\npath = \"/open\"\nupstream = \"api\"\n\
                   [[routes]]\npath = \"/near\"\nupstream = \"api\"\nclients = [\"127.0.0.0/8\"]\n\
+                  [[routes]]\npath = \"/far\"\nupstream = \"api\"\nnot.clients = [\"192.0.2.0/24\"]\n\
                   [[routes]]\npath = \"/guarded\"\nupstream = \"api\"\ndeny = [\"203.0.113.0/24\"]\n";
     let start = |server: &str| {
         Gateway::start(&format!("{TRUSTING}{server}[upstreams]\napi = \"{}\"\n{routes}", backend.url()))
     };
     let gateway = start("");
     let statuses = |gateway: &Gateway, fields: &str| {
-        ["/open", "/near", "/guarded"].map(|path| ask(gateway, path, fields).status)
+        ["/open", "/near", "/far", "/guarded"].map(|path| ask(gateway, path, fields).status)
     };
-    assert_eq!(statuses(&gateway, JUNK), [200, 404, 403]);
-    assert_eq!(statuses(&gateway, "x-forwarded-for: junk, 127.0.0.1\r\n"), [200, 404, 403]);
-    assert_eq!(statuses(&gateway, "x-forwarded-for: 192.0.2.1\r\n"), [200, 404, 200]);
-    assert_eq!(statuses(&gateway, ""), [200, 200, 200], "a health check of the proxy");
-    let log = gateway.access_log(3);
-    assert_eq!(log[2]["error"], "address_denied");
+    assert_eq!(statuses(&gateway, JUNK), [200, 404, 404, 403]);
+    assert_eq!(statuses(&gateway, "x-forwarded-for: junk, 127.0.0.1\r\n"), [200, 404, 404, 403]);
+    assert_eq!(statuses(&gateway, "x-forwarded-for: 192.0.2.1\r\n"), [200, 404, 404, 200]);
+    assert_eq!(statuses(&gateway, ""), [200, 200, 200, 200], "a health check of the proxy");
+    let log = gateway.access_log(4);
+    assert_eq!(log[3]["error"], "address_denied");
     let gateway = start("deny = [\"203.0.113.0/24\"]\n");
-    assert_eq!(statuses(&gateway, JUNK), [403, 404, 403], "`deny` of the server");
+    assert_eq!(statuses(&gateway, JUNK), [403, 404, 404, 403], "`deny` of the server");
 }
 
 #[test]

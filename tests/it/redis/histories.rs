@@ -16,7 +16,7 @@ use crate::harness::script::{Shared, charge};
 
 /// One of each algorithm.
 const HISTORIES: u8 = 8;
-const STEPS: usize = 6_000;
+const STEPS: usize = 3_000;
 /// Its costs are settled.
 const SETTLES: &SharedKeyInfo = &SharedKeyInfo {
     name: Cow::Borrowed(""),

@@ -135,14 +135,14 @@ fn requests_and_settlements() -> impl Strategy<Value = Vec<(Step, Settlement)>> 
 
 #[test]
 fn ordinary_limits_decide_alike() {
-    hold(300, (of_even_windows(ordinary_algorithm()), requests()), |shared, (algorithm, steps)| {
+    hold(150, (of_even_windows(ordinary_algorithm()), requests()), |shared, (algorithm, steps)| {
         compare(shared, algorithm, &steps);
     });
 }
 
 #[test]
 fn limits_with_the_largest_numbers_decide_alike() {
-    hold(300, (of_even_windows(any_algorithm()), requests()), |shared, (algorithm, steps)| {
+    hold(150, (of_even_windows(any_algorithm()), requests()), |shared, (algorithm, steps)| {
         compare(shared, algorithm, &steps)
     });
 }
@@ -150,7 +150,7 @@ fn limits_with_the_largest_numbers_decide_alike() {
 #[test]
 fn corrections_are_alike() {
     let algorithm = prop_oneof![of_even_windows(ordinary_algorithm()), of_even_windows(any_algorithm())];
-    hold(300, (algorithm, requests_and_settlements()), |shared, (algorithm, steps)| {
+    hold(150, (algorithm, requests_and_settlements()), |shared, (algorithm, steps)| {
         compare(shared, algorithm, &steps);
     });
 }
@@ -167,7 +167,7 @@ fn requests_and_units() -> impl Strategy<Value = Vec<(Step, u32)>> {
 #[test]
 fn gifts_are_alike() {
     let algorithm = prop_oneof![of_even_windows(ordinary_algorithm()), of_even_windows(any_algorithm())];
-    hold(300, (algorithm, requests_and_units()), |shared, (algorithm, steps)| {
+    hold(150, (algorithm, requests_and_units()), |shared, (algorithm, steps)| {
         compare_by_hand(shared, algorithm, &steps, |pair, units, now| pair.grant(units, now));
     });
 }
@@ -175,7 +175,7 @@ fn gifts_are_alike() {
 #[test]
 fn charges_by_hand_are_alike() {
     let algorithm = prop_oneof![of_even_windows(ordinary_algorithm()), of_even_windows(any_algorithm())];
-    hold(300, (algorithm, requests_and_units()), |shared, (algorithm, steps)| {
+    hold(150, (algorithm, requests_and_units()), |shared, (algorithm, steps)| {
         compare_by_hand(shared, algorithm, &steps, |pair, units, now| pair.charge(units, now));
     });
 }

@@ -18,7 +18,7 @@ use crate::harness::replayed::{numbers, replay};
 use crate::harness::{AllVersions, Backend, Body, Client, Gateway, Multiplexed, Next};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
-const REQUESTS: usize = 2_500;
+const REQUESTS: usize = 1_000;
 /// The names of routes, by the credential that they ask for.
 const ROUTES: [&str; 6] = ["open", "keyed", "optional", "password", "token", "asked"];
 

@@ -1,6 +1,7 @@
 //! Patterns of hosts and paths as written in the file.
 
 use proptest::prelude::*;
+use tollgate::http1::request::is_authority;
 use tollgate::route::path::{Path, PathMatching};
 use tollgate::route::pattern::{HostPattern, PathPattern, bare_host};
 
@@ -128,6 +129,17 @@ fn an_authority_is_compared_without_case_port_and_final_dot() {
 }
 
 proptest! {
+    /// A host that is normal once cannot be read as another one by a backend that makes it normal once more.
+    #[test]
+    fn the_normal_form_of_a_host_is_its_own(text in "([a-cA-C.:~_-]|\\.\\.|:80|[0-9]|\\[::1\\]){0,10}") {
+        if is_authority(text.as_bytes()) {
+            let host = bare_host(&text);
+            prop_assert!(!host.is_empty() && !host.ends_with('.'), "{text}");
+            prop_assert_eq!(bare_host(&host), host.clone());
+            prop_assert!(is_authority(host.as_bytes()), "{text}");
+        }
+    }
+
     #[test]
     fn no_pattern_panics(text in "(/|\\*|\\{|\\}|a|%2e|:|\\[|\\]|\\.|é){0,16}") {
         if let Ok(pattern) = PathPattern::parse(&text) {

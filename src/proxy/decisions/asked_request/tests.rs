@@ -42,13 +42,21 @@ fn each_family_is_read_alone_and_left_out_of_the_request() {
 
 #[test]
 fn the_original_request_is_a_url_or_a_path_with_the_host_of_the_call() {
-    let url = "x-original-method: POST\r\nx-original-url: http://shop.test:8080/a?b\r\nx-real-ip: 192.0.2.9\r\nx-original-uri: /evil\r\n";
+    let url =
+        "x-original-method: POST\r\nx-original-url: http://shop.test:8080/a?b\r\nx-real-ip: 192.0.2.9\r\n";
     let asked = original(url).expect("a request");
     assert_eq!((asked.client.address.to_string().as_str(), asked.secure), ("192.0.2.9", false));
     assert_eq!(
         String::from_utf8(asked.head).expect("text"),
         "POST /a?b HTTP/1.1\r\nhost: shop.test:8080\r\n\r\n"
     );
+    // Of both, one may be the client's own: they must agree.
+    for (host, path) in [("shop.test:8080", "/evil"), ("shop.test:8080", "/a?b"), ("tollgate", "/a")] {
+        let both = format!("{url}x-original-uri: {path}\r\n").replace("shop.test:8080", host);
+        assert_eq!(original(&both), Err(AskedFault::Contradiction), "{host} {path}");
+    }
+    let both = format!("{url}x-original-uri: /a?b\r\n").replace("shop.test:8080", "Tollgate");
+    assert!(original(&both).is_ok());
     let path = format!("x-original-method: GET\r\nx-original-uri: /a\r\n{CLIENT}");
     assert_eq!(text_of(original(&path)), "GET /a HTTP/1.1\r\nhost: tollgate\r\n\r\n");
 }

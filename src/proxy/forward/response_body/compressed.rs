@@ -23,6 +23,19 @@ impl Download {
         self.encoder.as_ref().map(|encoder| encoder.totals())
     }
 
+    /// Bytes of the backend's body that the client has got; of a compressed body those that it can decode.
+    pub(in crate::proxy::forward) fn delivered(&self) -> u64 {
+        self.encoder.as_ref().map_or(self.sent, |encoder| encoder.delivered())
+    }
+
+    /// All compressed bytes so far have been written.
+    #[inline]
+    pub(super) fn mark_written(&mut self) {
+        if let Some(encoder) = &mut self.encoder {
+            encoder.mark_written();
+        }
+    }
+
     /// Compresses what was received and frames the output for the client.
     pub(super) fn compress_received(
         &mut self,

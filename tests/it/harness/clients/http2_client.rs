@@ -133,6 +133,17 @@ impl Http2 {
         self.block_on(read(answer))
     }
 
+    /// Reads the body of what was begun until it is enough, and no further.
+    pub(crate) fn read_until(&self, answer: ResponseFuture, is_enough: impl Fn(&[u8]) -> bool) {
+        self.block_on(async {
+            let mut body = answer.await.expect("an answer").into_body();
+            let mut read = Vec::new();
+            while !is_enough(&read) {
+                read.extend_from_slice(&body.data().await.expect("more of the body").expect("a part"));
+            }
+        });
+    }
+
     /// Waits until the gateway resets a stream whose body goes on.
     pub(crate) fn until_reset(&self, mut body: SendStream<Bytes>) -> Reason {
         self.block_on(poll_fn(|context| body.poll_reset(context))).expect("a reset")

@@ -77,6 +77,15 @@ impl Multiplexed {
         }
     }
 
+    /// Closes the connection, whatever is under way on it.
+    pub(crate) fn close(self) {
+        match self {
+            Self::Http2(client) => drop(client),
+            #[cfg(feature = "http3")]
+            Self::Http3(client) => client.end(),
+        }
+    }
+
     /// Sends requests at once, as many as the gateway allows, and gives the answers in the same order.
     pub(crate) fn all(
         &self,
