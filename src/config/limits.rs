@@ -191,8 +191,10 @@ fn limit(
     table.finish().then_some(())?;
     let key = key?;
     let RatedLimit { rates, tiers } = rated?;
-    let tiers = tiers_of((name, &key, on_error), tiers);
-    let policies = policy::policies((name, &key, on_error), written(rates));
+    let rates = written(rates);
+    let longest = policy::longest_period(&rates);
+    let tiers = tiers_of((name, &key, on_error), tiers, longest);
+    let policies = policy::policies((name, &key, on_error), rates, longest);
     let (exempt, exempt_places): (Vec<_>, Vec<_>) = exempt.into_iter().unzip();
     let exempt = Exemptions::new(exempt);
     let ban = ban.map(|ban| ban.of(name, &key, on_error, diagnostics));
@@ -265,10 +267,10 @@ fn usage(table: &mut ConfigTable<'_>) -> UsageDraft {
 }
 
 /// The tiers of a limit, by name.
-fn tiers_of(of: (&str, &Key, OnError), tiers: Vec<RatedTier>) -> Vec<Tier> {
+fn tiers_of(of: (&str, &Key, OnError), tiers: Vec<RatedTier>, longest: Option<Micros>) -> Vec<Tier> {
     let tier = |RatedTier { name, rates, weight }: RatedTier| Tier {
         name: name.into(),
-        policies: policy::policies(of, written(rates)),
+        policies: policy::policies(of, written(rates), longest),
         weight,
     };
     let mut tiers: Vec<_> = tiers.into_iter().map(tier).collect();

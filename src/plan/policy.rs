@@ -17,6 +17,9 @@ use crate::store::{OnError, ParamsId, SharedKeyInfo};
 /// The largest integer of a structured field (RFC 9651 §3.3.1).
 const MAX_FIELD_INTEGER: u64 = 999_999_999_999_999;
 
+/// The index of the counter that a limit has whatever its periods are. No [`CounterWindow`] of a rate has it.
+const OF_LIMIT: u64 = 0;
+
 impl Policy {
     /// A policy with this name in responses, and with counters of its own or of another policy: see [`policies`].
     pub fn new(
@@ -41,23 +44,42 @@ impl Policy {
 /// in `["100/h", "10/s"]` and in `["10/s", "100/h"]`, so that a reload may reorder a list, add rates and remove some.
 /// Other rates with the same period, of a tier for example, share that counter, whose state is converted. Of two rates
 /// with one period in one list each has a counter: that of the first and that of the second rate with this period.
+///
+/// The state of a bucket is also converted to another period. So the counter of a bucket with the `longest` period of
+/// its limit, see [`longest_period`], stays when this period changes.
 pub fn policies(
     (name, key, on_error): (&str, &Key, OnError),
     rates: Vec<(String, Algorithm)>,
+    longest: Option<Micros>,
 ) -> Vec<Policy> {
     let is_alone = rates.len() == 1;
     let windows: Vec<_> = rates.iter().map(|(_, algorithm)| CounterWindow::of(algorithm)).collect();
     let policy = |(at, (rate, algorithm)): (usize, (String, Algorithm))| {
         let policy_name = if is_alone { name.to_owned() } else { format!("{name}:{rate}") };
         let same_before = windows.iter().take(at).filter(|window| Some(*window) == windows.get(at)).count();
-        let counters = counters_of_rate(name, &algorithm, key, same_before as u64, on_error);
+        let is_longest = longest.is_some() && bucket_period(&algorithm) == longest;
+        let counters = if is_longest && same_before == 0 {
+            counters(name, &algorithm, key, OF_LIMIT, on_error)
+        } else {
+            counters_of_rate(name, &algorithm, key, same_before as u64, on_error)
+        };
         Policy::new(policy_name.into(), algorithm, counters)
     };
     rates.into_iter().enumerate().map(policy).collect()
 }
 
+/// The longest period of a limit's buckets. `None`: the limit has none.
+pub fn longest_period(rates: &[(String, Algorithm)]) -> Option<Micros> {
+    rates.iter().filter_map(|(_, algorithm)| bucket_period(algorithm)).max()
+}
+
+fn bucket_period(algorithm: &Algorithm) -> Option<Micros> {
+    let rate = algorithm.rate().filter(|_| algorithm.state_period().is_none())?;
+    Some(rate.period())
+}
+
 /// The data for the stores of a rate of the limit `name`, before which this many rates with the same period stand in
-/// its list.
+/// its list. They are those of a bucket whose period is not the longest of its limit.
 pub fn counters_of_rate(
     name: &str,
     algorithm: &Algorithm,
@@ -78,7 +100,7 @@ pub fn counters_of_rate(
 /// The identity of the limit `name` for its bans, overrides and share of the store, whatever the rates of its policies
 /// are.
 pub fn limit_identity(name: &str, policies: &[Policy], key: &Key) -> u128 {
-    policies.first().map_or(0, |policy| identity(name, &policy.algorithm, key, 0))
+    policies.first().map_or(0, |policy| identity(name, &policy.algorithm, key, OF_LIMIT))
 }
 
 /// What rates have in common that count in one counter.
@@ -168,6 +190,8 @@ fn legacy(algorithm: &Algorithm) -> HeaderPair {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
     use crate::limit::Align;
     use crate::limit::units::{Cost, Rate};
@@ -181,14 +205,18 @@ mod tests {
     }
 
     fn of(algorithms: &[Algorithm]) -> Vec<Policy> {
-        let rates = algorithms.iter().map(|algorithm| (algorithm.to_string(), *algorithm)).collect();
-        policies(("api", &Key::new(vec![Part::Global]), OnError::Local), rates)
+        let rates: Vec<_> = algorithms.iter().map(|algorithm| (algorithm.to_string(), *algorithm)).collect();
+        let longest = longest_period(&rates);
+        policies(("api", &Key::new(vec![Part::Global]), OnError::Local), rates, longest)
+    }
+
+    fn counter(policy: &Policy) -> (u128, String) {
+        (policy.shared_key.identity, policy.shared_key.name.to_string())
     }
 
     #[test]
     fn a_counter_belongs_to_the_period_and_not_to_the_place() {
-        let kinds: [fn(Rate) -> Algorithm; 4] = [
-            |rate| Algorithm::token_bucket(rate, Cost::ONE),
+        let kinds: [fn(Rate) -> Algorithm; 3] = [
             |rate| Algorithm::fixed_window(rate, Align::FirstRequest),
             Algorithm::sliding_window,
             |rate| Algorithm::sliding_log(rate, None, false),
@@ -200,11 +228,36 @@ mod tests {
                 let all = of(list);
                 let same = |policy: &&Policy| policy.shared_key == alone.shared_key;
                 assert_eq!(all.iter().filter(same).count(), 1, "{list:?}");
-                let names: std::collections::HashSet<_> =
-                    all.iter().map(|one| (one.shared_key.identity, one.shared_key.name.clone())).collect();
-                assert_eq!(names.len(), list.len(), "{list:?}");
+                let counters: HashSet<_> = all.iter().map(counter).collect();
+                assert_eq!(counters.len(), list.len(), "{list:?}");
             }
         }
+    }
+
+    #[test]
+    fn the_bucket_with_the_longest_period_keeps_its_counter_when_this_period_changes() {
+        let new = |count, period| Algorithm::token_bucket(rate(count, period), Cost::ONE);
+        let (short, long, second) = (new(5, MINUTE), new(50, HOUR), new(9, HOUR));
+        let [alone] = &of(&[short])[..] else { panic!("one") };
+        let [of_limit] = &of(&[long])[..] else { panic!("one") };
+        assert_eq!(counter(alone), counter(of_limit));
+        assert_eq!(
+            alone.shared_key.identity,
+            limit_identity("api", &of(&[short]), &Key::new(vec![Part::Global]))
+        );
+        for list in [&[short, long][..], &[long, short], &[long, second, short], &[second, short]] {
+            let all = of(list);
+            assert_eq!(all.iter().filter(|one| counter(one) == counter(of_limit)).count(), 1, "{list:?}");
+            assert_eq!(all.iter().map(counter).collect::<HashSet<_>>().len(), list.len(), "{list:?}");
+        }
+        // A tier counts where its limit counts with the same period.
+        let key = Key::new(vec![Part::Global]);
+        let of_tier = |algorithm: Algorithm| {
+            let rates = vec![(algorithm.to_string(), algorithm)];
+            counter(&policies(("api", &key, OnError::Local), rates, Some(HOUR))[0])
+        };
+        assert_eq!(of_tier(long), counter(of_limit));
+        assert_eq!(of_tier(short), counter(&of(&[short, long])[0]));
     }
 
     /// Gateways of builds that numbered the rates of a list share one Redis with others: a change here makes the
