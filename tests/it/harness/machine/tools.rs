@@ -13,7 +13,7 @@ const INSTALL: &[(&str, &str)] = &[
         "apt-get install python3-venv, then .ci/tools peers, which installs a client of HTTP/3 by pip",
     ),
     ("axe-core", "apt-get install npm, then .ci/tools peers, which installs axe-core by npm"),
-    ("chromium", "apt-get install chromium"),
+    ("chromium", "apt-get install chromium-headless-shell, or chromium"),
     ("curl", "apt-get install curl"),
     ("dpkg-deb", "apt-get install dpkg"),
     (
@@ -235,7 +235,7 @@ fn in_cache(variable: &str, path: &str) -> PathBuf {
 /// The name of the browser.
 #[track_caller]
 pub(crate) fn browser() -> &'static str {
-    let names = ["chromium", "chromium-browser", "google-chrome"];
+    let names = ["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"];
     names.into_iter().find(|name| is_here(name)).unwrap_or_else(|| panic!("{}", missing("chromium")))
 }
 
