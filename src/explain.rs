@@ -20,6 +20,7 @@ pub use live::{
     LiveCredential, LiveVerdict, PendingCredential, Running, decide_live, explain_live, pending_credential,
 };
 pub use request::{ExplainFault, ExplainRequest};
+pub use resolution::LookedDecision;
 
 use http::StatusCode;
 

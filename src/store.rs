@@ -231,6 +231,14 @@ pub struct Outcome {
     pub counted_at: CountedAt,
 }
 
+impl Outcome {
+    /// Notes that the shared store is unavailable for the charge at this index, which this process has looked at.
+    pub fn note_unavailable(&mut self, index: usize, charge: &Charge<'_>) {
+        self.decided_locally.insert(index);
+        self.unavailable |= charge.group == Group::Enforced && charge.shared_key.on_error == OnError::Deny;
+    }
+}
+
 /// When the charges of a request counted, in their order. `None`: nothing needs to know.
 pub type CountedAt = Option<Box<[Timestamp]>>;
 

@@ -185,6 +185,9 @@ pub struct ExplainedLimit {
     pub missing: Option<String>,
     /// `admitted`, `delayed`, `refused` or `banned`.
     pub verdict: Option<String>,
+    /// The rule of the limit while the shared store is unreachable: `local`, `allow` or `deny`; `None`: it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_error: Option<String>,
     /// The end of the key's ban.
     pub banned_until: Option<f64>,
     /// Whose share of its places or its queue the request takes: `consumer = acme, weight 4, priority high`.

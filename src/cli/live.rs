@@ -183,6 +183,9 @@ fn write_limit(f: &mut Formatter<'_>, limit: &ExplainedLimit) -> fmt::Result {
         detail(f, "key", if values.is_empty() { "everybody".to_owned() } else { values.join(", ") })?;
         detail(f, "id", id)?;
     }
+    if let Some(rule) = &limit.on_error {
+        detail(f, "store", format_args!("unreachable: `on_error = \"{rule}\"` decides"))?;
+    }
     if let Some(until) = limit.banned_until {
         detail(f, "banned", format_args!("until {}", clock(until)))?;
     }

@@ -31,7 +31,7 @@ use crate::limit::Algorithm;
 use crate::limit::lease::Lease;
 use crate::limit::units::{Cost, Micros};
 use crate::plan::trial::Trial;
-use crate::plan::{Limit, Mode, Tier, policy};
+use crate::plan::{Limit, Mode, Policy, Tier, policy};
 use crate::route::exemptions::{Exemption, Exemptions};
 use crate::route::key::{Key, Missing, Part, Repeated};
 use crate::store::OnError;
@@ -190,11 +190,7 @@ fn limit(
     let usage = usage(&mut table);
     table.finish().then_some(())?;
     let key = key?;
-    let RatedLimit { rates, tiers } = rated?;
-    let rates = written(rates);
-    let longest = policy::longest_period(&rates);
-    let tiers = tiers_of((name, &key, on_error), tiers, longest);
-    let policies = policy::policies((name, &key, on_error), rates, longest);
+    let (policies, tiers) = policies_of((name, &key, on_error), rated?);
     let (exempt, exempt_places): (Vec<_>, Vec<_>) = exempt.into_iter().unzip();
     let exempt = Exemptions::new(exempt);
     let ban = ban.map(|ban| ban.of(name, &key, on_error, diagnostics));
@@ -266,8 +262,13 @@ fn usage(table: &mut ConfigTable<'_>) -> UsageDraft {
     }
 }
 
-/// The tiers of a limit, by name.
-fn tiers_of(of: (&str, &Key, OnError), tiers: Vec<RatedTier>, longest: Option<Micros>) -> Vec<Tier> {
+/// The policies of a limit, and its tiers by name.
+fn policies_of(
+    of: (&str, &Key, OnError),
+    RatedLimit { rates, tiers }: RatedLimit,
+) -> (Vec<Policy>, Vec<Tier>) {
+    let rates = written(rates);
+    let longest = policy::longest_period(&rates);
     let tier = |RatedTier { name, rates, weight }: RatedTier| Tier {
         name: name.into(),
         policies: policy::policies(of, written(rates), longest),
@@ -275,7 +276,7 @@ fn tiers_of(of: (&str, &Key, OnError), tiers: Vec<RatedTier>, longest: Option<Mi
     };
     let mut tiers: Vec<_> = tiers.into_iter().map(tier).collect();
     tiers.sort_by(|one, other| one.name.cmp(&other.name));
-    tiers
+    (policy::policies(of, rates, longest), tiers)
 }
 
 /// The key of shares. Each request has one: the client's address stands in for what is missing or ambiguous.

@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use super::descriptors::{explain_call, with_call};
 use super::request::DescribedCall;
-use super::resolution::{End, ExplainSources, KnownCredential, Resolved, resolved};
+use super::resolution::{End, ExplainSources, KnownCredential, LookedDecision, Resolved, resolved};
 use super::{ExplainRequest, Explanation};
 use crate::auth::runtime::{AuthState, CredentialVerification};
-use crate::limit::Decision;
 use crate::limit::units::{Fingerprint, Micros};
 use crate::plan::admission::{Refusal, RefusalCause};
 use crate::plan::auth::{AuthFailure, AuthIndex, CredentialFault, VerificationFault};
 use crate::plan::decision::{DescriptorCharges, RequestVerdict};
 use crate::plan::early_response::EarlyResponse;
 use crate::plan::loop_mark::LoopMark;
+use crate::plan::reject_reason::RejectReason;
 use crate::plan::{LimitIndex, Plan};
 use crate::route::identity::Identity;
 use crate::route::key::KeySecret;
@@ -51,6 +51,8 @@ pub enum LiveVerdict {
         /// Whether a ban refuses it.
         banned: bool,
     },
+    /// The shared store is unavailable, and a limit denies requests without it.
+    Unavailable,
 }
 
 /// What the explanation may use of the request's credential.
@@ -109,7 +111,7 @@ pub fn decide_live(
     request: &ExplainRequest,
     running: Running<'_>,
     credential: &LiveCredential,
-    decisions: &HashMap<Fingerprint, Decision>,
+    decisions: &HashMap<Fingerprint, LookedDecision>,
 ) -> Option<LiveVerdict> {
     let sources = running.sources(Some(decisions));
     if let Some(call) = &request.call {
@@ -123,8 +125,8 @@ pub fn decide_live(
     match resolution.outcome.ok()?.end {
         End::Decided(Some(RequestVerdict::Admitted(delay, _))) => Some(LiveVerdict::Admitted(delay)),
         End::Decided(Some(RequestVerdict::Refused(refusal, _))) => LiveVerdict::refused(plan, &refusal),
-        End::Decided(Some(RequestVerdict::Early(_) | RequestVerdict::Answered) | None)
-        | End::Unverified(_) => None,
+        End::Decided(Some(RequestVerdict::Early(response))) => LiveVerdict::of_early(&response),
+        End::Decided(Some(RequestVerdict::Answered) | None) | End::Unverified(_) => None,
     }
 }
 
@@ -148,7 +150,8 @@ fn decide_call(
             match ruling.verdict() {
                 RequestVerdict::Admitted(..) => {}
                 RequestVerdict::Refused(refusal, _) => return LiveVerdict::refused(plan, &refusal),
-                RequestVerdict::Early(_) | RequestVerdict::Answered => return None,
+                RequestVerdict::Early(response) => return LiveVerdict::of_early(&response),
+                RequestVerdict::Answered => return None,
             }
         }
         Some(LiveVerdict::Admitted(Micros(0)))
@@ -203,11 +206,16 @@ impl LiveVerdict {
             banned: matches!(refusal.why, RefusalCause::Banned { .. }),
         })
     }
+
+    /// `None`: no limit is the cause of this response.
+    fn of_early(response: &EarlyResponse) -> Option<Self> {
+        (response.error() == Some(RejectReason::unavailable().error)).then_some(Self::Unavailable)
+    }
 }
 
 impl<'a> Running<'a> {
     /// Without the counters' decisions the explanation is about all limits, so that no ban ends it.
-    fn sources(self, decisions: Option<&'a HashMap<Fingerprint, Decision>>) -> ExplainSources<'a> {
+    fn sources(self, decisions: Option<&'a HashMap<Fingerprint, LookedDecision>>) -> ExplainSources<'a> {
         let Self { secret, loop_mark, known, .. } = self;
         let bans = if decisions.is_some() { known.bans } else { Bans::none() };
         let known = Known { bans, ..known };

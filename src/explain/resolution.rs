@@ -67,7 +67,16 @@ pub(super) struct ExplainSources<'s> {
     pub(super) loop_mark: Option<&'s LoopMark>,
     pub(super) known: Known<'s>,
     /// The counters' decisions, by key; `None`: they are unknown.
-    pub(super) decisions: Option<&'s HashMap<Fingerprint, Decision>>,
+    pub(super) decisions: Option<&'s HashMap<Fingerprint, LookedDecision>>,
+}
+
+/// What a counter would decide.
+#[derive(Clone, Copy, Debug)]
+pub struct LookedDecision {
+    /// The decision.
+    pub decision: Decision,
+    /// Whether the shared store is unavailable, so that a counter of this process was looked at.
+    pub in_process: bool,
 }
 
 static TOO_LARGE: RequestContent = RequestContent::Unreadable(UnreadableBody::TooLarge);
@@ -179,7 +188,15 @@ impl ExplainSources<'_> {
     /// What the counters would decide.
     pub(super) fn looked(&self, charges: &RequestCharges<'_>) -> Option<Outcome> {
         let known = self.decisions?;
-        let decisions = charges.charges.iter().map(|charge| known.get(&charge.key).copied());
-        Some(Outcome::from(Decisions::Together(decisions.collect::<Option<_>>()?)))
+        let looked = charges.charges.iter().map(|charge| known.get(&charge.key).copied());
+        let looked: Vec<_> = looked.collect::<Option<_>>()?;
+        let decisions = looked.iter().map(|looked| looked.decision);
+        let mut outcome = Outcome::from(Decisions::Together(decisions.collect()));
+        for (index, (charge, _)) in
+            charges.charges.iter().zip(&looked).enumerate().filter(|(_, (_, looked))| looked.in_process)
+        {
+            outcome.note_unavailable(index, charge);
+        }
+        Some(outcome)
     }
 }

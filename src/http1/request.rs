@@ -216,6 +216,13 @@ pub(super) fn fault_of_lines(mut lines: &[u8]) -> Option<RequestError> {
     parsed.err()
 }
 
+/// The fault of the first of these lines, if it is none of HTTP/1.
+pub(super) fn fault_of_protocol(lines: &[u8]) -> Option<RequestError> {
+    let (line, _) = next_line(lines).ok()?;
+    let fault = RequestLine::parse(line).err()?;
+    matches!(fault, RequestError::Malformed(_) | RequestError::Version).then_some(fault)
+}
+
 /// The bytes before the first CR LF, and how many there are with it.
 fn next_line(bytes: &[u8]) -> Result<(&[u8], usize), RequestError> {
     split_line(bytes, LineEnd::CrLf).ok_or(BAD_LINE)

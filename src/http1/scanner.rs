@@ -1,7 +1,9 @@
 //! Where a request's head ends, in bytes that arrive piecemeal.
 
 use super::lines::{LineEnd, LineScanner, ScanError};
-use super::request::{BAD_LINE, MAX_LINE, RequestError, fault_of_lines, fault_of_long_line};
+use super::request::{
+    BAD_LINE, MAX_LINE, RequestError, fault_of_lines, fault_of_long_line, fault_of_protocol,
+};
 
 /// Finds the end of a head in bytes that arrive piecemeal; each byte is examined once.
 ///
@@ -33,7 +35,15 @@ impl HeadScanner {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
+        let had_request_line = self.lines.line > 0;
         let end = self.lines.head_end(bytes, max_head, MAX_LINE, LineEnd::CrLf);
+        // A client of another protocol may send one line and wait: one of HTTP/0.9 does.
+        if end == Ok(None)
+            && !had_request_line
+            && let Some(fault) = fault_of_protocol(bytes.get(..self.lines.line).unwrap_or_default())
+        {
+            return Err(*self.fault.insert(fault));
+        }
         end.map(|end| end.is_some()).map_err(|error| {
             let lines = bytes.get(..self.lines.line).unwrap_or_default();
             let fault = fault_of_lines(lines).unwrap_or_else(|| match error {
@@ -85,6 +95,23 @@ mod tests {
         assert_eq!(scanner.advance(b"GET / HTTP/1.1\r\nx: y\r", 1000), Ok(false));
         assert_eq!(scanner.advance(b"GET / HTTP/1.1\r\nx: y\rz", 1000), Err(BAD_LINE));
         assert_eq!(scanner.advance(b"GET / HTTP/1.1\r\nx: y\rz\r\n\r\n", 1000), Err(BAD_LINE), "for ever");
+    }
+
+    #[test]
+    fn a_line_of_another_protocol_is_refused_before_the_head_is_complete() {
+        for (line, status) in [
+            ("GET /\r\n", 400),
+            ("GET / HTTP/1.2\r\n", 505),
+            ("EHLO client.example\r\n", 400),
+            ("SSH-2.0-OpenSSH_9.2\r\nx", 400),
+        ] {
+            let fault = all_cuts_agree(line.as_bytes(), 1000).expect_err("a fault");
+            assert_eq!(fault.status().as_u16(), status, "{line:?}");
+        }
+        // The rest of the head is read, so that what is told of a request is whole.
+        for line in ["GET / HTTP/1.1\r\n", "TRACE / HTTP/1.1\r\n", "GET / HTTP/1.0\r\nx"] {
+            assert_eq!(all_cuts_agree(line.as_bytes(), 1000), Ok(None), "{line:?}");
+        }
     }
 
     #[test]

@@ -77,6 +77,8 @@ pub struct KeyCommand {
     pub cost: Option<Cost>,
     /// The operation.
     pub operation: KeyOperation,
+    /// Whether only the counters of this process are asked, as while the shared store is unavailable.
+    pub in_process: bool,
 }
 
 /// The keys of a limit whose automatic bans a reload has ended.

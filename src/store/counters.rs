@@ -14,8 +14,8 @@ use super::overrides::{KeyOfLimit, KeyOverride, OverrideFault, Overrides};
 use super::redis::{PlaceLease, RedisClient};
 use super::usage::{SharedUsage, UsageLedger, UsageSettings, UsageSpan};
 use super::{
-    Charge, ChargeRecords, Correction, Group, KeyOperation, Known, OnError, OperationFault, OperationResult,
-    Outcome, PlaceClaims, PolicyRegistration, StoreRequest, Unreachable,
+    Charge, ChargeRecords, Correction, KeyOperation, Known, OperationFault, OperationResult, Outcome,
+    PlaceClaims, PolicyRegistration, StoreRequest, Unreachable,
 };
 use crate::boxed_cold::boxed_cold;
 use crate::limit::adaptive_concurrency::SampleOutcome;
@@ -115,8 +115,22 @@ impl Counters {
             {
                 client.execute(operation, charges, now).await
             }
-            _ => self.memory.execute(operation, charges, &self.charge_records, now),
+            _ => self.execute_in_process(operation, charges, now),
         }
+    }
+
+    /// The same on the counters of this process, which decide while a shared store is unavailable.
+    ///
+    /// # Errors
+    ///
+    /// See [`OperationFault`].
+    pub fn execute_in_process(
+        &self,
+        operation: &KeyOperation,
+        charges: &[Charge<'_>],
+        now: Timestamp,
+    ) -> Result<OperationResult, OperationFault> {
+        self.memory.execute(operation, charges, &self.charge_records, now)
     }
 
     /// Registers one more policy of the active plan, before its first charge.
@@ -337,7 +351,7 @@ impl Counters {
         let charge = KeyOperation::Charge(units, None);
         if self.execute(&charge, charges, now).await.is_err() {
             // Without an idempotency key, memory takes every charge.
-            let _ = self.memory.execute(&charge, charges, &self.charge_records, now);
+            let _ = self.execute_in_process(&charge, charges, now);
         }
     }
 
@@ -348,12 +362,10 @@ impl Counters {
         match looked {
             Ok(result) => result.decisions.into(),
             Err(_) => {
-                let known = self.memory.execute(&KeyOperation::Look, charges, &self.charge_records, now);
+                let known = self.execute_in_process(&KeyOperation::Look, charges, now);
                 let mut outcome = Outcome::from(known.map(|result| result.decisions).unwrap_or_default());
-                (0..charges.len()).for_each(|index| outcome.decided_locally.insert(index));
-                outcome.unavailable = charges.iter().any(|charge| {
-                    charge.group == Group::Enforced && charge.shared_key.on_error == OnError::Deny
-                });
+                let noted = charges.iter().enumerate();
+                noted.for_each(|(index, charge)| outcome.note_unavailable(index, charge));
                 outcome
             }
         }

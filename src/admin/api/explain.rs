@@ -4,19 +4,22 @@ mod credential;
 
 use std::sync::Arc;
 
+use http::StatusCode;
+
 use super::policies::{self, PolicyState};
 use super::values::{moment, span};
 use super::{ApiError, ApiRequest};
 use crate::admin_api::explain::{ExplainQuestion, ExplainReport, ExplainedLimit, HeaderValues};
 use crate::explain::{
     ExplainFault, ExplainRequest, Explanation, LimitExplanation, LimitStatus, LiveCredential, LiveVerdict,
-    Running, decide_live, explain_live, json, pending_credential,
+    LookedDecision, Running, decide_live, explain_live, json, pending_credential,
 };
+use crate::limit::Verdict;
 use crate::limit::units::{Fingerprint, Micros, Timestamp};
-use crate::limit::{Decision, Verdict};
 use crate::plan::admin::AdminRight;
 use crate::plan::{Mode, Plan};
 use crate::shared::Shared;
+use crate::store::OnError;
 use credential::verify;
 
 /// What the body holds.
@@ -82,9 +85,9 @@ impl<'e> LimitOutcome<'e> {
         applied: &'e LimitExplanation,
     ) -> Result<Self, ApiError> {
         let state = match (explanation.units_at_once(applied), applied.key_hash) {
-            (Some(cost), Some(key_hash)) => {
-                Some(PolicyState::look(shared, plan, (applied.index, applied.tier), key_hash, cost).await?)
-            }
+            (Some(cost), Some(key_hash)) => Some(
+                PolicyState::look_anyhow(shared, plan, (applied.index, applied.tier), key_hash, cost).await?,
+            ),
             _ => None,
         };
         let is_reported = explanation.is_reported(applied);
@@ -99,11 +102,19 @@ impl<'e> LimitOutcome<'e> {
     }
 
     /// What its counters would decide, by key.
-    fn decisions(&self, plan: &Plan) -> Vec<(Fingerprint, Decision)> {
+    fn decisions(&self, plan: &Plan) -> Vec<(Fingerprint, LookedDecision)> {
         let (Some(state), Some(key_hash)) = (&self.state, self.applied.key_hash) else { return Vec::new() };
         let policies = plan.limit(self.applied.index).policies_of(self.applied.tier);
         let keys = policies.iter().map(|policy| key_hash.of_policy(policy.shared_key.identity));
-        keys.zip(state.decisions.iter().copied()).collect()
+        let in_process = state.in_process;
+        keys.zip(state.decisions.iter().map(|decision| LookedDecision { decision: *decision, in_process }))
+            .collect()
+    }
+
+    /// The rule by which this process decides while the shared store is unavailable; `None`: it is not.
+    fn on_error(&self, plan: &Plan) -> Option<OnError> {
+        let in_process = self.state.as_ref().is_some_and(|state| state.in_process);
+        in_process.then(|| plan.limit(self.applied.index).on_error)
     }
 
     /// The decision of this limit as a word.
@@ -135,6 +146,7 @@ impl<'e> LimitOutcome<'e> {
             let allowances = state.allowances(applied.algorithms.iter());
             report.policies = allowances.into_iter().map(Into::into).collect();
         }
+        report.on_error = self.on_error(plan).map(|rule| on_error(rule).to_owned());
         report
     }
 }
@@ -147,6 +159,7 @@ fn report(
     decided: Option<LiveVerdict>,
 ) -> ExplainReport {
     let (verdict, status) = outcome(plan, explanation, decided);
+    let is_unavailable = decided == Some(LiveVerdict::Unavailable);
     let decided = decided.filter(|_| matches!(verdict, "refused" | "banned" | "delayed"));
     // Of equal delays the first limit on the route leads.
     let delaying =
@@ -154,16 +167,35 @@ fn report(
     let (limit, wait) = match decided {
         Some(LiveVerdict::Refused { limit, wait, .. }) => (Some(limit), wait),
         Some(LiveVerdict::Admitted(delay)) => (delaying(), Some(delay)),
-        None => (None, None),
+        Some(LiveVerdict::Unavailable) | None => (None, None),
     };
+    let known = json::report(explanation);
+    let without_store = || {
+        let denies = |outcome: &&LimitOutcome<'_>| {
+            outcome.applied.mode == Mode::Enforce && outcome.on_error(plan) == Some(OnError::Deny)
+        };
+        let name = &outcomes.iter().find(denies)?.applied.name;
+        Some(format!("the shared store is unreachable, and `{name}` has `on_error = \"deny\"`"))
+    };
+    let reason = known.reason.clone().or_else(|| without_store().filter(|_| is_unavailable));
     ExplainReport {
+        reason,
         verdict: Some(verdict.to_owned()),
         status,
         limit: limit.map(|limit| plan.limit(limit).name.to_string()),
         wait_ms: wait.map(span),
         until: wait.map(|wait| moment(shared.clock.now().plus(wait))),
         limits: outcomes.iter().map(|outcome| outcome.report(plan)).collect(),
-        ..json::report(explanation)
+        ..known
+    }
+}
+
+/// The rule as the file has it.
+fn on_error(rule: OnError) -> &'static str {
+    match rule {
+        OnError::Local => "local",
+        OnError::Allow => "allow",
+        OnError::Deny => "deny",
     }
 }
 
@@ -182,6 +214,7 @@ fn outcome(
             let refuses = refuses.map(|applied| json::refusal_status(plan, applied));
             (if banned { "banned" } else { "refused" }, refuses)
         }
+        (Some(LiveVerdict::Unavailable), _) => ("answered", Some(StatusCode::SERVICE_UNAVAILABLE.as_u16())),
         (Some(LiveVerdict::Admitted(delay)), ("admitted", _)) if delay > Micros(0) => ("delayed", None),
         (_, admitted) => admitted,
     }

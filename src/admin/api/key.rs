@@ -190,7 +190,8 @@ impl KeyRef {
     ) -> Result<OperationResult, OperationFault> {
         let (plan, tier) = (Arc::clone(&self.plan), self.tier(asked.shared).await);
         let cost = Some(Cost::ONE);
-        let command = KeyCommand { plan, limit: self.index, tier, key_hash: self.key_hash, cost, operation };
+        let (limit, key_hash) = (self.index, self.key_hash);
+        let command = KeyCommand { plan, limit, tier, key_hash, cost, operation, in_process: false };
         asked.shared.worker_commands.execute(command).await
     }
 

@@ -20,6 +20,18 @@ pub(super) struct PolicyState {
     whole: Decisions,
     /// The units in use.
     used: Vec<u64>,
+    /// The shared store is unavailable: these are the counters of this process.
+    pub(super) in_process: bool,
+}
+
+/// The counters that are asked.
+#[derive(Clone, Copy)]
+struct AskedCounters<'a> {
+    shared: &'a Shared,
+    plan: &'a Arc<Plan>,
+    limit: LimitIndex,
+    tier: Option<TierIndex>,
+    key_hash: Fingerprint,
 }
 
 impl PolicyState {
@@ -31,14 +43,25 @@ impl PolicyState {
         key_hash: Fingerprint,
         cost: Cost,
     ) -> Result<Self, OperationFault> {
-        let execute = |cost, operation| {
-            let plan = Arc::clone(plan);
-            shared.worker_commands.execute(KeyCommand { plan, limit, tier, key_hash, cost, operation })
-        };
-        let decisions = execute(Some(cost), KeyOperation::Look).await?.decisions;
-        let whole = execute(None, KeyOperation::Look).await?.decisions;
-        let used = execute(Some(cost), KeyOperation::Used).await?.units;
-        Ok(Self { decisions, whole, used })
+        AskedCounters { shared, plan, limit, tier, key_hash }.look(cost, false).await
+    }
+
+    /// The same; while the shared store is unavailable, of the counters of this process. Those of a limit with a lease
+    /// are not told: it spends what is left of its lease.
+    pub(super) async fn look_anyhow(
+        shared: &Shared,
+        plan: &Arc<Plan>,
+        (limit, tier): (LimitIndex, Option<TierIndex>),
+        key_hash: Fingerprint,
+        cost: Cost,
+    ) -> Result<Self, OperationFault> {
+        let asked = AskedCounters { shared, plan, limit, tier, key_hash };
+        match asked.look(cost, false).await {
+            Err(OperationFault::Unreachable(_)) if plan.limit(limit).lease().is_none() => {
+                asked.look(cost, true).await
+            }
+            looked => looked,
+        }
     }
 
     /// The longest wait among the policies, and whether that is a refusal.
@@ -69,6 +92,20 @@ impl PolicyState {
             }
         });
         listed.collect()
+    }
+}
+
+impl AskedCounters<'_> {
+    async fn look(&self, cost: Cost, in_process: bool) -> Result<PolicyState, OperationFault> {
+        let execute = |cost, operation| {
+            let (plan, Self { shared, limit, tier, key_hash, .. }) = (Arc::clone(self.plan), *self);
+            let command = KeyCommand { plan, limit, tier, key_hash, cost, operation, in_process };
+            shared.worker_commands.execute(command)
+        };
+        let decisions = execute(Some(cost), KeyOperation::Look).await?.decisions;
+        let whole = execute(None, KeyOperation::Look).await?.decisions;
+        let used = execute(Some(cost), KeyOperation::Used).await?.units;
+        Ok(PolicyState { decisions, whole, used, in_process })
     }
 }
 

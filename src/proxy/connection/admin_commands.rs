@@ -120,7 +120,10 @@ fn refused_keys(worker: &Worker) -> Vec<(Arc<str>, [HyperLogLogUnion; 2])> {
 async fn key(command: &KeyCommand, worker: &Worker) -> Result<OperationResult, OperationFault> {
     let (counters, now) = (Rc::clone(&worker.plan().counters), worker.shared.clock.now());
     let charges = charges(command, counters.known(now));
-    counters.execute(&command.operation, &charges, now).await
+    match command.in_process {
+        true => counters.execute_in_process(&command.operation, &charges, now),
+        false => counters.execute(&command.operation, &charges, now).await,
+    }
 }
 
 async fn ban(banned: Banned, span: Option<Micros>, worker: &Worker) -> Result<(), BanFault> {

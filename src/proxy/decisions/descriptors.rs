@@ -83,10 +83,17 @@ pub(super) fn status(
                     Verdict::Deny(Wait::After(wait)) => wait,
                     _ => decision.reset_after,
                 };
+                // An override by zero is charged to a counter of one unit, which it does not fit.
+                let passes = descriptor.overriding.as_ref().is_none_or(|overriding| overriding.passes);
+                let shown = |count: u32| if passes { count } else { 0 };
+                let mut current_limit = current_limit(policy, now);
+                if let Some(limit) = &mut current_limit {
+                    limit.requests_per_unit = shown(limit.requests_per_unit);
+                }
                 DescriptorStatus {
                     code: if decision.denies() { over.code } else { ok.code },
-                    current_limit: current_limit(policy, now),
-                    limit_remaining: u32::try_from(decision.remaining).unwrap_or(u32::MAX),
+                    current_limit,
+                    limit_remaining: shown(u32::try_from(decision.remaining).unwrap_or(u32::MAX)),
                     duration_until_reset: Some(duration(wait)),
                 }
             }

@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 use crate::harness::api::ask;
 use crate::harness::fleet_config::of;
-use crate::harness::{Gateway, binary, get_with, refuses_connections};
+use crate::harness::{Gateway, Redis, binary, get_with, refuses_connections};
 
 const TOKEN: &str = "a-token-of-the-test";
 
@@ -142,4 +142,50 @@ fn it_takes_a_token_that_may_read() {
         assert_eq!((code, stdout.as_str()), (Some(status), ""), "{stderr}");
         assert!(stderr.contains(word) && !stderr.contains("-secret"), "{word} is missing in {stderr}");
     }
+}
+
+#[test]
+fn without_the_shared_store_it_tells_the_rule_of_each_limit() {
+    let mut redis = Redis::start();
+    let limit = |name: &str, rule: &str| {
+        format!("[limits.{name}]\nkey = \"ip\"\non_error = \"{rule}\"\n{}\n", of("fixed-window", 3))
+    };
+    let route =
+        |name: &str| format!("[[routes]]\npath = \"/{name}\"\nupstream = \"demo\"\nlimits = [\"{name}\"]\n");
+    let gateway = Gateway::start(&format!(
+        "[upstreams]\ndemo = \"builtin:echo\"\n[admin]\nlisten = \"127.0.0.1:0\"\n[store]\nbackend = \"redis\"\n\
+         url = \"{}\"\ntimeout = \"200ms\"\n{}{}{}{}{}{}",
+        redis.url(),
+        limit("counts", "local"),
+        limit("passes", "allow"),
+        limit("denies", "deny"),
+        route("counts"),
+        route("passes"),
+        route("denies")
+    ));
+    let file = format!("[admin]\nlisten = \"{}\"\n", gateway.admin_addr());
+    let told = live(&file, &["GET", "/counts"], &[]);
+    tells(&told, &["verdict   admitted", "3 of 3 remain"]);
+    assert!(!told.1.contains("on_error"), "{}", told.1);
+    redis.kill();
+    for status in [200, 200, 200, 429] {
+        gateway.get("/counts").expect(status);
+    }
+    let told = live(&file, &["GET", "/counts"], &[]);
+    tells(
+        &told,
+        &[
+            "verdict   refused by `counts`: answered 429",
+            "store   unreachable: `on_error = \"local\"` decides",
+            "0 of 3 remain",
+        ],
+    );
+    gateway.get("/passes").expect(200);
+    tells(&live(&file, &["GET", "/passes"], &[]), &["verdict   admitted", "`on_error = \"allow\"`"]);
+    gateway.get("/denies").expect(503);
+    let told = live(&file, &["GET", "/denies"], &[]);
+    tells(
+        &told,
+        &["verdict   answered 503: the shared store is unreachable, and `denies` has `on_error = \"deny\"`"],
+    );
 }

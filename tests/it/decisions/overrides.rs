@@ -108,7 +108,10 @@ fn another_period_has_counters_of_its_own() {
 fn none_are_none_and_unknown_units_override_nothing() {
     let gateway = Gateway::start(FILE);
     let client = RateLimitClient::connect(gateway.decisions_addr());
-    assert_eq!(passing(&client, &with(&[("window", "a")], 0, HOUR), 2).0, 0);
+    let none = with(&[("window", "a")], 0, HOUR);
+    assert_eq!(passing(&client, &none, 2), (0, Some((0, HOUR))));
+    let answer = client.ask(&message("any", &[none])).expect("an answer");
+    assert_eq!(answer.statuses[0].limit_remaining, 0);
     assert_eq!(passing(&client, &with(&[("window", "a")], 9, 0), 4).0, 2, "an unknown unit");
     assert_eq!(passing(&client, &with(&[("window", "b")], 9, 99), 4).0, 2, "an unknown unit");
     assert_eq!(passing(&client, &with(&[("window", "c")], u32::MAX, SECOND), 50).0, 50, "more than can be");

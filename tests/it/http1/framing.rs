@@ -148,6 +148,10 @@ fn request_lines_that_are_none() {
             "GET /\r\n\r\n",
             "PRI * HTTP/2.0\r\n\r\nSM\r\nx",
             "PRI * HTTP/2.0\r\nx: y\r\n\r\n",
+            // Their clients send a line and wait.
+            "GET /\r\n",
+            "GET / HTTP/1.2\r\n",
+            "EHLO client.example\r\n",
         ],
         &[400, 505],
     );

@@ -134,6 +134,12 @@ impl Failures<'_> {
         operation: KeyOperation,
     ) -> Result<OperationResult, OperationFault> {
         let (plan, tier, cost) = (Arc::clone(self.plan), None, Some(Cost::ONE));
-        self.shared.worker_commands.execute(KeyCommand { plan, limit, tier, key_hash, cost, operation }).await
+        let command = KeyCommand { plan, limit, tier, key_hash, cost, operation, in_process: false };
+        match self.shared.worker_commands.execute(command.clone()).await {
+            Err(OperationFault::Unreachable(_)) => {
+                self.shared.worker_commands.execute(KeyCommand { in_process: true, ..command }).await
+            }
+            executed => executed,
+        }
     }
 }

@@ -180,6 +180,9 @@ pub(crate) const BAD: &[&str] = &[
     "GET / HTTP/1.10\r\nhost: a\r\n\r\n",
     "GET / HTTP/01.1\r\nhost: a\r\n\r\n",
     "GET /\r\n\r\n",
+    "GET /\r\n",
+    "GET / HTTP/1.2\r\nhost: a\r\n",
+    "HEAD x HTTP/1.1\r\nhost: a\r\n",
     "HEAD / HTTP/1.1\r\nhost: a\r\nx: y\u{1}z\r\n\r\n",
     "OPTIONS /x HTTP/1.1\r\nhost:\r\n\r\n",
     // Wrong in two ways: which of the two is told must not depend on how it comes.
