@@ -24,9 +24,12 @@ pub(super) struct QuicSockets {
     secrets: QuicSecrets,
     listeners: Vec<QuicAddress>,
     earlier: Option<Earlier>,
+    /// Duplicates of the sockets, for a process that takes over. While there is one, the kernel gives a socket packets, whether
+    /// or not a worker reads it.
+    duplicates: Arc<Mutex<Vec<UdpSocket>>>,
     /// The addresses whose sockets a process that takes over has, too.
     given: Arc<Mutex<Vec<SocketAddr>>>,
-    /// The task that holds duplicates of the sockets for that process.
+    /// The task that hands the duplicates over.
     offer: Option<AbortHandle>,
 }
 
@@ -44,8 +47,6 @@ struct Earlier {
 struct QuicAddress {
     address: SocketAddr,
     routes: Arc<PacketRoutes>,
-    /// Duplicates, for a process that takes over.
-    sockets: Vec<UdpSocket>,
 }
 
 impl QuicSockets {
@@ -65,6 +66,7 @@ impl QuicSockets {
             secrets: QuicSecrets { process, id_key, reset_key, token_key },
             listeners: Vec::new(),
             earlier: None,
+            duplicates: Arc::default(),
             given: Arc::default(),
             offer: None,
         };
@@ -109,7 +111,8 @@ impl QuicSockets {
             }
         }
         let (routes, inboxes) = PacketRoutes::new(self.secrets.process, sockets.len());
-        let duplicates = sockets.iter().map(UdpSocket::try_clone).collect::<io::Result<_>>()?;
+        let duplicates = sockets.iter().map(UdpSocket::try_clone).collect::<io::Result<Vec<_>>>()?;
+        self.duplicates.lock().extend(duplicates);
         let count = workers.len();
         for (number, (socket, inbox)) in sockets.into_iter().zip(inboxes).enumerate() {
             let (routes, secrets) = (Arc::clone(&routes), self.secrets.clone());
@@ -118,7 +121,7 @@ impl QuicSockets {
                 worker.quic.push(QuicListener { index, number: number_id, socket, routes, inbox, secrets });
             }
         }
-        self.listeners.push(QuicAddress { address, routes, sockets: duplicates });
+        self.listeners.push(QuicAddress { address, routes });
         Ok(())
     }
 
@@ -166,11 +169,9 @@ impl QuicSockets {
                 tracing::debug!("a packet for a process that has ended");
             }
         };
-        let sockets: Vec<_> =
-            self.listeners.iter_mut().flat_map(|listener| listener.sockets.drain(..)).collect();
-        if !sockets.is_empty() {
-            let (secrets, given) = (self.secrets.clone(), Arc::clone(&self.given));
-            let own = OwnDatagrams { secrets, sockets, given };
+        if !self.listeners.is_empty() {
+            let (sockets, given) = (Arc::clone(&self.duplicates), Arc::clone(&self.given));
+            let own = OwnDatagrams { secrets: self.secrets.clone(), sockets, given };
             let offer = takeover::offer_datagrams(own, processes, take);
             self.offer = Some(tokio::task::spawn_local(offer).abort_handle());
         }
@@ -182,10 +183,13 @@ impl QuicSockets {
         if let Some(offer) = &self.offer {
             offer.abort();
         }
+        self.duplicates.lock().clear();
     }
 
-    /// The process after this one reads the sockets that it has asked for from now on.
+    /// The process after this one reads the sockets that it has asked for from now on. The others are this process's alone, and
+    /// are closed with their workers.
     pub(super) fn hand_over(&self) {
+        self.duplicates.lock().clear();
         let given = self.given.lock();
         let is_given = |listener: &&QuicAddress| given.contains(&listener.address);
         self.listeners.iter().filter(is_given).for_each(|listener| listener.routes.hand_over());

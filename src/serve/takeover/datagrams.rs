@@ -86,7 +86,8 @@ pub(in crate::serve) struct OfferedDatagrams {
 #[derive(Debug)]
 pub(in crate::serve) struct OwnDatagrams {
     pub(in crate::serve) secrets: QuicSecrets,
-    pub(in crate::serve) sockets: Vec<UdpSocket>,
+    /// Empty once a process has taken over.
+    pub(in crate::serve) sockets: Arc<Mutex<Vec<UdpSocket>>>,
     /// The addresses whose sockets another process has now, too.
     pub(in crate::serve) given: Arc<Mutex<Vec<SocketAddr>>>,
 }
@@ -240,9 +241,12 @@ async fn give(
     take: &impl Fn(PassedPacket),
 ) -> io::Result<()> {
     let addresses = timeout(TIMEOUT, asked_for(&mut stream)).await??;
-    let is_asked_for =
-        |socket: &&UdpSocket| socket.local_addr().is_ok_and(|address| addresses.contains(&address));
-    let sockets: Vec<_> = sockets.iter().filter(is_asked_for).collect();
+    let sockets: Vec<_> = {
+        let sockets = sockets.lock();
+        let is_asked_for =
+            |socket: &&UdpSocket| socket.local_addr().is_ok_and(|address| addresses.contains(&address));
+        sockets.iter().filter(is_asked_for).map(UdpSocket::try_clone).collect::<io::Result<_>>()?
+    };
     let QuicSecrets { id_key, reset_key, token_key, .. } = *secrets;
     let hello = DatagramsHello { id_key, reset_key, token_key, sockets: sockets.len(), processes };
     let hello = serde_json::to_vec(&hello)?;
@@ -252,6 +256,8 @@ async fn give(
         let batch: Vec<BorrowedFd<'_>> = batch.iter().map(|socket| socket.as_fd()).collect();
         timeout(TIMEOUT, stream.async_io(Interest::WRITABLE, || pass(&stream, &batch))).await??;
     }
+    // One that is held here is given packets that no worker may read.
+    drop(sockets);
     *given.lock() = addresses;
     loop {
         let (length, head) = (stream.read_u32_le().await?, stream.read_u32_le().await?);

@@ -12,6 +12,9 @@ use crate::harness::quic_client::{h3_head, quic_config};
 use crate::harness::upgraded::Upgraded;
 use crate::harness::{Authority, Backend, Next, QuicClient, QuicEnd, everything_to, free_address};
 
+/// So many ports that the kernel gives packets of some to each of two workers' sockets.
+const PORTS: usize = 8;
+
 fn get(path: &str) -> Vec<u8> {
     h3_head(&[(":method", "GET"), (":scheme", "https"), (":path", path), (":authority", "a.test")])
 }
@@ -79,8 +82,8 @@ fn connections_and_newcomers_are_served_during_an_upgrade_and_after_it() {
     world.newcomers_are_served("before");
     world.upgraded.hand_over();
     world.newcomers_are_served("during");
-    // Another port, whose packets the new process receives.
-    earlier.change_port();
+    // Other ports, whose packets the new process receives.
+    (0..PORTS).for_each(|_| earlier.is_followed_to_another_port());
     backend.open_gate();
     assert_eq!(earlier.end_of(open), QuicEnd::Answered(200));
     earlier.close();
@@ -101,8 +104,8 @@ fn connections_outlive_an_upgrade_to_a_file_without_http3() {
     let rest = everything_to(&backend, "");
     world.upgraded.gateway.write_config(&format!("[server]\n{tcp}{certificate}{rest}"));
     world.upgraded.hand_over();
-    // Packets in both directions from here on.
-    earlier.change_port();
+    // The worker without connections has ended. The kernel chooses a socket by the client's port.
+    (0..PORTS).for_each(|_| earlier.is_followed_to_another_port());
     backend.open_gate();
     assert_eq!(earlier.end_of(open), QuicEnd::Answered(200));
     earlier.close();
@@ -129,7 +132,9 @@ fn connections_outlive_an_upgrade_that_takes_http3_from_one_address() {
     let certificate = authority.server("a");
     upgraded.gateway.write_config(&format!("[server]\n{}{certificate}{rest}", listen([false, true])));
     upgraded.hand_over();
-    clients.iter().for_each(QuicClient::change_port);
+    for client in &clients {
+        (0..PORTS).for_each(|_| client.is_followed_to_another_port());
+    }
     backend.open_gate();
     for (stream, client) in open.into_iter().zip(&clients) {
         assert_eq!(client.end_of(stream), QuicEnd::Answered(200));
@@ -155,7 +160,9 @@ fn connections_outlive_an_upgrade_during_an_upgrade() {
         }
         world.newcomers_are_served("in between");
     }
-    clients.iter().for_each(|(client, _)| client.change_port());
+    for (client, _) in &clients {
+        (0..PORTS).for_each(|_| client.is_followed_to_another_port());
+    }
     backend.open_gate();
     for (number, (client, open)) in clients.into_iter().enumerate() {
         assert_eq!(client.end_of(open), QuicEnd::Answered(200), "of process {number}");

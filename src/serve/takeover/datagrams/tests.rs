@@ -36,7 +36,8 @@ async fn given(bytes: Vec<u8>) -> (Vec<String>, io::Result<()>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let sockets: Vec<_> = (0..2).map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
     let wanted = sockets[1].local_addr().unwrap();
-    let own = OwnDatagrams { secrets: SECRETS, sockets, given: Arc::default() };
+    let own =
+        OwnDatagrams { secrets: SECRETS, sockets: Arc::new(Mutex::new(sockets)), given: Arc::default() };
     let taken = RefCell::new(Vec::new());
     let take = |passed: PassedPacket| taken.borrow_mut().push(words(&passed));
     let giving = give(ours, &own, vec![7, 6], &take);
@@ -125,7 +126,7 @@ async fn lengths_beyond_the_maximum_end_the_way() {
 async fn another_protocol_gets_nothing() {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(b"TGQ9").await.unwrap();
-    let own = OwnDatagrams { secrets: SECRETS, sockets: Vec::new(), given: Arc::default() };
+    let own = OwnDatagrams { secrets: SECRETS, sockets: Arc::default(), given: Arc::default() };
     let outcome = give(ours, &own, Vec::new(), &|_| panic!("no packet")).await;
     assert!(own.given.lock().is_empty());
     assert_eq!(outcome.map_err(|error| error.kind()), Err(io::ErrorKind::Unsupported));

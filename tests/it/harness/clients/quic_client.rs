@@ -11,7 +11,7 @@ use quinn::{
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-use crate::harness::TIMEOUT;
+use crate::harness::{TIMEOUT, eventually};
 
 /// DATA (RFC 9114 §7.2).
 pub(crate) const H3_DATA: u64 = 0;
@@ -109,6 +109,16 @@ impl QuicClient {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let _within = self.runtime.enter();
         self.endpoint.rebind(socket).expect("another socket");
+    }
+
+    /// Sends further packets from another port, until the gateway has received one.
+    #[track_caller]
+    pub(crate) fn is_followed_to_another_port(&self) {
+        // The gateway asks whether the client receives packets there (RFC 9000 §9.3).
+        let asked = || self.connection.stats().frame_rx.path_challenge;
+        let before = asked();
+        self.change_port();
+        eventually("the gateway to follow", || (asked() > before).then_some(()));
     }
 
     /// Opens a stream in both directions that begins with `bytes`.
