@@ -1,5 +1,10 @@
-"""Headless Chromium, controlled over the DevTools protocol through two pipes: standard library only."""
+"""Headless Chromium, controlled over the DevTools protocol through two pipes: standard library only.
 
+The pages of a script have one browser, which starts with the first of them and ends with the script; each page has a browser context of
+its own, without cookies, storage or permissions of another.
+"""
+
+import atexit
 import base64
 import fcntl
 import json
@@ -14,11 +19,19 @@ import time
 TIMEOUT = 40  # seconds for any step: test machines are busy
 
 
-class Browser:
-    """One browser with one page. `complaints` has the page's log messages and exceptions, `requests` its requests, and `questions`
-    its `alert` and `confirm` dialogs, which it should not open."""
+class Chromium:
+    """The program and its two pipes. `pages` has the open pages by their sessions."""
 
-    def __init__(self, width=1440, height=900, flags=()):
+    running = None
+
+    @classmethod
+    def started(cls, flags):
+        if not cls.running:
+            cls.running = cls(flags)
+            atexit.register(cls.running.stop)
+        return cls.running
+
+    def __init__(self, flags):
         self.folder = tempfile.mkdtemp(prefix="dashboard-")
         ours_in, their_end = os.pipe()
         their_start, ours_out = os.pipe()
@@ -30,22 +43,12 @@ class Browser:
             pass_fds=(theirs_in, theirs_out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for pipe in (their_start, their_end, theirs_in, theirs_out):
             os.close(pipe)
-        self.reader, self.writer, self.rest, self.number, self.session = ours_in, ours_out, b"", 0, None
-        self.complaints, self.requests, self.questions = [], [], []
-        target = next(one for one in self.call("Target.getTargets")["targetInfos"] if one["type"] == "page")
-        self.session = self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
-        for domain in ["Page", "Runtime", "Log", "Network"]:
-            self.call(domain + ".enable")
-        self.size(width, height)
+        self.reader, self.writer, self.rest, self.number, self.pages = ours_in, ours_out, b"", 0, {}
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
+    def stop(self):
         # A closed browser ends its child processes; if it is killed, they still write into the folder.
-        self.session = None
         try:
-            self.send("Browser.close")
+            self.send("Browser.close", {})
             self.process.wait(TIMEOUT)
         except (OSError, subprocess.TimeoutExpired):
             self.process.kill()
@@ -54,17 +57,15 @@ class Browser:
             os.close(pipe)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    # ---- the protocol ----
-
-    def send(self, method, **parameters):
+    def send(self, method, parameters, session=None):
         self.number += 1
-        message = {"id": self.number, "method": method, "params": parameters} | ({"sessionId": self.session} if self.session else {})
+        message = {"id": self.number, "method": method, "params": parameters} | ({"sessionId": session} if session else {})
         os.write(self.writer, json.dumps(message).encode() + b"\0")
         return self.number
 
-    def call(self, method, **parameters):
-        """Sends a command and waits for its answer. Events that arrive meanwhile are recorded."""
-        number = self.send(method, **parameters)
+    def call(self, method, parameters, session=None):
+        """Sends a command and waits for its answer. Events that arrive meanwhile go to their pages."""
+        number = self.send(method, parameters, session)
         end = time.monotonic() + TIMEOUT
         while True:
             answer = self.receive(end)
@@ -83,8 +84,40 @@ class Browser:
             self.rest += news
         message, self.rest = self.rest.split(b"\0", 1)
         message = json.loads(message)
-        self.hear(message.get("method"), message.get("params", {}))
+        if page := self.pages.get(message.get("sessionId")):
+            page.hear(message.get("method"), message.get("params", {}))
         return message
+
+
+class Browser:
+    """One page. `complaints` has its log messages and exceptions, `requests` its requests, and `questions` its `alert` and
+    `confirm` dialogs, which it should not open. `flags` are those of the program, so all pages of a script have the same."""
+
+    def __init__(self, width=1440, height=900, flags=()):
+        self.complaints, self.requests, self.questions = [], [], []
+        self.program = Chromium.started(flags)
+        self.context = self.program.call("Target.createBrowserContext", {})["browserContextId"]
+        target = self.program.call("Target.createTarget", {"url": "about:blank", "browserContextId": self.context})["targetId"]
+        self.session = self.program.call("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
+        self.program.pages[self.session] = self
+        for domain in ["Page", "Runtime", "Log", "Network"]:
+            self.call(domain + ".enable")
+        self.size(width, height)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        del self.program.pages[self.session]
+        self.program.call("Target.disposeBrowserContext", {"browserContextId": self.context})
+
+    # ---- the protocol ----
+
+    def send(self, method, **parameters):
+        self.program.send(method, parameters, self.session)
+
+    def call(self, method, **parameters):
+        return self.program.call(method, parameters, self.session)
 
     def hear(self, method, said):
         if method == "Runtime.exceptionThrown":

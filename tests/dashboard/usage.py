@@ -302,7 +302,7 @@ def downloads(test, browser):
     """The folder into which the browser downloads."""
     folder = Path(tempfile.mkdtemp(prefix="download-"))
     test.addCleanup(shutil.rmtree, folder, True)
-    browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+    browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder), browserContextId=browser.context)
     return folder
 
 

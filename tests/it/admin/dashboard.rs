@@ -1,7 +1,6 @@
 //! The dashboard in headless Chromium: its page before a mock of the API, and the night story before the real gateway.
 //!
-//! Both are told in Python, whose standard library steers the browser: `tests/dashboard/`. Each test there is one here, so that they run
-//! beside each other and each has its own time limit.
+//! Both are told in Python, whose standard library steers the browser: `tests/dashboard/`. A test here runs some of those there.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -116,18 +115,19 @@ fn the_mock_responds_with_the_types_of_the_api() {
     checked.unwrap_or_else(|fault| std::panic::resume_unwind(fault));
 }
 
-/// The tests of the page before a mock of the API: a module for each class of a script, with the names there without `test_`.
+/// The tests of the page before a mock of the API: a module for each class of a script, with the names there without `test_`. Each
+/// group is one test, which starts one browser.
 macro_rules! scenes {
-    ($module:ident: $script:literal $class:literal $($name:ident),* $(,)?) => {
+    ($module:ident: $script:literal $class:literal $($group:ident: $($name:ident)*;)*) => {
         mod $module {
             #[test]
             fn each_test_of_the_script_is_run() {
-                super::is_all_of($script, $class, &[$(stringify!($name)),*]);
+                super::is_all_of($script, $class, &[$($(stringify!($name)),*),*]);
             }
 
             $(#[test]
-            fn $name() {
-                super::plays($script, &[concat!($class, ".test_", stringify!($name))]);
+            fn $group() {
+                super::plays($script, &[$(concat!($class, ".test_", stringify!($name))),*]);
             })*
         }
     };
@@ -140,66 +140,78 @@ fn is_all_of(script: &str, class: &str, names: &[&str]) {
     let lines = text.lines().skip_while(|line| !line.starts_with(&format!("class {class}(")));
     let lines = lines.skip(1).take_while(|line| line.is_empty() || line.starts_with("    "));
     let tests = lines.filter_map(|line| line.strip_prefix("    def test_")?.split('(').next());
-    assert_eq!(tests.collect::<Vec<_>>(), names, "the list in this file is that of {class} in {script}");
+    let (mut tests, mut names) = (tests.collect::<Vec<_>>(), names.to_vec());
+    tests.sort_unstable();
+    names.sort_unstable();
+    assert_eq!(tests, names, "the list in this file is that of {class} in {script}");
 }
 
 scenes! { page: "page.py" "Page"
-    the_night_story,
-    an_attack_with_wrong_keys_is_the_headline,
-    refusals_of_no_limit_are_no_failures,
-    an_outage_is_the_headline,
-    silence_and_failures_are_no_good_news,
-    a_server_is_drained_and_undrained,
-    what_clients_send_is_text,
-    numbers_beside_the_curves_are_the_newest,
-    with_the_keyboard_alone,
-    explain_reload_and_stop,
-    routes_without_a_backend_are_explained,
-    silence_and_return,
-    the_question_for_the_token_stands_alone,
-    hidden_it_rests_and_a_click_stays_on_its_row,
-    backends_stand_beside_the_limits_above_the_curves,
-    a_chart_without_values_is_a_line,
-    times_of_a_short_history_are_whole,
-    a_failure_shows_its_server,
-    row_buttons_appear_with_the_pointer_and_the_focus,
-    the_sentence_leads_to_its_section,
-    a_phone_shows_first_who_it_is,
-    masked_keys_say_how_they_are_revealed,
-    each_control_has_a_name_and_each_text_its_contrast,
-    a_shadow_never_stands_above_the_limit_that_refuses,
-    a_trial_shows_what_it_refused_and_what_it_only_counted,
-    a_colour_has_one_meaning,
-    a_delay_by_a_limit_is_no_latency,
-    one_of_one_up_is_not_red,
-    rows_are_whole,
-    a_phone_of_360_pixels,
-    bans_are_listed_and_lifted,
-    a_ban_in_shadow_is_marked_and_not_to_be_lifted,
-    tiers_stand_with_limits_and_keys,
-    routes_are_listed,
-    what_cannot_be_taken_back_asks_first,
-    backticks_are_code_and_never_markup,
+    work:
+        the_night_story
+        with_the_keyboard_alone
+        explain_reload_and_stop
+        what_cannot_be_taken_back_asks_first
+        the_question_for_the_token_stands_alone
+        the_sentence_leads_to_its_section;
+    headlines:
+        an_attack_with_wrong_keys_is_the_headline
+        refusals_of_no_limit_are_no_failures
+        an_outage_is_the_headline
+        silence_and_failures_are_no_good_news
+        silence_and_return
+        a_failure_shows_its_server;
+    curves:
+        numbers_beside_the_curves_are_the_newest
+        a_chart_without_values_is_a_line
+        times_of_a_short_history_are_whole
+        a_delay_by_a_limit_is_no_latency
+        hidden_it_rests_and_a_click_stays_on_its_row
+        backends_stand_beside_the_limits_above_the_curves;
+    limits_and_bans:
+        a_shadow_never_stands_above_the_limit_that_refuses
+        a_trial_shows_what_it_refused_and_what_it_only_counted
+        bans_are_listed_and_lifted
+        a_ban_in_shadow_is_marked_and_not_to_be_lifted
+        tiers_stand_with_limits_and_keys
+        masked_keys_say_how_they_are_revealed;
+    routes_and_servers:
+        a_server_is_drained_and_undrained
+        routes_without_a_backend_are_explained
+        routes_are_listed
+        what_clients_send_is_text
+        backticks_are_code_and_never_markup;
+    appearance:
+        row_buttons_appear_with_the_pointer_and_the_focus
+        a_phone_shows_first_who_it_is
+        each_control_has_a_name_and_each_text_its_contrast
+        a_colour_has_one_meaning
+        one_of_one_up_is_not_red
+        rows_are_whole
+        a_phone_of_360_pixels;
 }
 
 scenes! { usage: "usage.py" "Usage"
-    consumers_stand_with_units_share_and_forecast,
-    a_window_is_chosen,
-    a_limit_is_chosen,
-    the_csv_is_downloaded_with_the_token,
-    without_usage_nothing_is_shown,
-    what_is_missing_is_told,
-    a_name_is_text_in_its_cell,
-    a_phone_shows_all_of_it,
-    with_the_keyboard_alone,
-    reports_are_asked_for_rarely,
+    contents:
+        consumers_stand_with_units_share_and_forecast
+        a_window_is_chosen
+        a_limit_is_chosen
+        without_usage_nothing_is_shown
+        what_is_missing_is_told;
+    handling:
+        the_csv_is_downloaded_with_the_token
+        a_name_is_text_in_its_cell
+        a_phone_shows_all_of_it
+        with_the_keyboard_alone
+        reports_are_asked_for_rarely;
 }
 
 scenes! { costs: "costs.py" "Costs"
-    without_settled_costs_nothing_is_shown,
-    units_stand_beside_requests,
-    keys_are_ordered_by_units,
-    a_phone_shows_all_of_it,
-    an_explanation_tells_how_the_cost_is_settled,
-    debt_is_shown,
+    settled_costs:
+        without_settled_costs_nothing_is_shown
+        units_stand_beside_requests
+        keys_are_ordered_by_units
+        a_phone_shows_all_of_it
+        an_explanation_tells_how_the_cost_is_settled
+        debt_is_shown;
 }

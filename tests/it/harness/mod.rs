@@ -60,7 +60,7 @@ pub(crate) use logs::{field_list, log_files, nginx_day, replayed};
 pub(crate) use machine::load::Load;
 pub(crate) use machine::promtool::promtool;
 pub(crate) use machine::terminal::TerminalProgram;
-pub(crate) use machine::{busy, container, dockerfile, system, tools};
+pub(crate) use machine::{busy, container, dockerfile, package_builder, system, tools};
 pub(crate) use redis_servers::redis::{Answer, Connection, Redis};
 pub(crate) use redis_servers::redis_cluster::Cluster;
 pub(crate) use redis_servers::redis_sentinel::Sentinel;
@@ -94,7 +94,8 @@ pub(crate) fn everything_to(backend: &Backend, rest: &str) -> String {
     )
 }
 
-/// Waits until `condition` gives something; panics with `what` when it never does.
+/// Waits until `condition` gives something; panics with `what` when it never does. The longer it waits, the longer are its pauses,
+/// since many tests that wait at a time would take the processors from those that work.
 #[track_caller]
 pub(crate) fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
@@ -103,8 +104,9 @@ pub(crate) fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>
             return value;
         }
         // Longer than a single step: it may be about hundreds of them.
-        assert!(started.elapsed() < 2 * TIMEOUT, "waited {:?} in vain: {what}", 2 * TIMEOUT);
-        std::thread::sleep(Duration::from_millis(5));
+        let waited = started.elapsed();
+        assert!(waited < 2 * TIMEOUT, "waited {:?} in vain: {what}", 2 * TIMEOUT);
+        std::thread::sleep((waited / 8).clamp(Duration::from_millis(3), Duration::from_millis(40)));
     }
 }
 

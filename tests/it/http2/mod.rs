@@ -1,6 +1,5 @@
 //! HTTP/2 on the side of the client.
 
-mod clients;
 mod life;
 mod malformed;
 mod requests;

@@ -7,8 +7,10 @@ mod client_libraries;
 mod editor;
 mod envoy_calls;
 mod envoy_limits;
+mod http2_clients;
 #[cfg(feature = "http3")]
 mod http3;
+mod lintian;
 mod mcp;
 mod mirroring;
 mod openapi;

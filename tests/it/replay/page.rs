@@ -1,5 +1,4 @@
-//! The page of `--report` in headless Chromium. The tests are in `tests/dashboard/report.py`. Each of them is one here,
-//! so that they run beside each other and each has its own time limit.
+//! The page of `--report` in headless Chromium. The tests are in `tests/dashboard/report.py`. A test here runs some of those there.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,8 +11,8 @@ use crate::harness::{binary, tools};
 
 const SCRIPT: &str = "tests/dashboard/report.py";
 
-/// Runs a test on the page that the program makes of the fixture.
-fn run_test(name: &str) {
+/// Runs tests on the page that the program makes of the fixture.
+fn run_tests(names: &[&str]) {
     tools::browser();
     let fixture = std::fs::read_to_string("tests/dashboard/report.json").expect("the fixture can be read");
     let fixture: Value = serde_json::from_str(&fixture).expect("the fixture is JSON");
@@ -21,58 +20,65 @@ fn run_test(name: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     let page = folder.path().join("out.html");
     std::fs::write(&page, html::page(&fixture, answer)).expect("the page can be written");
-    assert_page(&page, &[], name);
+    assert_page(&page, &[], names);
 }
 
-/// Runs a test of the script on a page.
-fn assert_page(page: &Path, options: &[&str], name: &str) {
+/// Runs tests of the script on a page.
+fn assert_page(page: &Path, options: &[&str], names: &[&str]) {
     let mut script = tools::needed("python3");
-    script.arg(SCRIPT).arg("--page").arg(page).args(options).arg(format!("Report.test_{name}"));
+    script.arg(SCRIPT).arg("--page").arg(page).args(options);
+    script.args(names.iter().map(|name| format!("Report.test_{name}")));
     let output = script.output().expect("it can be run");
     assert!(
         output.status.success(),
-        "{name} failed\n{}{}",
+        "{SCRIPT} failed\n{}{}",
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     );
 }
 
-/// The tests by their names in `report.py` without `test_`.
+/// The tests by their names in `report.py` without `test_`. Each group is one test, which starts one browser.
 macro_rules! tests {
-    ($($name:ident),* $(,)?) => {
-        const TESTS: &[&str] = &[$(stringify!($name)),*];
+    ($($group:ident: $($name:ident)*;)*) => {
+        const TESTS: &[&str] = &[$($(stringify!($name)),*),*];
         mod page {
             $(#[test]
-            fn $name() {
-                super::run_test(stringify!($name));
+            fn $group() {
+                super::run_tests(&[$(stringify!($name)),*]);
             })*
         }
     };
 }
 
-tests![
-    the_answer_comes_first,
-    the_page_as_it_is,
-    text_of_clients_stays_text,
-    columns_sort_by_click_and_key,
-    the_filter_keeps_rows_with_its_text,
-    charts_are_read_with_pointer_and_keys,
-    the_heat_map_states_its_scale,
-    light_and_dark,
-    a_phone_of_360_pixels,
-    empty_sections_are_absent,
-    a_single_request_has_charts,
-    a_thousand_rows,
-    suggestions,
-    without_javascript,
-    a_printed_page_has_no_controls,
-];
+tests! {
+    text:
+        the_answer_comes_first
+        the_page_as_it_is
+        text_of_clients_stays_text
+        without_javascript
+        a_printed_page_has_no_controls;
+    tables:
+        columns_sort_by_click_and_key
+        the_filter_keeps_rows_with_its_text
+        empty_sections_are_absent
+        a_thousand_rows
+        suggestions;
+    charts:
+        charts_are_read_with_pointer_and_keys
+        the_heat_map_states_its_scale
+        light_and_dark
+        a_phone_of_360_pixels
+        a_single_request_has_charts;
+}
 
 #[test]
 fn every_test_of_the_page_is_run() {
     let script = std::fs::read_to_string(SCRIPT).expect("the script can be read");
     let names = script.lines().filter_map(|line| line.trim().strip_prefix("def test_")?.split('(').next());
-    assert_eq!(names.collect::<Vec<_>>(), TESTS, "the list in this file is that of report.py");
+    let (mut names, mut tests) = (names.collect::<Vec<_>>(), TESTS.to_vec());
+    names.sort_unstable();
+    tests.sort_unstable();
+    assert_eq!(names, tests, "the list in this file is that of report.py");
 }
 
 const CONFIG: &str = r#"
@@ -147,6 +153,6 @@ fn pages_of_the_program_have_their_sections_and_no_errors() {
             .expect("the program runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let page = folder.path().join("out.html");
-        assert_page(&page, &["--sections", sections], "the_page_as_it_is");
+        assert_page(&page, &["--sections", sections], &["the_page_as_it_is"]);
     }
 }
