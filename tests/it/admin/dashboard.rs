@@ -25,7 +25,7 @@ use crate::harness::{binary, send, tools};
 
 fn plays(script: &str, arguments: &[&str]) {
     tools::browser();
-    let output = tools::needed("python3")
+    let output = tools::python(&[])
         .arg(format!("tests/dashboard/{script}"))
         .args(arguments)
         .output()
@@ -83,7 +83,7 @@ fn responds<T: DeserializeOwned + Serialize>(mock: SocketAddr, line: &str, body:
 /// What the page is tested with is what the gateway sends.
 #[test]
 fn the_mock_responds_with_the_types_of_the_api() {
-    let mut mock = tools::needed("python3");
+    let mut mock = tools::python(&[]);
     mock.args(["tests/dashboard/mock.py", "--port", "0"]).stdout(Stdio::piped());
     let mut mock = mock.spawn().expect("it starts");
     let mut url = String::new();

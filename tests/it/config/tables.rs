@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use proptest::prelude::*;
 use tollgate::config::{self, LoadedConfig, Report};
 use tollgate::route::consumers::Consumers;
+
+use crate::harness::tools;
 
 /// Part of all keys.
 const SECRET: &str = "hushhush";
@@ -209,8 +210,7 @@ for number in range(200):
     json.dump(meaning, open(f"{sys.argv[1]}/{number}.json", "w"))
 "#;
     let (written, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let status =
-        Command::new("python3").args(["-c", SCRIPT]).arg(written.path()).status().expect("python3 runs");
+    let status = tools::python(&[]).args(["-c", SCRIPT]).arg(written.path()).status().expect("Python runs");
     assert!(status.success());
     for number in 0..200 {
         let file = |ending: &str| -> PathBuf { written.path().join(format!("{number}.{ending}")) };

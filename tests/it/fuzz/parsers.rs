@@ -68,7 +68,7 @@ fn fuzz(name: &str) {
     corpus.iter().for_each(|input| check(input));
     let number = |variable: &str| std::env::var(variable).ok().and_then(|number| number.parse::<u64>().ok());
     let seed = number("TOLLGATE_FUZZ_SEED").unwrap_or(0);
-    let seconds = Duration::from_secs(number("TOLLGATE_FUZZ_SECONDS").unwrap_or(2));
+    let seconds = Duration::from_secs(number("TOLLGATE_FUZZ_SECONDS").unwrap_or(1));
     let mut random = Random::new(seed);
     let begun = Instant::now();
     while begun.elapsed() < seconds {

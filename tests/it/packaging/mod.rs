@@ -1,9 +1,7 @@
 //! What a release consists of, and what makes it.
 
 mod crate_files;
-mod deb;
 mod image;
 mod kubernetes;
 mod owner;
 mod release;
-mod systemd;

@@ -4,6 +4,7 @@ mod acme;
 mod asking;
 mod axe;
 mod client_libraries;
+mod deb;
 mod editor;
 mod envoy_calls;
 mod envoy_limits;
@@ -15,6 +16,7 @@ mod mcp;
 mod mirroring;
 mod openapi;
 mod published;
+mod systemd;
 mod websocket;
 
 use std::io::{BufRead as _, BufReader};

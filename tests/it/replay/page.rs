@@ -25,7 +25,7 @@ fn run_tests(names: &[&str]) {
 
 /// Runs tests of the script on a page.
 fn assert_page(page: &Path, options: &[&str], names: &[&str]) {
-    let mut script = tools::needed("python3");
+    let mut script = tools::python(&[]);
     script.arg(SCRIPT).arg("--page").arg(page).args(options);
     script.args(names.iter().map(|name| format!("Report.test_{name}")));
     let output = script.output().expect("it can be run");

@@ -225,11 +225,12 @@ fn a_process_of_another_mount_namespace_takes_nothing_over() {
     assert!(output.status.code() == Some(1) && stderr.contains("in another mount namespace"), "{stderr}");
     // The running one gives a stranger no socket.
     let name = format!("tollgate/{}/{}", rustix::process::geteuid(), gateway.addr());
+    let mut python = tools::python(&[]);
     let ask =
         format!("import socket; s = socket.socket(socket.AF_UNIX); s.connect('\\0{name}'); print(s.recv(4))");
     let answer = |output: Output| String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    assert_eq!(answer(contained(&["python3", "-c", &ask])), "b''");
-    let near = tools::needed("python3").args(["-c", &ask]).output().expect("it starts");
+    assert_eq!(answer(contained(&[&python.get_program().to_string_lossy(), "-c", &ask])), "b''");
+    let near = python.args(["-c", &ask]).output().expect("it starts");
     assert_eq!(answer(near), "b'TGT1'", "the name is right");
     succeed(&mut gateway, &toml).get("/").expect(200);
 }

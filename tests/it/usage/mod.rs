@@ -86,9 +86,14 @@ fn expected(rows: &[(&str, i64, u64)]) -> Sums {
 #[track_caller]
 fn comes_to(gateway: &Gateway, rows: &[(&str, i64, u64)]) {
     let rows = expected(rows);
+    let mut before = Value::Null;
     let last = eventually("the usage", || {
         // A shared store may be away for a moment.
         let (status, seen) = ask(gateway, "GET limits/x/usage", "");
+        if before != seen {
+            eprintln!("usage: {status} {seen}");
+            before = seen.clone();
+        }
         (status == 200 && sums(&seen) == rows).then_some(seen)
     });
     let total = rows.values().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));

@@ -113,7 +113,9 @@ pub(crate) fn needed(program: &str) -> Command {
 pub(crate) fn python(modules: &[&str]) -> Command {
     let python = std::env::var("TOLLGATE_TEST_PYTHON").unwrap_or_else(|_| "/usr/bin/python3".to_owned());
     for module in modules {
-        let status = needed(&python).args(["-c", &format!("import {module}")]).status();
+        // Found, and not imported, which may take as long as the test.
+        let find = format!("import importlib.util as u; exit(u.find_spec({module:?}) is None)");
+        let status = needed(&python).args(["-c", &find]).status();
         assert!(status.is_ok_and(|status| status.success()), "{}", missing(module));
     }
     needed(&python)

@@ -21,10 +21,10 @@ fn block(page: &str, line: &str) -> String {
 /// A clone whose program is built already: `cargo` does nothing.
 fn clone(system: &System) {
     let place = system.path(CLONE);
-    for directory in ["deploy", "target/release", "bin"] {
+    for directory in ["deploy", "packaging", "target/release", "bin"] {
         fs::create_dir_all(place.join(directory)).expect("it can be made");
     }
-    let copied = ["gateway.toml", "deploy/tollgate.service", "deploy/tollgate.socket"];
+    let copied = ["packaging/gateway.toml", "deploy/tollgate.service", "deploy/tollgate.socket"];
     for file in copied {
         fs::copy(root().join(file), place.join(file)).expect("it can be copied");
     }
@@ -67,6 +67,9 @@ fn the_steps_of_the_page_work_as_printed() {
         "0",
         "it has a user of its own"
     );
+
+    let log = system.good(&["journalctl", "--no-pager", "--quiet", "--output=cat", "-u", "tollgate.service"]);
+    assert!(log.contains("INFO listening on") && !log.contains("WARN"), "{log}");
 
     let printed = follow(&system, &block(&page, "enable --now tollgate.socket"));
     let addresses: Vec<_> = printed.iter().filter(|line| line.contains("127.0.0.1:8080")).collect();
