@@ -37,6 +37,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch as life};
+use tokio::task::JoinHandle;
 
 use crate::admin::AdminListener;
 use crate::auth::password_lanes::PasswordLanes;
@@ -217,6 +218,8 @@ struct RunningGateway {
     counter_offer: CounterOffer,
     quic: QuicSockets,
     supervisor: Systemd,
+    /// Answers the process before this one, until it ends.
+    predecessor_calls: Option<JoinHandle<()>>,
 }
 
 impl RunningGateway {
@@ -242,9 +245,9 @@ impl RunningGateway {
         let (life, born) = life::channel(Life::Running);
         let (shared, asking) = share(plan, earlier, &access_log, born, control)?;
         let shared = Arc::new(shared);
-        if let Some(asking) = asking {
-            asking.answer(&shared).map_err(|error| ServeError::System("answer the process before", error))?;
-        }
+        let predecessor_calls = asking.map(|asking| asking.answer(&shared)).transpose();
+        let predecessor_calls =
+            predecessor_calls.map_err(|error| ServeError::System("answer the process before", error))?;
         let workers = Arc::clone(&shared);
         let work = move |worker, listeners, up: ReadySignal| {
             proxy::run(worker, listeners, Arc::clone(&workers), || up.call())
@@ -277,6 +280,7 @@ impl RunningGateway {
             counter_offer,
             quic,
             supervisor,
+            predecessor_calls,
         })
     }
 
@@ -316,6 +320,7 @@ impl RunningGateway {
             watchdog,
             snapshots,
             asked: drain,
+            predecessor_calls: self.predecessor_calls,
             is_complete: false,
         };
         let ended = end.wait(self.offer).await;

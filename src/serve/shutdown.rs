@@ -33,6 +33,8 @@ pub(super) struct Shutdown {
     pub(super) snapshots: SnapshotWriter,
     /// Requests to drain, from the admin listener.
     pub(super) asked: mpsc::Receiver<()>,
+    /// Answers the process before this one, until it ends.
+    pub(super) predecessor_calls: Option<JoinHandle<()>>,
     /// All requests have ended.
     pub(super) is_complete: bool,
 }
@@ -105,7 +107,8 @@ impl Shutdown {
         }
     }
 
-    /// Waits for the requests in flight. A second signal ends the wait. The first one after a takeover does not, since a
+    /// Waits for the requests in flight, then for the end of the process before this one: its requests count here, or by way
+    /// of this process in the next one. A second signal ends the wait. The first one after a takeover does not, since a
     /// service manager that stops the service signals the process before and the one after.
     async fn drain(&mut self, mut was_stopped: bool) -> Result<Ended, ServeError> {
         let timeout = self.shared.plan.load().server.drain_timeout;
@@ -124,18 +127,30 @@ impl Shutdown {
                     continue;
                 }
                 never = self.upgrade.ignore() => match never {},
-                drained = self.workers.all_drained() => {
+                drained = self.workers.all_drained(), if !self.is_complete => {
                     drained.map_err(ServeError::Worker)?;
                     self.is_complete = true;
+                    continue;
                 }
-                () = &mut late => {
-                    let open = self.shared.connections.load(Ordering::Relaxed);
-                    tracing::warn!("`drain_timeout` reached: closing {open} connections");
-                }
+                () = ended(&mut self.predecessor_calls), if self.is_complete => {}
+                () = &mut late => match self.shared.connections.load(Ordering::Relaxed) {
+                    _ if self.is_complete => {
+                        tracing::warn!("`drain_timeout` reached: the process before this one still runs");
+                    }
+                    open => tracing::warn!("`drain_timeout` reached: closing {open} connections"),
+                },
             }
             break;
         }
         tracing::info!("stopped");
         Ok(Ended::Drained)
+    }
+}
+
+/// Waits until the process before this one has ended, if there is one.
+async fn ended(predecessor_calls: &mut Option<JoinHandle<()>>) {
+    if let Some(calls) = predecessor_calls {
+        // However it ends, no call follows.
+        let _ = calls.await;
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::net::sockopt::socket_peercred;
 use serde::de::DeserializeOwned;
+use tokio::task::JoinHandle;
 
 use super::ask::{Predecessor, connect};
 use super::{COUNTERS, CountersHello, FREEZE, FREEZE_WITH_USAGE, SOCKETS, counters_name, is_trusted, names};
@@ -100,8 +101,8 @@ impl OfferedCounters {
 }
 
 impl Asking {
-    /// Starts to answer the process. Needs a local runtime around it.
-    pub(in crate::serve) fn answer(self, shared: &Arc<Shared>) -> io::Result<()> {
+    /// Starts to answer the process: a task that ends when the process ends. Needs a local runtime around it.
+    pub(in crate::serve) fn answer(self, shared: &Arc<Shared>) -> io::Result<JoinHandle<()>> {
         self.stream.set_read_timeout(None)?;
         self.stream.set_nonblocking(true)?;
         let stream = tokio::net::UnixStream::from_std(self.stream)?;
@@ -109,12 +110,11 @@ impl Asking {
             PredecessorCalls::new(shared.store.open_memory(), Arc::clone(shared.store.usage()), &self.places);
         let clock = Arc::clone(shared);
         let run = calls.run(stream, move || clock.clock.now());
-        tokio::task::spawn_local(async move {
+        Ok(tokio::task::spawn_local(async move {
             if let Err(error) = run.await {
                 tracing::warn!(%error, "the process before this one decides by itself until it ends");
             }
-        });
-        Ok(())
+        }))
     }
 
     /// The number of places that its requests in flight hold.

@@ -222,6 +222,44 @@ fn costs_are_settled_where_the_counters_are() {
     assert_eq!(used(&gateway), 4);
 }
 
+/// The second process has no request in flight, and the first one asks it until its own have ended.
+#[test]
+fn a_process_in_between_ends_after_the_one_before_it() {
+    let backend = gated();
+    let limit = "algorithm = \"fixed-window\"\nrate = \"100/month\"";
+    let cost = "limits = [\"all\"]\ncost = { reserve = 50, settle = \"bytes\", per = 1 }";
+    let mut gateway = start(&toml(&backend, limit, "").replace("limits = [\"all\"]", cost));
+    let address = gateway.gateway.addr();
+    let mut busy = Client::connect(address);
+    busy.write(REQUEST);
+    backend.wait_for(1);
+    let mut silent: Vec<Client> = (0..10).map(|_| Client::connect(address)).collect();
+    gateway.hand_over();
+    gateway.hand_over();
+    let used = |gateway: &Upgraded| {
+        good(&gateway.gateway, "GET limits/all/keys/everyone", "")["policies"][0]["used"].clone()
+    };
+    // It would have ended meanwhile.
+    for _ in 0..20 {
+        assert_eq!(used(&gateway), 50);
+    }
+    // The first process is at the limit, too, once a request of its own has reserved the rest.
+    let mut last = silent.pop().expect("a client");
+    last.write(REQUEST);
+    backend.wait_for(2);
+    for client in &mut silent {
+        client.write(REQUEST);
+        client.read().expect(429);
+    }
+    get(address, "/").expect(429);
+    backend.open_gate();
+    busy.read().expect(200);
+    last.read().expect(200);
+    eventually("the costs to be settled", || (used(&gateway) == 8).then_some(()));
+    gateway.wait_for(2, "stopped");
+    assert_eq!(used(&gateway), 8);
+}
+
 /// Connects as a process that takes the counters over, and reads all of them.
 fn take_counters(process: u32) -> UnixStream {
     let name = format!("tollgate/counters/{process}");
