@@ -5,6 +5,10 @@
 //! expire (`places.lua`). A request that was admitted without the servers holds a place from its first renewal on. All
 //! reports of places can be repeated without being counted twice.
 //!
+//! A server that was stopped for a moment executes later what it was sent on a connection that is given up since: it then
+//! holds a place for a request that has ended. So a release is repeated if its call had no reply, and if a call that takes
+//! or renews the place had none.
+//!
 //! A correction of a cost waits as long as the servers are known to be away. It is never sent twice: where its call had
 //! no reply, the cost may stay as it was reserved, and is counted as such.
 
@@ -38,6 +42,8 @@ const BATCH: usize = 1_000;
 const MAX_REFUSED_KEYS: usize = 8_192;
 /// The maximum number of corrections that wait for the servers; later ones are lost.
 const MAX_CORRECTIONS: usize = 10_000;
+/// The maximum number of places whose release is repeated; others expire.
+const MAX_REPEATED: usize = 10_000;
 
 /// One worker's reports. After it is dropped, the reports go on until no place is held.
 #[derive(Debug)]
@@ -65,6 +71,8 @@ struct Reports {
     held: BTreeMap<u64, HeldPlaces>,
     /// The places of requests that have ended.
     ended: Vec<HeldPlaces>,
+    /// Releases that are repeated a second later: what a server was sent on a connection before is executed by then.
+    repeated: Vec<Release>,
     /// Refusals from the cache, by the key of the ban.
     refused: HashMap<Fingerprint, ReportedRefusals>,
     /// Bans that have begun.
@@ -91,6 +99,22 @@ struct HeldPlaces {
     places: SmallVec<[Place; 1]>,
     /// When the servers were told last; `None`: never.
     renewed: Option<Instant>,
+    /// A call about them has had no reply: the servers may execute it later.
+    is_uncertain: bool,
+}
+
+/// A place of a request that has ended.
+#[derive(Debug)]
+struct Release {
+    place: Place,
+    /// A call about it has had no reply: after this release another one is sent.
+    is_uncertain: bool,
+}
+
+impl AsRef<Place> for Release {
+    fn as_ref(&self) -> &Place {
+        &self.place
+    }
 }
 
 /// The places of a request under one key.
@@ -99,6 +123,20 @@ struct Place {
     slot: HashSlot,
     key: Box<[u8]>,
     member: [u8; 20],
+}
+
+impl Place {
+    /// The number of its request: see [`Reporter::id`].
+    fn number(&self) -> u64 {
+        let [_, _, _, _, _, _, _, _, number @ .., _, _, _, _] = self.member;
+        u64::from_le_bytes(number)
+    }
+}
+
+impl AsRef<Place> for Place {
+    fn as_ref(&self) -> &Place {
+        self
+    }
 }
 
 /// Refusals of one key since the last report.
@@ -135,6 +173,8 @@ pub struct PlaceLease {
     pending: Rc<Pending>,
     number: u64,
     id: PlaceId,
+    /// The call that takes the places has had no reply.
+    is_asked: Cell<bool>,
 }
 
 impl PlaceLease {
@@ -143,7 +183,12 @@ impl PlaceLease {
         self.id
     }
 
-    /// The servers hold no place for it.
+    /// The servers have replied: what they hold, they hold by now.
+    pub(super) fn confirm(&self) {
+        self.is_asked.set(false);
+    }
+
+    /// The servers hold no place for it, and will not.
     pub(super) fn void(&self) {
         self.pending.reports.borrow_mut().held.remove(&self.number);
     }
@@ -166,33 +211,30 @@ impl Reporter {
         is_known: bool,
         wanted: impl Fn(usize) -> bool,
     ) -> Option<PlaceLease> {
-        let mut units = SmallVec::<[(&Charge<'_>, u32); 2]>::new();
-        for (index, charge) in charges.iter().enumerate() {
-            if charge.algorithm.as_concurrency().is_none() || !wanted(index) {
-                continue;
-            }
-            // The server has one member for all of a request's places under one key.
-            match units.iter_mut().find(|(other, _)| other.key == charge.key) {
-                Some((_, units)) => *units += charge.cost.units(),
-                None => units.push((charge, charge.cost.units())),
-            }
-        }
-        if units.is_empty() {
+        let mut reports = self.pending.reports.borrow_mut();
+        let number = reports.last_number + 1;
+        let id = self.id(number);
+        let places = places(script, charges, id, wanted);
+        if places.is_empty() {
             return None;
         }
-        let mut reports = self.pending.reports.borrow_mut();
-        reports.last_number += 1;
-        let number = reports.last_number;
-        let id = self.id(number);
-        let place = |(charge, units): (&Charge<'_>, u32)| {
-            let mut member = [0; 20];
-            member[..16].copy_from_slice(&id);
-            member[16..].copy_from_slice(&units.to_le_bytes());
-            Place { slot: script.slot(charge), key: script.name(charge), member }
-        };
-        let places = units.into_iter().map(place).collect();
-        reports.held.insert(number, HeldPlaces { places, renewed: is_known.then(now) });
-        Some(PlaceLease { pending: Rc::clone(&self.pending), number, id })
+        reports.last_number = number;
+        let renewed = is_known.then(now);
+        reports.held.insert(number, HeldPlaces { places, renewed, is_uncertain: false });
+        Some(PlaceLease { pending: Rc::clone(&self.pending), number, id, is_asked: Cell::new(is_known) })
+    }
+
+    /// The servers hold places for the wanted charges only.
+    pub(super) fn narrow(
+        &self,
+        lease: &PlaceLease,
+        script: &ScriptClient,
+        charges: &[Charge<'_>],
+        wanted: impl Fn(usize) -> bool,
+    ) {
+        if let Some(held) = self.pending.reports.borrow_mut().held.get_mut(&lease.number) {
+            held.places = places(script, charges, lease.id, wanted);
+        }
     }
 
     fn id(&self, number: u64) -> PlaceId {
@@ -269,15 +311,18 @@ impl Drop for Reporter {
 impl Drop for PlaceLease {
     fn drop(&mut self) {
         let mut reports = self.pending.reports.borrow_mut();
-        if let Some(places) = reports.held.remove(&self.number) {
-            reports.ended.push(places);
+        if let Some(mut held) = reports.held.remove(&self.number)
+            && held.renewed.is_some()
+        {
+            held.is_uncertain |= self.is_asked.get();
+            reports.ended.push(held);
             self.pending.urgent.notify_one();
         }
     }
 }
 
-/// Reports until the reporter is dropped and no place is held. A report that fails is not repeated: places expire, or
-/// are renewed a second later.
+/// Reports until the reporter is dropped and no place is held. Places that were not renewed are, a second later; a report of
+/// a refusal or of a ban that fails is not repeated.
 async fn run(pending: Rc<Pending>, script: Rc<ScriptClient>, bans: Arc<Bans>) {
     let mut next = now() + EVERY;
     while !pending.is_over() {
@@ -285,11 +330,11 @@ async fn run(pending: Rc<Pending>, script: Rc<ScriptClient>, bans: Arc<Bans>) {
         let _ = timeout_at(next, pending.urgent.notified()).await;
         if now() >= next {
             next = now() + EVERY;
-            send(&script, b"renew", pending.to_renew()).await;
+            pending.renew(&script).await;
+            pending.release_again(&script).await;
             pending.report_refusals(&script, &bans).await;
         }
-        let ended = std::mem::take(&mut pending.reports.borrow_mut().ended);
-        send(&script, b"release", ended.into_iter().flat_map(|held| held.places).collect()).await;
+        pending.release(&script).await;
         pending.settle(&script).await;
         let begun = std::mem::take(&mut pending.reports.borrow_mut().begun);
         for (banned, span) in begun {
@@ -356,6 +401,39 @@ impl Pending {
         }
     }
 
+    /// Renews the places of requests in flight.
+    async fn renew(&self, script: &ScriptClient) {
+        for (place, is_done) in send(script, b"renew", self.to_renew()).await {
+            if !is_done && let Some(held) = self.reports.borrow_mut().held.get_mut(&place.number()) {
+                held.is_uncertain = true;
+            }
+        }
+    }
+
+    /// Releases the places of requests that have ended.
+    async fn release(&self, script: &ScriptClient) {
+        let ended = std::mem::take(&mut self.reports.borrow_mut().ended);
+        let places = ended.into_iter().flat_map(|HeldPlaces { places, is_uncertain, .. }| {
+            places.into_iter().map(move |place| Release { place, is_uncertain })
+        });
+        self.send_releases(script, places.collect()).await;
+    }
+
+    /// Repeats the releases that have to be.
+    async fn release_again(&self, script: &ScriptClient) {
+        let repeated = std::mem::take(&mut self.reports.borrow_mut().repeated);
+        self.send_releases(script, repeated).await;
+    }
+
+    async fn send_releases(&self, script: &ScriptClient, releases: Vec<Release>) {
+        let sent = send(script, b"release", releases).await;
+        let again = sent.into_iter().filter(|(release, is_done)| release.is_uncertain || !is_done);
+        let repeated = &mut self.reports.borrow_mut().repeated;
+        let room = MAX_REPEATED.saturating_sub(repeated.len());
+        let again = again.map(|(Release { place, .. }, is_done)| Release { place, is_uncertain: !is_done });
+        repeated.extend(again.take(room));
+    }
+
     /// The places that were not renewed for a while.
     fn to_renew(&self) -> Vec<Place> {
         let present = now();
@@ -370,14 +448,50 @@ impl Pending {
     }
 }
 
-/// Sends an operation on places, those of one slot together.
-async fn send(script: &ScriptClient, operation: &[u8], mut places: Vec<Place>) {
-    places.sort_by_key(|place| place.slot);
-    for same_slot in places.chunk_by(|one, other| one.slot == other.slot) {
-        for batch in same_slot.chunks(BATCH) {
-            let Some(first) = batch.first() else { continue };
-            let named = batch.iter().map(|place| (&*place.key, &place.member[..]));
-            let _ = script.change_places(first.slot, operation, named).await;
+/// The places of a request with this id, of the wanted charges.
+fn places(
+    script: &ScriptClient,
+    charges: &[Charge<'_>],
+    id: PlaceId,
+    wanted: impl Fn(usize) -> bool,
+) -> SmallVec<[Place; 1]> {
+    let mut units = SmallVec::<[(&Charge<'_>, u32); 2]>::new();
+    for (index, charge) in charges.iter().enumerate() {
+        if charge.algorithm.as_concurrency().is_none() || !wanted(index) {
+            continue;
+        }
+        // The server has one member for all of a request's places under one key.
+        match units.iter_mut().find(|(other, _)| other.key == charge.key) {
+            Some((_, units)) => *units += charge.cost.units(),
+            None => units.push((charge, charge.cost.units())),
         }
     }
+    let place = |(charge, units): (&Charge<'_>, u32)| {
+        let mut member = [0; 20];
+        member[..16].copy_from_slice(&id);
+        member[16..].copy_from_slice(&units.to_le_bytes());
+        Place { slot: script.slot(charge), key: script.name(charge), member }
+    };
+    units.into_iter().map(place).collect()
+}
+
+/// Sends an operation on places, those of one slot together. Tells of each whether its call had a reply.
+async fn send<P: AsRef<Place>>(
+    script: &ScriptClient,
+    operation: &[u8],
+    mut places: Vec<P>,
+) -> Vec<(P, bool)> {
+    let slot = |one: &P| one.as_ref().slot;
+    places.sort_by_key(slot);
+    let mut done = Vec::with_capacity(places.len());
+    for same_slot in places.chunk_by(|one, other| slot(one) == slot(other)) {
+        for batch in same_slot.chunks(BATCH) {
+            let Some(first) = batch.first() else { continue };
+            let named =
+                batch.iter().map(AsRef::as_ref).map(|Place { key, member, .. }| (&**key, &member[..]));
+            let reply = script.change_places(slot(first), operation, named).await;
+            done.resize(done.len() + batch.len(), reply.is_ok());
+        }
+    }
+    places.into_iter().zip(done).collect()
 }

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::client::RedisClient;
+use super::errors::CallError;
 use super::fallback;
 use super::reporter::PlaceLease;
 use crate::boxed_cold::boxed_cold;
@@ -49,7 +50,11 @@ impl RedisClient {
         let (asked, id) = (clock::now(), lease.as_ref().map(PlaceLease::id));
         match self.ask(request, now, asked, id).await {
             Ok(outcome) => self.take_turn(charges, outcome, lease, ticket),
-            Err(_) => {
+            Err(fault) => {
+                // A call that was sent may be executed later. Dropped, the lease is released.
+                if matches!(fault, CallError::Down | CallError::Busy) {
+                    lease.as_ref().inspect(|lease| lease.void());
+                }
                 drop(lease);
                 self.take_turn_without(request, now, ticket)
             }
@@ -94,17 +99,24 @@ impl RedisClient {
         ticket: &mut Ticket,
     ) -> (Turn, Option<PlaceLease>) {
         let in_flight = self.memory.in_flight();
+        // Else a node may execute its part of the call later.
+        if outcome.decided_locally.is_empty() {
+            lease.as_ref().inspect(|lease| lease.confirm());
+        }
         if !outcome.decisions.is_empty() && refusing(charges, &outcome).next().is_none() {
             let places = in_flight.hold(charges, &outcome, ticket);
             if places_of(charges).all(|index| is_held(&outcome, index)) {
                 return (Turn::Decided(outcome, places), lease);
             }
             // A shadow limit has no place for it.
-            lease.inspect(PlaceLease::void);
-            let lease = self.reporter.lease(&self.script, charges, true, |index| is_held(&outcome, index));
+            let is_held = |index| is_held(&outcome, index);
+            lease.as_ref().inspect(|lease| self.reporter.narrow(lease, &self.script, charges, is_held));
             return (Turn::Decided(outcome, places), lease);
         }
-        lease.inspect(PlaceLease::void);
+        // Of charges in several slots, a node may have taken places before another one refused.
+        if self.script.only_slot(charges).is_some() {
+            lease.inspect(PlaceLease::void);
+        }
         (in_flight.wait(charges, outcome, ticket, |outcome| Turn::Decided(outcome, None)), None)
     }
 

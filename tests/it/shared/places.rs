@@ -359,3 +359,63 @@ fn requests_from_a_queue_never_exceed_max() {
     assert_eq!((statuses[&200], backend.max()), (100, 2), "{statuses:?}");
     fits(&gateways[0], &backend, 2);
 }
+
+/// Waits until the store holds no place, and asserts that all were released before they expired.
+#[track_caller]
+fn all_are_released(redis: &Redis) {
+    let mut expires = f64::INFINITY;
+    let now = eventually("no place in the store", || {
+        let keys = redis.keys();
+        for key in &keys {
+            let last = redis.command(["ZREVRANGE", key, "0", "0", "WITHSCORES"]);
+            if let [_, at] = last.list() {
+                expires = at.text().parse().expect("µs");
+            }
+        }
+        let time = redis.command(["TIME"]);
+        keys.is_empty().then(|| time.list()[0].text().parse::<f64>().expect("s") * 1e6)
+    });
+    assert!(now + 2e6 < expires, "they were free at {now}, and expired at {expires}");
+}
+
+/// A server that is stopped executes later what it was sent, and is told later what has ended meanwhile.
+#[test]
+fn a_store_that_stops_for_a_while_holds_no_place_of_a_request_that_has_ended() {
+    let (backend, redis) = (HoldingBackend::start(), Redis::start());
+    let lines = "timeout = \"50ms\"\non_error = \"local\"";
+    let [gateway] = fleet(&with_store(&backend, &redis, "max = 40", lines));
+    let is_up = || gateway.metric("tollgate_store_up", &[]) > 0.5;
+    for busy in ["/busy-1", "/busy-2", "/busy-3"] {
+        let mut client = begin(&gateway, busy);
+        backend.holds(1);
+        redis.stop();
+        eventually("the store to be away", || {
+            begin(&gateway, "/quick").read().expect(200);
+            (!is_up()).then_some(())
+        });
+        backend.release(busy);
+        client.read().expect(200);
+        redis.resume();
+        eventually("the store to be up", || is_up().then_some(()));
+        all_are_released(&redis);
+        backend.holds(0);
+    }
+    fits(&gateway, &backend, 40);
+}
+
+/// What the store holds for the other limit is released as soon as the request ends.
+#[test]
+fn a_request_for_which_a_shadow_limit_has_no_place_leaves_none_behind() {
+    let (backend, redis) = (HoldingBackend::start(), Redis::start());
+    let shadow = "[limits.y]\nalgorithm = \"concurrency\"\nkey = \"global\"\nmax = 1\nmode = \"shadow\"\n";
+    let store =
+        format!("{shadow}[store]\nbackend = \"redis\"\nurl = \"{}\"\ntimeout = \"5s\"\n", redis.url());
+    let [gateway] = fleet(&limited(&backend, "max = 9", "limits = [\"x\", \"y\"]", &store));
+    let mut clients = [begin(&gateway, "/1"), begin(&gateway, "/2"), begin(&gateway, "/3")];
+    backend.holds(3);
+    backend.open();
+    for client in &mut clients {
+        client.read().expect(200);
+    }
+    all_are_released(&redis);
+}
