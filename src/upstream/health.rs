@@ -144,8 +144,9 @@ impl Check {
         for turn in 0.. {
             ticks.tick().await;
             let state = self.prober.check(turn).await;
-            if state.is_ok() {
-                self.server.passed_check(clock::now());
+            match &state {
+                Ok(()) => self.server.passed_check(clock::now(), self.rule.healthy),
+                Err(_) => self.server.failed_check(),
             }
             if streak.record(state.is_ok(), &self.rule).is_some() {
                 self.change(state.err());

@@ -15,6 +15,8 @@ use crate::plan::Eject;
 
 /// The maximum ejection, unless the config file's own `for` is longer.
 const LONGEST: Duration = Duration::from_secs(300);
+/// Enough good health checks to count as up without an answer to a request.
+const VOUCHED: u32 = u32::MAX;
 
 /// The state of one server.
 ///
@@ -44,6 +46,8 @@ pub struct ServerState {
     recovered: AtomicU64,
     /// All ejections.
     ejections: AtomicU64,
+    /// Good health checks in a row, since its last failure and its last ejection; [`VOUCHED`] once they are enough.
+    good_checks: AtomicU32,
     /// Requests in flight; counted only where the load balancing needs it.
     in_flight: AtomicU32,
     /// Each worker's requests in flight.
@@ -94,6 +98,7 @@ impl ServerState {
             earliest: AtomicU64::new(0),
             recovered: AtomicU64::new(0),
             ejections: AtomicU64::new(0),
+            good_checks: AtomicU32::new(0),
             in_flight: AtomicU32::new(0),
             workers: Mutex::default(),
             reported_down: AtomicBool::new(false),
@@ -136,9 +141,11 @@ impl ServerState {
         (since > 0).then(|| Duration::from_micros(self.micros(now).saturating_sub(since)))
     }
 
-    /// Whether the server failed too often in a row, or was ejected, and has not answered since.
+    /// Whether the server failed too often in a row, or was ejected, and has not answered since, neither requests nor enough
+    /// health checks.
     pub(super) fn is_failing(&self, down_after: u32) -> bool {
-        self.ejected.load(Relaxed) > 0 || self.failures.load(Relaxed) >= down_after
+        let has_failed = self.ejected.load(Relaxed) > 0 || self.failures.load(Relaxed) >= down_after;
+        has_failed && self.good_checks.load(Relaxed) != VOUCHED
     }
 
     /// Whether the program log has reported the server as down.
@@ -243,12 +250,23 @@ impl ServerState {
         *self.ill.lock() = None;
     }
 
-    /// Records a good health check: an ejection that lasts longer than the rule's own span ends.
-    pub(super) fn passed_check(&self, now: Instant) {
+    /// Records a good health check: an ejection that lasts longer than the rule's own span ends. After `needed` of them in a
+    /// row without a failure, the server counts as up. Its next failure counts as if it had not: good health checks do
+    /// not prove that requests fare well.
+    pub(super) fn passed_check(&self, now: Instant, needed: u32) {
         let now = self.micros(now);
         if self.until.load(Relaxed) > now && now >= self.earliest.load(Relaxed) {
             self.until.store(now, Relaxed);
         }
+        let good = self.good_checks.load(Relaxed);
+        if good != VOUCHED && now >= self.until.load(Relaxed) {
+            self.good_checks.store(if good + 1 >= needed { VOUCHED } else { good + 1 }, Relaxed);
+        }
+    }
+
+    /// Records a failed health check.
+    pub(super) fn failed_check(&self) {
+        self.good_checks.store(0, Relaxed);
     }
 
     /// Records that the server answered an attempt that began at `begun`: its failures are reset.
@@ -276,6 +294,9 @@ impl ServerState {
             self.status.store(status, Relaxed);
         }
         // The state of a server that is down anyway is not written: all workers read this cache line.
+        if self.good_checks.load(Relaxed) > 0 {
+            self.good_checks.store(0, Relaxed);
+        }
         let failures = self.failures.load(Relaxed);
         failures >= down_after
             || self.failures.fetch_add(1, Relaxed).saturating_add(1) >= down_after
@@ -388,6 +409,34 @@ mod tests {
         assert!(!fail(&state, at(5)), "it is trusted again");
     }
 
+    /// A server without traffic answers no request after a short outage.
+    #[test]
+    fn enough_good_health_checks_after_the_last_failure_say_that_it_is_up() {
+        let (state, at) = fresh();
+        let down = |second| state.down(at(second), RULE.failures);
+        // Without ejection.
+        (0..5).for_each(|_| _ = state.failed(failure(at(0)), RULE.failures));
+        state.passed_check(at(1), 2);
+        state.failed(failure(at(2)), RULE.failures);
+        state.passed_check(at(3), 2);
+        state.failed_check();
+        state.passed_check(at(4), 2);
+        assert_eq!(down(4), Some(DownReason::Failing), "never two in a row");
+        state.passed_check(at(5), 2);
+        assert_eq!(down(5), None);
+        assert!(state.failed(failure(at(6)), RULE.failures), "requests still fail");
+        assert_eq!(down(6), Some(DownReason::Failing));
+        // What it passes while it is ejected says nothing.
+        state.eject(at(7), RULE);
+        (8..17).for_each(|second| state.passed_check(at(second), 2));
+        assert_eq!(down(16), Some(DownReason::Ejected));
+        state.passed_check(at(17), 2);
+        assert_eq!(down(17), Some(DownReason::Failing));
+        state.passed_check(at(18), 2);
+        assert_eq!(down(18), None);
+        assert!(fail(&state, at(19)), "the first failure after its return is enough");
+    }
+
     #[test]
     fn good_health_checks_keep_the_back_off_short() {
         let (state, at) = fresh();
@@ -396,7 +445,7 @@ mod tests {
         for _ in 0..4 {
             assert!(fail(&state, at(now)));
             let back = (now..).find(|second| {
-                state.passed_check(at(*second));
+                state.passed_check(at(*second), 2);
                 state.is_available(at(*second))
             });
             spans.push(back.unwrap() - now);
