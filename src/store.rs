@@ -151,6 +151,17 @@ impl Charge<'_> {
         self.key.of_policy(self.shared_key.identity)
     }
 
+    /// Whether the request is refused without the shared store. `is_paid`: units in advance pay for the charge.
+    pub fn refuses_without_store(&self, is_paid: bool) -> bool {
+        let needs_store = match self.shared_key.on_error {
+            OnError::Deny => true,
+            // It counts nothing in this process: it spends the units that are left, and then refuses.
+            OnError::Local => self.is_leased(),
+            OnError::Allow => false,
+        };
+        needs_store && !is_paid && self.group == Group::Enforced
+    }
+
     /// Whether it is of a limit whose maximum each gateway finds for itself: its places are in this process alone, beside a
     /// shared store, too.
     pub fn is_adaptive(&self) -> bool {
@@ -235,7 +246,8 @@ impl Outcome {
     /// Notes that the shared store is unavailable for the charge at this index, which this process has looked at.
     pub fn note_unavailable(&mut self, index: usize, charge: &Charge<'_>) {
         self.decided_locally.insert(index);
-        self.unavailable |= charge.group == Group::Enforced && charge.shared_key.on_error == OnError::Deny;
+        let admits = self.decisions.get(index).is_some_and(|decision| !decision.denies());
+        self.unavailable |= charge.refuses_without_store(charge.is_leased() && admits);
     }
 }
 

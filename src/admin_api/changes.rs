@@ -10,7 +10,7 @@ pub struct ReloadSuccess {
     pub result: String,
     /// A hash of the file's content.
     pub version: String,
-    /// The file differs from the one before.
+    /// The file, or a file that it names, differs from the one before.
     pub changed: bool,
     /// Warnings of the file.
     pub warnings: Vec<String>,

@@ -307,6 +307,17 @@ fn rates(value: &ConfigValue<'_>) -> Option<Vec<FileRate>> {
                 "leave one of the two out",
             );
         }
+        if let Some(other) =
+            rates.iter().find(|other| other.has_window_of(&written) && other.rate != written.rate)
+        {
+            let (lower, higher) =
+                if other.rate.count() < written.rate.count() { (other, &written) } else { (&written, other) };
+            value.diagnostics().warn(
+                higher.span,
+                format!("the rate {} never decides: {} is lower", quoted(&higher.text), quoted(&lower.text)),
+                "leave it out, or give it another period",
+            );
+        }
         rates.push(written);
         Some(())
     })?;

@@ -65,8 +65,12 @@ impl Plan {
 }
 
 impl Limit {
-    /// Its policies with other numbers, which count in the same counters. `None`: the numbers are not as many as its rates,
-    /// or its algorithm has none, or no burst.
+    /// Whether the numbers are as many as its rates, and its algorithm has them.
+    pub fn can_have(&self, numbers: &OverrideNumbers) -> bool {
+        self.with_numbers(numbers).is_some()
+    }
+
+    /// Its policies with other numbers, which count in the same counters. `None`: it [cannot have](Self::can_have) them.
     fn with_numbers(&self, numbers: &OverrideNumbers) -> Option<Box<[Policy]>> {
         if numbers.counts.len() != self.policies.len() {
             return None;

@@ -76,7 +76,8 @@ impl RejectReason {
                 Self::new(415, detail, "unreadable_body")
             }
             UnreadableBody::Broken => {
-                Self::new(400, "the request body is not a readable form or JSON document", "unreadable_body")
+                let detail = "the body is no valid form or JSON document, or a value that this route reads is a list or an object";
+                Self::new(400, detail, "unreadable_body")
             }
             UnreadableBody::Batch => {
                 Self::new(400, "the request body is a list: send each call in a request of its own", "batch")

@@ -53,8 +53,8 @@ pub enum UnreadableBody {
     /// It has a content coding, another type, or a character set other than UTF-8.
     #[error("the type or the coding of the body is another one than the limit reads")]
     Type,
-    /// It is malformed.
-    #[error("the body is malformed")]
+    /// It is malformed, or a value that is read of it is a list or an object.
+    #[error("the body is malformed, or a value that is read of it is a list or an object")]
     Broken,
     /// It is a list of documents where one is read.
     #[error("the body is a list of calls")]

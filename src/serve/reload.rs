@@ -49,6 +49,13 @@ pub(super) struct Reloader {
 struct Adopted {
     version: String,
     warnings: Vec<String>,
+    effect: ReloadEffect,
+}
+
+/// What a new plan has changed.
+struct ReloadEffect {
+    /// A setting, or what is in a file that a setting names.
+    changed: bool,
     ended_bans: Vec<EndedBans>,
 }
 
@@ -198,9 +205,9 @@ impl Reloader {
         log_report(&self.log, &loaded.warnings);
         let other = self.other_output(&loaded.plan.log);
         let output = other.map_err(|why| Refused { lines: vec![why.clone()], why })?;
-        let ended_bans = self.adopt(loaded.plan, output);
+        let effect = self.adopt(loaded.plan, output);
         self.named.send_replace(loaded.files);
-        Ok(Adopted { version: loaded.version, warnings: loaded.warnings.warning_lines(), ended_bans })
+        Ok(Adopted { version: loaded.version, warnings: loaded.warnings.warning_lines(), effect })
     }
 
     /// Watches the files of a configuration with errors beside those of the active one, so that the change that mends it
@@ -218,10 +225,11 @@ impl Reloader {
         let time = self.shared.clock.now();
         self.config_status.send_modify(|config_status| {
             let result = adopted.map_err(|refused| refused.lines).map(|adopted| {
-                let changed = config_status.version != adopted.version;
+                let ReloadEffect { changed, ended_bans } = adopted.effect;
+                let changed = changed || config_status.version != adopted.version;
                 config_status.version = adopted.version;
                 config_status.loaded = time;
-                Warnings { changed, lines: adopted.warnings, ended_bans: adopted.ended_bans }
+                Warnings { changed, lines: adopted.warnings, ended_bans }
             });
             config_status.last = Some(Reload { number: config_status.begun, time, result });
         });
@@ -236,7 +244,7 @@ impl Reloader {
         opened.map(Some).map_err(|error| format!("the file of the access log cannot be opened: {error}"))
     }
 
-    fn adopt(&mut self, mut plan: Plan, output: Option<Output>) -> Vec<EndedBans> {
+    fn adopt(&mut self, mut plan: Plan, output: Option<Output>) -> ReloadEffect {
         let waiting = self.settled.unlike(&plan);
         for setting in &waiting {
             tracing::warn!("`{setting}` has changed, which takes effect only after a restart");
@@ -259,10 +267,10 @@ impl Reloader {
         self.issuers.adopt(&auths);
         let changes = changes(&last, &plan);
         tracing::info!("{}", summary(changes.len(), waiting.len()));
-        for change in changes {
+        for change in &changes {
             tracing::info!("changed: {change}");
         }
-        end_bans(&self.shared, &last, &plan)
+        ReloadEffect { changed: !changes.is_empty(), ended_bans: end_bans(&self.shared, &last, &plan) }
     }
 }
 

@@ -53,7 +53,7 @@ pub struct Reload {
 /// The warnings of a successful reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Warnings {
-    /// The file differs from the previous one.
+    /// The file, or a file that it names, differs from the previous one.
     pub changed: bool,
     /// One line each.
     pub lines: Vec<String>,

@@ -14,14 +14,15 @@ use super::overrides::{KeyOfLimit, KeyOverride, OverrideFault, Overrides};
 use super::redis::{PlaceLease, RedisClient};
 use super::usage::{SharedUsage, UsageLedger, UsageSettings, UsageSpan};
 use super::{
-    Charge, ChargeRecords, Correction, KeyOperation, Known, OperationFault, OperationResult, Outcome,
-    PlaceClaims, PolicyRegistration, StoreRequest, Unreachable,
+    Charge, ChargeRecords, Correction, Decisions, KeyOperation, Known, OperationFault, OperationResult,
+    Outcome, PlaceClaims, PolicyRegistration, StoreRequest, Unreachable,
 };
 use crate::boxed_cold::boxed_cold;
 use crate::limit::adaptive_concurrency::SampleOutcome;
 use crate::limit::concurrency::Concurrency;
 use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use crate::limit::wall_clock::{self, WallTime};
+use crate::limit::{Decision, Verdict};
 
 /// How often a request that waits for a place asks a shared store again: other gateways free places, too.
 const PLACE_CHECK: Micros = Micros(50_000);
@@ -130,7 +131,23 @@ impl Counters {
         charges: &[Charge<'_>],
         now: Timestamp,
     ) -> Result<OperationResult, OperationFault> {
-        self.memory.execute(operation, charges, &self.charge_records, now)
+        match (&self.location, operation) {
+            (Location::Shared(_), KeyOperation::Look) => Ok(self.look_in_process(charges, now).into()),
+            _ => self.memory.execute(operation, charges, &self.charge_records, now),
+        }
+    }
+
+    /// What would be decided without the shared store. Of a limit with a lease, units in advance pay as far as they last.
+    fn look_in_process(&self, charges: &[Charge<'_>], now: Timestamp) -> Decisions {
+        let looked = self.memory.look(charges, now);
+        let decision = |(charge, decision): (&Charge<'_>, &Decision)| match charge.of_lease() {
+            None => *decision,
+            Some(_) if !charge.refuses_without_store(charge.cost == Cost::ZERO) => {
+                Decision { verdict: Verdict::Allow, ..*decision }
+            }
+            Some(units) => self.memory.peek_cost(&units, now),
+        };
+        Decisions::Together(charges.iter().zip(&*looked).map(decision).collect())
     }
 
     /// Registers one more policy of the active plan, before its first charge.

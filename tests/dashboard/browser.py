@@ -175,6 +175,8 @@ class Browser:
 
     def unfold(self):
         """Opens all sections of a phone, and waits until the page has drawn them."""
+        # The page learns of its new width with the next frame.
+        self.until("narrow.matches === !!document.querySelector('.folder')", "the headings of this width")
         self.run("document.querySelectorAll('.closed .folder').forEach(press => press.click()); new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
 
     def stands_out(self):

@@ -171,11 +171,19 @@ fn report(
     };
     let known = json::report(explanation);
     let without_store = || {
-        let denies = |outcome: &&LimitOutcome<'_>| {
-            outcome.applied.mode == Mode::Enforce && outcome.on_error(plan) == Some(OnError::Deny)
-        };
-        let name = &outcomes.iter().find(denies)?.applied.name;
-        Some(format!("the shared store is unreachable, and `{name}` has `on_error = \"deny\"`"))
+        outcomes.iter().filter(|outcome| outcome.applied.mode == Mode::Enforce).find_map(|outcome| {
+            let (name, rule) = (&outcome.applied.name, outcome.on_error(plan)?);
+            let is_leased = plan.limit(outcome.applied.index).lease().is_some();
+            let lacks = match (is_leased, rule) {
+                (true, OnError::Deny | OnError::Local) => {
+                    let is_refused = matches!(outcome.state.as_ref()?.verdict(), Verdict::Deny(_));
+                    is_refused.then(|| format!("no units of the lease of `{name}` are left here"))
+                }
+                (false, OnError::Deny) => Some(format!("`{name}` has `on_error = \"deny\"`")),
+                (true, OnError::Allow) | (false, OnError::Allow | OnError::Local) => None,
+            };
+            Some(format!("the shared store is unreachable, and {}", lacks?))
+        })
     };
     let reason = known.reason.clone().or_else(|| without_store().filter(|_| is_unavailable));
     ExplainReport {

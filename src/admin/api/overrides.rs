@@ -86,8 +86,17 @@ fn counts(limit: &Limit, rate: &RateTexts) -> Result<Vec<u32>, ApiError> {
     counts.filter(|_| given.len() == limit.policies.len()).ok_or_else(|| {
         let own = limit.policies.iter().filter_map(|policy| policy.algorithm.written_rate());
         let own: Vec<String> = own.map(|rate| format!("`{rate}`")).collect();
+        let periods = || limit.policies.iter().filter_map(|policy| Some(policy.algorithm.rate()?.period()));
+        let is_ambiguous =
+            periods().enumerate().any(|(at, period)| periods().take(at).any(|one| one == period));
         ApiError::bad(match own.is_empty() {
             true => "the limit has no rate".to_owned(),
+            false if is_ambiguous => {
+                format!(
+                    "the limit has {}: no override can name one of two with the same period",
+                    own.join(", ")
+                )
+            }
             false => format!("the limit has {}: name each of its periods once", own.join(", ")),
         })
     })
@@ -125,9 +134,11 @@ fn check(one: &KeyRef, shared: &Shared, numbers: &OverrideNumbers) -> Result<(),
     let policies = known.memory.and_then(|memory| one.plan.policies_with(limit, numbers.clone(), memory));
     match policies {
         Some(_) => Ok(()),
-        None if numbers.burst.is_some() => {
-            Err(ApiError::bad("the limit has no `burst`, or there are too many different overrides"))
+        None if limit.can_have(numbers) => {
+            let detail = "there are too many overrides with different numbers";
+            Err(ApiError::new(StatusCode::CONFLICT, detail))
         }
+        None if numbers.burst.is_some() => Err(ApiError::bad("the limit has no `burst`")),
         None => Err(ApiError::bad("the limit cannot have another rate")),
     }
 }

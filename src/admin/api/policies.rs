@@ -46,8 +46,7 @@ impl PolicyState {
         AskedCounters { shared, plan, limit, tier, key_hash }.look(cost, false).await
     }
 
-    /// The same; while the shared store is unavailable, of the counters of this process. Those of a limit with a lease
-    /// are not told: it spends what is left of its lease.
+    /// The same; while the shared store is unavailable, of the counters of this process.
     pub(super) async fn look_anyhow(
         shared: &Shared,
         plan: &Arc<Plan>,
@@ -57,9 +56,7 @@ impl PolicyState {
     ) -> Result<Self, OperationFault> {
         let asked = AskedCounters { shared, plan, limit, tier, key_hash };
         match asked.look(cost, false).await {
-            Err(OperationFault::Unreachable(_)) if plan.limit(limit).lease().is_none() => {
-                asked.look(cost, true).await
-            }
+            Err(OperationFault::Unreachable(_)) => asked.look(cost, true).await,
             looked => looked,
         }
     }

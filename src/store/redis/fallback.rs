@@ -6,7 +6,7 @@ use crate::limit::units::{Cost, Micros, Timestamp};
 use crate::limit::{Decision, Verdict};
 use crate::store::memory::MemoryStore;
 use crate::store::memory::in_flight::{Ticket, Turn};
-use crate::store::{Charge, ChargeSet, Decisions, Group, OnError, Outcome};
+use crate::store::{Charge, ChargeSet, Decisions, OnError, Outcome};
 
 /// Decides by each limit's [`OnError`]. A charge of a leased limit whose units are paid has cost zero. Limits that count in `memory` are decided there, all or none. A shadow limit
 /// refuses no request, so it cannot have `deny`. Places of concurrency limits are not taken.
@@ -67,13 +67,7 @@ fn all(charges: &[Charge<'_>]) -> ChargeSet {
 }
 
 fn refuses(charge: &Charge<'_>) -> bool {
-    let is_unpaid = charge.is_leased() && charge.cost > Cost::ZERO;
-    charge.group == Group::Enforced
-        && match charge.shared_key.on_error {
-            OnError::Deny => !charge.is_leased() || is_unpaid,
-            OnError::Local => is_unpaid,
-            OnError::Allow => false,
-        }
+    charge.refuses_without_store(charge.is_leased() && charge.cost == Cost::ZERO)
 }
 
 /// The decision of an unused limit.

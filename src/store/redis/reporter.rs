@@ -13,7 +13,7 @@
 //! no reply, the cost may stay as it was reserved, and is counted as such.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -403,10 +403,13 @@ impl Pending {
 
     /// Renews the places of requests in flight.
     async fn renew(&self, script: &ScriptClient) {
-        for (place, is_done) in send(script, b"renew", self.to_renew()).await {
-            if !is_done && let Some(held) = self.reports.borrow_mut().held.get_mut(&place.number()) {
-                held.is_uncertain = true;
-            }
+        let sent = send(script, b"renew", self.to_renew()).await.into_iter();
+        let uncertain: HashSet<_> =
+            sent.filter(|(_, is_done)| !is_done).map(|(one, _)| one.number()).collect();
+        let Reports { held, ended, .. } = &mut *self.reports.borrow_mut();
+        // Of those that have ended meanwhile, none is released yet.
+        for held in held.values_mut().chain(ended) {
+            held.is_uncertain |= held.places.iter().any(|one| uncertain.contains(&one.number()));
         }
     }
 

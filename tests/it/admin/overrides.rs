@@ -106,9 +106,9 @@ fn what_a_limit_cannot_have_is_refused_in_words() {
     let limits = limits()
         + "[limits.bucket]\nalgorithm = \"gcra\"\nkey = \"ip\"\nrate = \"10/s\"\nburst = 5\n\
            [limits.places]\nalgorithm = \"concurrency\"\nkey = \"ip\"\nmax = 5\n\
-           [limits.log]\nalgorithm = \"sliding-log\"\nkey = \"ip\"\nrate = \"5/min\"\nmax_keys = 50\n";
-    let limits =
-        limits.replace("limits = [\"month\"]", "limits = [\"month\", \"bucket\", \"places\", \"log\"]");
+           [limits.log]\nalgorithm = \"sliding-log\"\nkey = \"ip\"\nrate = \"5/min\"\nmax_keys = 50\n\
+           [limits.twice]\nalgorithm = \"gcra\"\nkey = \"ip\"\nrate = [\"10/s\", \"20/s\"]\n";
+    let limits = limits.replace("[\"month\"]", "[\"month\", \"bucket\", \"places\", \"log\", \"twice\"]");
     let gateway = Gateway::start(&everything_to(&backend, &limits));
     let bucket = "limits/bucket/keys/127.0.0.1/override";
     for (place, body, words) in [
@@ -128,6 +128,11 @@ fn what_a_limit_cannot_have_is_refused_in_words() {
         (bucket, json!({ "rate": "10/min" }), "the limit has `10/s`"),
         (bucket, json!({ "rate": "10/s", "burst": 0 }), "`burst` a whole number"),
         ("limits/places/keys/127.0.0.1/override", json!({ "rate": "5/s" }), "the limit has no rate"),
+        (
+            "limits/twice/keys/127.0.0.1/override",
+            json!({ "rate": ["3/s", "4/s"] }),
+            "the limit has `10/s`, `20/s`: no override can name one of two with the same period",
+        ),
         ("limits/log/keys/127.0.0.1/override", json!({ "rate": "51/min" }), "only 50 events"),
     ] {
         let (status, detail) = refused(&gateway, place, &body);

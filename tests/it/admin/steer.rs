@@ -114,6 +114,24 @@ fn a_reload_is_waited_for_and_tells_its_faults() {
     gateway.wait_for_log("reload requested by");
 }
 
+/// The file itself is the same.
+#[test]
+fn a_reload_tells_of_changes_to_the_files_that_it_names() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let consumers = folder.path().join("consumers.csv");
+    let auth =
+        format!("[auth.customers]\ntype = \"api-key\"\nfrom = \"header:x-key\"\nfile = {consumers:?}\n");
+    let write =
+        |lines: &str| std::fs::write(&consumers, format!("key,name\n{lines}")).expect("it is written");
+    write("acme-1,acme\n");
+    let gateway = Gateway::start(&format!("{FILE}auth = \"customers\"\n{auth}"));
+    for (lines, changed) in [("acme-1,acme\n", false), ("acme-2,acme\n", true), ("acme-2,acme\n", false)] {
+        write(lines);
+        let told = post(&gateway, "/api/v1/reload", &json!({})).expect(200).json();
+        assert_eq!((&told["result"], &told["changed"]), (&json!("success"), &json!(changed)), "{lines}");
+    }
+}
+
 #[test]
 fn a_drain_ends_the_process() {
     let mut gateway = Gateway::start(FILE);

@@ -229,6 +229,9 @@ fn priorities_of_routes() {
         let is = || api(&gateway, "limits")["limits"][0]["in_flight"][kind] == number;
         eventually(&format!("{number} {kind}"), || is().then_some(()));
     };
+    let come_to = |number: usize| {
+        eventually("the backend to have it", || (come.0.lock().unwrap().len() == number).then_some(()));
+    };
     thread::scope(|scope| {
         let ask = |path: &'static str| {
             let gateway = &gateway;
@@ -236,11 +239,11 @@ fn priorities_of_routes() {
         };
         // Of two places one stays free of background requests.
         ask("/last");
-        in_flight("held", 1);
+        come_to(1);
         ask("/last");
         in_flight("waiting", 1);
         ask("/normal");
-        in_flight("held", 2);
+        come_to(2);
         ask("/normal");
         in_flight("waiting", 2);
         ask("/first");

@@ -82,12 +82,27 @@ fn without_the_store_what_is_leased_is_spent_and_no_more() {
         BURST.run(one.addr(), |_| request("/", "a"));
         let withheld = usize::try_from(used(other, "a") - 2_000).expect("few");
         redis.kill();
+        let explained = |gateway| {
+            let told = good(gateway, "POST explain", r#"{"url": "/", "headers": {"x-client": "a"}}"#);
+            assert_eq!(told["limits"][0]["on_error"], on_error, "{told}");
+            (told["verdict"].clone(), told["status"].clone(), told["reason"].clone())
+        };
+        assert_eq!(explained(one).0, "admitted", "{on_error}: {withheld} units are left");
         let spent = statuses_of(one, "/", "a", withheld);
         let refused = spent.iter().position(|status| *status != 200);
         assert_eq!(refused, None, "{on_error}: of {withheld}");
         eventually("the units to be spent", || (statuses_of(one, "/", "a", 1) == [status]).then_some(()));
         assert_eq!(statuses_of(one, "/", "a", 5), [status; 5], "{on_error}");
         assert_eq!(statuses_of(other, "/", "b", 1), [status], "{on_error}: it has none");
+        let expected = match status {
+            200 => (json!("admitted"), Value::Null, Value::Null),
+            _ => {
+                let reason =
+                    "the shared store is unreachable, and no units of the lease of `x` are left here";
+                (json!("answered"), json!(status), json!(reason))
+            }
+        };
+        assert_eq!((explained(one), explained(other)), (expected.clone(), expected), "{on_error}");
     }
 }
 

@@ -177,9 +177,11 @@ impl PipelineQueue {
         self.drop_unasked();
     }
 
-    /// The server is unavailable: all calls fail, until the queue is opened again.
+    /// The server is unavailable: all calls fail, until the queue is opened again. Those with a sent command are lost: the
+    /// server may execute them later.
     pub(super) fn shut(&mut self, now: Instant) {
         self.open = false;
+        self.lose(now);
         while let Some(owner) = self.next() {
             self.tell(owner, Err(CallError::Down), now);
         }
@@ -291,9 +293,14 @@ mod tests {
     #[test]
     fn all_calls_fail_while_it_is_shut() {
         let (mut queue, now) = (PipelineQueue::new(), now());
-        let a = call(&mut queue, now, "a");
+        let [sent, partly_sent, unsent] = ["a", "b", "c"].map(|word| call(&mut queue, now, word));
+        queue.outbound.advance("*1\r\n$1\r\na\r\n*1".len());
         queue.shut(now);
-        assert_eq!(reply(&mut queue, a), Some(Err(CallError::Down)));
+        for (call, fault) in
+            [(sent, CallError::Lost), (partly_sent, CallError::Lost), (unsent, CallError::Down)]
+        {
+            assert_eq!(reply(&mut queue, call), Some(Err(fault)));
+        }
         assert_eq!(queue.call(now, |command| command.word(b"b")), Err(CallError::Down));
         assert!(queue.outbound.is_empty());
         queue.open();
