@@ -306,8 +306,7 @@ fn rates(value: &ConfigValue<'_>) -> Option<Vec<FileRate>> {
                 format!("the rates {} and {} are the same", quoted(&other.text), quoted(&written.text)),
                 "leave one of the two out",
             );
-        }
-        if let Some(other) =
+        } else if let Some(other) =
             rates.iter().find(|other| other.has_window_of(&written) && other.rate != written.rate)
         {
             let (lower, higher) =

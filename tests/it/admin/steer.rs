@@ -123,12 +123,12 @@ fn a_reload_tells_of_changes_to_the_files_that_it_names() {
         format!("[auth.customers]\ntype = \"api-key\"\nfrom = \"header:x-key\"\nfile = {consumers:?}\n");
     let write =
         |lines: &str| std::fs::write(&consumers, format!("key,name\n{lines}")).expect("it is written");
-    write("acme-1,acme\n");
+    write("secret-of-acme-1,acme\n");
     let gateway = Gateway::start(&format!("{FILE}auth = \"customers\"\n{auth}"));
-    for (lines, changed) in [("acme-1,acme\n", false), ("acme-2,acme\n", true), ("acme-2,acme\n", false)] {
-        write(lines);
+    for (key, changed) in [("1", false), ("2", true), ("2", false)] {
+        write(&format!("secret-of-acme-{key},acme\n"));
         let told = post(&gateway, "/api/v1/reload", &json!({})).expect(200).json();
-        assert_eq!((&told["result"], &told["changed"]), (&json!("success"), &json!(changed)), "{lines}");
+        assert_eq!((&told["result"], &told["changed"]), (&json!("success"), &json!(changed)), "{key}");
     }
 }
 

@@ -117,12 +117,13 @@ fn a_large_cost_is_admitted_alone() {
     let large = "[[routes]]\nname = \"large\"\npath = \"/large\"\nupstream = \"api\"\nlimits = [\"api\"]\ncost = 40\n";
     let gateway = Gateway::start(&format!("{text}{large}"));
     assert_eq!(gateway.get("/large").status, 200);
-    let mut small = Client::connect(gateway.addr());
-    small.write("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     let holds = |places: u64| {
         let held = || api(&gateway, "limits")["limits"][0]["in_flight"]["held"] == places;
         eventually(&format!("{places} places held"), || held().then_some(()));
     };
+    holds(0);
+    let mut small = Client::connect(gateway.addr());
+    small.write("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     holds(1);
     let refused = gateway.get("/large");
     assert_eq!(refused.status, 503, "{}", refused.head);
