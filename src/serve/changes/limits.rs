@@ -129,13 +129,19 @@ fn numbers(subject: &mut Subject<'_>, of: &str, last: &[Policy], next: &[Policy]
     }
 }
 
-/// The rates of policies, and their burst or queue: `100/h` and `burst 50`, or `max 5` and `queue 10`.
+/// The rates of policies, and their burst or queue: `100/h` and `burst 50`, or `max 5` and `queue 10`. Where these differ,
+/// they stand in the order of the rates.
 fn rates(policies: &[Policy]) -> (String, String) {
     if policies.is_empty() {
         return ("unlimited".to_owned(), String::new());
     }
     let short: Vec<_> = policies.iter().map(|policy| ShortDisplay(&policy.algorithm).to_string()).collect();
-    let rate = |text: &String| text.split(", ").next().unwrap_or_default().to_owned();
-    let more = short.first().and_then(|text| text.split_once(", ")).map_or("", |(_, more)| more);
-    (short.iter().map(rate).collect::<Vec<_>>().join(", "), more.to_owned())
+    let (rates, mut more): (Vec<_>, Vec<_>) =
+        short.iter().map(|text| text.split_once(", ").unwrap_or((text.as_str(), ""))).unzip();
+    if more.iter().all(|one| Some(one) == more.first()) || more.contains(&"") {
+        more.truncate(1);
+    }
+    // The word stands once.
+    more.iter_mut().skip(1).for_each(|more| *more = more.split_once(' ').map_or(*more, |(_, count)| count));
+    (rates.join(", "), more.join(", "))
 }

@@ -90,6 +90,13 @@ fn the_order_of_rates_is_told_and_no_counter_starts_afresh() {
     assert_eq!(changes(&list, &reversed), [told]);
     let told = "limit per-client: rate 100/h, 9000/31day → 9000/31day";
     assert_eq!(changes(&list, &of("\"9000/31day\"")), [told]);
+    let buckets =
+        |rates: &str| plan(&FILE.replace("\"100/h\"", rates).replace("\"fixed-window\"", "\"token-bucket\""));
+    let told = ["limit per-client: rate 5/s, 40/min → 40/min, 5/s", "limit per-client: burst 5, 40 → 40, 5"];
+    assert_eq!(changes(&buckets("[\"5/s\", \"40/min\"]"), &buckets("[\"40/min\", \"5/s\"]")), told);
+    let of_one_burst = |rates: &str| buckets(&format!("{rates}\nburst = 9"));
+    let told = ["limit per-client: rate 5/s, 40/min → 40/min, 5/s"];
+    assert_eq!(changes(&of_one_burst("[\"5/s\", \"40/min\"]"), &of_one_burst("[\"40/min\", \"5/s\"]")), told);
 }
 
 #[test]
