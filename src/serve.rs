@@ -192,7 +192,15 @@ impl ControlReceiver {
         let (sender, config_status) = life::channel(config_status);
         (
             Self { due, drain: drained, config_status: sender },
-            Control { config_status, reload, drain, started: Timestamp::default(), gateway_id, machine },
+            Control {
+                config_status,
+                reload,
+                drain,
+                lists_read: life::Sender::default(),
+                started: Timestamp::default(),
+                gateway_id,
+                machine,
+            },
         )
     }
 

@@ -90,6 +90,7 @@ pub(super) fn worker(plan: Plan) -> Rc<Worker> {
         reload: mpsc::channel(1).0,
         drain: mpsc::channel(1).0,
         config_status: watch::channel(ConfigStatus::default()).1,
+        lists_read: watch::Sender::default(),
         started: Timestamp(0),
         gateway_id: 0,
         machine: "".into(),

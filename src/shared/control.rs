@@ -16,6 +16,8 @@ pub struct Control {
     pub reload: mpsc::Sender<()>,
     /// Triggers a drain; the value is the client that requested it. Full: a drain was triggered already.
     pub drain: mpsc::Sender<()>,
+    /// The bans and overrides of a shared store were read, or could not be. Workers accept no connection before.
+    pub lists_read: watch::Sender<bool>,
     /// When the process started.
     pub started: Timestamp,
     /// Random: tells this process from the other gateways of a fleet.

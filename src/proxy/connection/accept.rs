@@ -13,7 +13,7 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::admin_commands;
 use super::connection_guard::ConnectionGuard;
@@ -36,6 +36,8 @@ const ACCEPT_REST: Duration = Duration::from_millis(50);
 const WARN_EVERY: Duration = Duration::from_secs(10);
 /// Connections beyond `max_connections` that are answered with 503; more are closed without a response.
 const MAX_WARNED: usize = 256;
+/// How long accepting waits at most for the bans and overrides of a shared store.
+const FIRST_READ: Duration = Duration::from_secs(1);
 /// How often unused backend connections are checked for expiry.
 const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 
@@ -50,6 +52,12 @@ pub fn run(
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     runtime.block_on(async move {
         let worker = Rc::new(Worker::new(worker, shared));
+        if worker.index() == 0 {
+            tokio::task::spawn_local(admin_commands::keep_lists(Rc::clone(&worker)));
+        }
+        // Else the first requests of a banned key were admitted, and those of a key with an override refused.
+        let mut lists_read = worker.shared.control.lists_read.subscribe();
+        timeout(FIRST_READ, lists_read.wait_for(|is_read| *is_read)).await.ok();
         for (index, listener) in listeners.streams {
             let listener = adopt(listener)?;
             // A reload does not change it.
@@ -63,9 +71,6 @@ pub fn run(
         tokio::task::spawn_local(expire(Rc::clone(&worker)));
         if let Some(inbox) = worker.shared.worker_commands.inbox(worker.index()) {
             tokio::task::spawn_local(admin_commands::serve(inbox, Rc::clone(&worker)));
-        }
-        if worker.index() == 0 {
-            tokio::task::spawn_local(admin_commands::keep_lists(Rc::clone(&worker)));
         }
         up();
         worker.drained().await;

@@ -76,6 +76,7 @@ pub(crate) async fn keep_lists(worker: Rc<Worker>) -> Infallible {
             last.return_leases(worker.shared.clock.now()).await;
         }
         counters.keep_bans(worker.shared.clock.now()).await;
+        worker.shared.control.lists_read.send_replace(true);
         log_begun(worker.shared.store.bans(), &worker.plan());
         counters.keep_fleet(&worker.shared.identity(), worker.shared.clock.now()).await;
         let (plan, ledger) = (worker.plan(), worker.shared.store.usage());

@@ -12,6 +12,8 @@
 //! A correction of a cost waits as long as the servers are known to be away. It is never sent twice: where its call had
 //! no reply, the cost may stay as it was reserved, and is counted as such.
 
+mod place;
+
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
@@ -31,6 +33,7 @@ use crate::limit::Algorithm;
 use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use crate::store::bans::{Banned, Bans};
 use crate::store::{BanCharge, Charge, Correction, Outcome, StoreRequest};
+use place::{Place, places, send};
 
 /// How often places are renewed and refusals reported.
 const EVERY: Duration = Duration::from_secs(1);
@@ -45,7 +48,10 @@ const MAX_CORRECTIONS: usize = 10_000;
 /// The maximum number of places whose release is repeated; others expire.
 const MAX_REPEATED: usize = 10_000;
 
-/// One worker's reports. After it is dropped, the reports go on until no place is held.
+/// After the reporter is dropped, what waits for the servers is sent for this long.
+const KEPT: Duration = Duration::from_secs(60);
+
+/// One worker's reports. After it is dropped, the reports go on until no place is held, and nothing waits.
 #[derive(Debug)]
 pub(super) struct Reporter {
     pending: Rc<Pending>,
@@ -60,8 +66,8 @@ struct Pending {
     urgent: Notify,
     /// Corrections are on their way.
     settling: Cell<bool>,
-    /// The reporter is dropped.
-    is_closed: Cell<bool>,
+    /// When the reporter was dropped.
+    closed: Cell<Option<Instant>>,
 }
 
 #[derive(Debug, Default)]
@@ -114,28 +120,6 @@ struct Release {
 impl AsRef<Place> for Release {
     fn as_ref(&self) -> &Place {
         &self.place
-    }
-}
-
-/// The places of a request under one key.
-#[derive(Clone, Debug)]
-struct Place {
-    slot: HashSlot,
-    key: Box<[u8]>,
-    member: [u8; 20],
-}
-
-impl Place {
-    /// The number of its request: see [`Reporter::id`].
-    fn number(&self) -> u64 {
-        let [_, _, _, _, _, _, _, _, number @ .., _, _, _, _] = self.member;
-        u64::from_le_bytes(number)
-    }
-}
-
-impl AsRef<Place> for Place {
-    fn as_ref(&self) -> &Place {
-        self
     }
 }
 
@@ -303,7 +287,7 @@ impl Reporter {
 
 impl Drop for Reporter {
     fn drop(&mut self) {
-        self.pending.is_closed.set(true);
+        self.pending.closed.set(Some(now()));
         self.pending.urgent.notify_one();
     }
 }
@@ -321,7 +305,7 @@ impl Drop for PlaceLease {
     }
 }
 
-/// Reports until the reporter is dropped and no place is held. Places that were not renewed are, a second later; a report of
+/// Reports until the reporter is dropped and nothing is left. Places that were not renewed are, a second later; a report of
 /// a refusal or of a ban that fails is not repeated.
 async fn run(pending: Rc<Pending>, script: Rc<ScriptClient>, bans: Arc<Bans>) {
     let mut next = now() + EVERY;
@@ -347,13 +331,17 @@ async fn run(pending: Rc<Pending>, script: Rc<ScriptClient>, bans: Arc<Bans>) {
 impl Pending {
     /// Whether the reporter is dropped, and no place is held or to be released.
     fn is_over(&self) -> bool {
-        let reports = self.reports.borrow();
-        let is_empty = reports.held.is_empty() && reports.ended.is_empty() && reports.corrections.is_empty();
-        self.is_closed.get() && is_empty
+        let Reports { held, ended, repeated, corrections, .. } = &*self.reports.borrow();
+        let is_empty = held.is_empty() && ended.is_empty() && corrections.is_empty();
+        self.closed.get().is_some() && is_empty && (repeated.is_empty() || self.gives_up())
     }
 
-    /// Sends the corrections. Those that were certainly not made stay for the next second; after the reporter is dropped,
-    /// they are lost.
+    /// Whether what waits for the servers is given up.
+    fn gives_up(&self) -> bool {
+        self.closed.get().is_some_and(|closed| now() - closed >= KEPT)
+    }
+
+    /// Sends the corrections. Those that were certainly not made stay for the next second.
     async fn settle(&self, script: &ScriptClient) {
         let mut waiting: Vec<_> = self.reports.borrow_mut().corrections.drain(..).collect();
         if waiting.is_empty() {
@@ -370,7 +358,7 @@ impl Pending {
             let now = batch.iter().map(|one| one.known_at).max().unwrap_or_default();
             match script.settle(slot, batch.iter().map(CorrectionReport::words), now).await {
                 Ok(()) => {}
-                Err(CallError::Down | CallError::Busy | CallError::Refused(_)) if !self.is_closed.get() => {
+                Err(CallError::Down | CallError::Busy | CallError::Refused(_)) if !self.gives_up() => {
                     unsent.extend(batch);
                 }
                 Err(_) => script.count_unsettled(batch.iter().map(|one| one.difference.unsigned_abs()).sum()),
@@ -449,52 +437,4 @@ impl Pending {
         }
         places
     }
-}
-
-/// The places of a request with this id, of the wanted charges.
-fn places(
-    script: &ScriptClient,
-    charges: &[Charge<'_>],
-    id: PlaceId,
-    wanted: impl Fn(usize) -> bool,
-) -> SmallVec<[Place; 1]> {
-    let mut units = SmallVec::<[(&Charge<'_>, u32); 2]>::new();
-    for (index, charge) in charges.iter().enumerate() {
-        if charge.algorithm.as_concurrency().is_none() || !wanted(index) {
-            continue;
-        }
-        // The server has one member for all of a request's places under one key.
-        match units.iter_mut().find(|(other, _)| other.key == charge.key) {
-            Some((_, units)) => *units += charge.cost.units(),
-            None => units.push((charge, charge.cost.units())),
-        }
-    }
-    let place = |(charge, units): (&Charge<'_>, u32)| {
-        let mut member = [0; 20];
-        member[..16].copy_from_slice(&id);
-        member[16..].copy_from_slice(&units.to_le_bytes());
-        Place { slot: script.slot(charge), key: script.name(charge), member }
-    };
-    units.into_iter().map(place).collect()
-}
-
-/// Sends an operation on places, those of one slot together. Tells of each whether its call had a reply.
-async fn send<P: AsRef<Place>>(
-    script: &ScriptClient,
-    operation: &[u8],
-    mut places: Vec<P>,
-) -> Vec<(P, bool)> {
-    let slot = |one: &P| one.as_ref().slot;
-    places.sort_by_key(slot);
-    let mut done = Vec::with_capacity(places.len());
-    for same_slot in places.chunk_by(|one, other| slot(one) == slot(other)) {
-        for batch in same_slot.chunks(BATCH) {
-            let Some(first) = batch.first() else { continue };
-            let named =
-                batch.iter().map(AsRef::as_ref).map(|Place { key, member, .. }| (&**key, &member[..]));
-            let reply = script.change_places(slot(first), operation, named).await;
-            done.resize(done.len() + batch.len(), reply.is_ok());
-        }
-    }
-    places.into_iter().zip(done).collect()
 }

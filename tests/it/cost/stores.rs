@@ -141,9 +141,20 @@ fn corrections_wait_for_the_store() {
     assert!(gateway.metric("tollgate_store_unsettled_units_total", &[]) < 0.5);
 }
 
-/// A reload that does not change the store leaves them waiting.
 #[test]
 fn corrections_outlive_a_reload() {
+    outlive_reloads("1000/day", ["1001/day", "1002/day", "1003/day"]);
+}
+
+/// They go to the store as it was.
+#[test]
+fn corrections_outlive_a_reload_of_the_store() {
+    outlive_reloads("timeout = \"5s\"", ["4s", "3s", "2s"].map(|span| format!("timeout = \"{span}\"")));
+}
+
+/// The file has other words in place of these, one after another, while the store is away.
+#[track_caller]
+fn outlive_reloads<W: AsRef<str>>(words: &str, others: [W; 3]) {
     let (backend, mut redis) = (parrot(), Redis::start());
     let store = redis.store_table();
     let toml = metered(&backend.url(), &[TOKENS], &a_day(1_000), &store);
@@ -157,8 +168,8 @@ fn corrections_outlive_a_reload() {
     for client in &mut clients {
         client.read().expect(200);
     }
-    for count in 1..=3 {
-        gateway.reload(&toml.replace("1000/day", &format!("100{count}/day")), "reloaded");
+    for other in others {
+        gateway.reload(&toml.replace(words, other.as_ref()), "reloaded");
         // Each worker takes the new plan with its next request.
         for _ in 0..20 {
             gateway.get("/none").expect(404);

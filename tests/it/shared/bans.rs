@@ -151,6 +151,24 @@ fn a_ban_outlives_its_gateway() {
     assert_eq!(backend.count(), 1);
 }
 
+/// The store is slow, and the first request comes at once.
+#[test]
+fn a_gateway_knows_bans_and_overrides_before_its_first_request() {
+    let (backend, redis) = (Backend::ok(), Redis::start());
+    let plan = Plan::to(&backend).route("/*", "limits = [\"x\"]").limit("x", ONE);
+    let toml = plan.on(&redis);
+    let first = Gateway::start(&toml);
+    eventually("the store", || (first.metric("tollgate_store_up", &[]) > 0.5).then_some(()));
+    good(&first, "POST limits/x/keys/banned/ban", r#"{"for": "1h"}"#);
+    good(&first, "PUT limits/x/keys/larger/override", r#"{"rate": "9/366day", "burst": 9}"#);
+    redis.command(["CLIENT", "PAUSE", "300", "ALL"]);
+    let next = Gateway::start(&toml);
+    assert!(is_ban(&crate::harness::get_with(next.addr(), "/", &client("banned"))));
+    for _ in 0..9 {
+        crate::harness::get_with(next.addr(), "/", &client("larger")).expect(200);
+    }
+}
+
 /// A gateway that enforces a limit knows nothing of the bans that gateways with the same limit in shadow have begun.
 #[test]
 fn a_ban_in_shadow_becomes_real_at_no_gateway() {
