@@ -33,7 +33,7 @@ use crate::limit::Algorithm;
 use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use crate::store::bans::{Banned, Bans};
 use crate::store::{BanCharge, Charge, Correction, Outcome, StoreRequest};
-use place::{Place, places, send};
+use place::{StoredPlace, places, send};
 
 /// How often places are renewed and refusals reported.
 const EVERY: Duration = Duration::from_secs(1);
@@ -102,7 +102,7 @@ struct CorrectionReport {
 /// The places of one request.
 #[derive(Debug)]
 struct HeldPlaces {
-    places: SmallVec<[Place; 1]>,
+    places: SmallVec<[StoredPlace; 1]>,
     /// When the servers were told last; `None`: never.
     renewed: Option<Instant>,
     /// A call about them has had no reply: the servers may execute it later.
@@ -112,13 +112,13 @@ struct HeldPlaces {
 /// A place of a request that has ended.
 #[derive(Debug)]
 struct Release {
-    place: Place,
+    place: StoredPlace,
     /// A call about it has had no reply: after this release another one is sent.
     is_uncertain: bool,
 }
 
-impl AsRef<Place> for Release {
-    fn as_ref(&self) -> &Place {
+impl AsRef<StoredPlace> for Release {
+    fn as_ref(&self) -> &StoredPlace {
         &self.place
     }
 }
@@ -426,7 +426,7 @@ impl Pending {
     }
 
     /// The places that were not renewed for a while.
-    fn to_renew(&self) -> Vec<Place> {
+    fn to_renew(&self) -> Vec<StoredPlace> {
         let present = now();
         let mut places = Vec::new();
         for held in self.reports.borrow_mut().held.values_mut() {

@@ -10,13 +10,13 @@ use crate::store::redis::slot::HashSlot;
 
 /// The places of a request under one key.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct StoredPlace {
     pub(super) slot: HashSlot,
     key: Box<[u8]>,
     member: [u8; 20],
 }
 
-impl Place {
+impl StoredPlace {
     /// The number of its request: see `Reporter::id`.
     pub(super) fn number(&self) -> u64 {
         let [_, _, _, _, _, _, _, _, number @ .., _, _, _, _] = self.member;
@@ -24,8 +24,8 @@ impl Place {
     }
 }
 
-impl AsRef<Place> for Place {
-    fn as_ref(&self) -> &Place {
+impl AsRef<StoredPlace> for StoredPlace {
+    fn as_ref(&self) -> &StoredPlace {
         self
     }
 }
@@ -36,7 +36,7 @@ pub(super) fn places(
     charges: &[Charge<'_>],
     id: PlaceId,
     wanted: impl Fn(usize) -> bool,
-) -> SmallVec<[Place; 1]> {
+) -> SmallVec<[StoredPlace; 1]> {
     let mut units = SmallVec::<[(&Charge<'_>, u32); 2]>::new();
     for (index, charge) in charges.iter().enumerate() {
         if charge.algorithm.as_concurrency().is_none() || !wanted(index) {
@@ -52,13 +52,13 @@ pub(super) fn places(
         let mut member = [0; 20];
         member[..16].copy_from_slice(&id);
         member[16..].copy_from_slice(&units.to_le_bytes());
-        Place { slot: script.slot(charge), key: script.name(charge), member }
+        StoredPlace { slot: script.slot(charge), key: script.name(charge), member }
     };
     units.into_iter().map(place).collect()
 }
 
 /// Sends an operation on places, those of one slot together. Tells of each whether its call had a reply.
-pub(super) async fn send<P: AsRef<Place>>(
+pub(super) async fn send<P: AsRef<StoredPlace>>(
     script: &ScriptClient,
     operation: &[u8],
     mut places: Vec<P>,
@@ -70,7 +70,7 @@ pub(super) async fn send<P: AsRef<Place>>(
         for batch in same_slot.chunks(BATCH) {
             let Some(first) = batch.first() else { continue };
             let named =
-                batch.iter().map(AsRef::as_ref).map(|Place { key, member, .. }| (&**key, &member[..]));
+                batch.iter().map(AsRef::as_ref).map(|StoredPlace { key, member, .. }| (&**key, &member[..]));
             let reply = script.change_places(slot(first), operation, named).await;
             done.resize(done.len() + batch.len(), reply.is_ok());
         }
