@@ -1,5 +1,8 @@
 //! Costs that are settled in a shared store.
 
+use std::thread;
+use std::time::Duration;
+
 use rustix::process::Signal;
 
 use crate::harness::api::{api, good};
@@ -168,6 +171,8 @@ fn outlive_reloads<W: AsRef<str>>(words: &str, others: [W; 3]) {
     for client in &mut clients {
         client.read().expect(200);
     }
+    // A connection keeps the plan of its last request.
+    drop(clients);
     for other in others {
         gateway.reload(&toml.replace(words, other.as_ref()), "reloaded");
         // Each worker takes the new plan with its next request.
@@ -175,6 +180,8 @@ fn outlive_reloads<W: AsRef<str>>(words: &str, others: [W; 3]) {
             gateway.get("/none").expect(404);
         }
     }
+    // What waits is sent again every second.
+    thread::sleep(Duration::from_millis(2_500));
     redis.restart();
     is_up(&gateway);
     comes_to_use(&gateway, "a", 31);
