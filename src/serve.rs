@@ -410,6 +410,7 @@ fn share(
         let counters = "reserve the counters of `max_keys` in [store]";
         ServeError::System(counters, io::Error::new(io::ErrorKind::OutOfMemory, error))
     })?;
+    control.lists_read.send_replace(earlier.knows_lists());
     // Before the plan's policies are registered: a changed one converts its counters, as a reload does.
     let (clock, asking) = earlier.restore(&store, &plan);
     reload::register(&store, &plan, &clock);

@@ -20,7 +20,7 @@ use crate::plan::{Plan, SnapshotSettings};
 use crate::route::key::KeySecret;
 use crate::shared::Shared;
 use crate::store::Store;
-use crate::store::snapshot::{self, RestoredCounters, Snapshot, SnapshotTime};
+use crate::store::snapshot::{self, KnownLists, RestoredCounters, Snapshot, SnapshotTime};
 use crate::time_zones;
 
 /// How often the thread looks whether a snapshot is due.
@@ -46,18 +46,24 @@ enum CounterSource {
     File(Snapshot),
     /// The process that is taken over.
     Predecessor(OfferedCounters),
+    /// The shared store, and what the process that is taken over knows of it.
+    Shared(KnownLists),
 }
 
 impl EarlierCounters {
     /// Asks the process that is taken over, or reads the plan's file. One that cannot be used is logged: the counters begin
     /// at 0.
     pub(super) fn read(plan: &Plan, predecessor: Option<&Predecessor>) -> Self {
-        let is_in_memory = plan.store.shared.is_none();
-        if let Some(predecessor) = predecessor.filter(|_| is_in_memory) {
+        if let Some(predecessor) = predecessor {
+            if plan.store.shared.is_some() {
+                let (clock, source) = match predecessor.lists() {
+                    Some((clock, lists)) => (clock, CounterSource::Shared(lists)),
+                    None => (Clock::system(), CounterSource::Nowhere),
+                };
+                return Self { clock, source };
+            }
             if let Some(offered) = predecessor.counters() {
-                let clock = offered.clock();
-                wall_clock::system().resume(offered.wall_clock());
-                return Self { clock, source: CounterSource::Predecessor(offered) };
+                return Self { clock: offered.resume_clock(), source: CounterSource::Predecessor(offered) };
             }
             let process = predecessor.process;
             tracing::info!(
@@ -97,10 +103,15 @@ impl EarlierCounters {
         new: impl FnOnce() -> Result<[u8; 16], ServeError>,
     ) -> Result<KeySecret, ServeError> {
         Ok(KeySecret::Process(match &self.source {
-            CounterSource::Nowhere => new()?,
+            CounterSource::Nowhere | CounterSource::Shared(_) => new()?,
             CounterSource::File(snapshot) => snapshot.secret(),
             CounterSource::Predecessor(offered) => offered.secret(),
         }))
+    }
+
+    /// Whether bans and overrides are known without the shared store that keeps them.
+    pub(super) fn knows_lists(&self) -> bool {
+        matches!(self.source, CounterSource::Shared(_))
     }
 
     /// Puts the counters into the store, in which no policy is registered yet. A process that hands them over asks this one
@@ -142,6 +153,9 @@ impl EarlierCounters {
                         tracing::warn!("the counters in {file} are not used, and begin at 0: {fault}");
                     }
                 }
+            }
+            (CounterSource::Shared(lists), _) => {
+                lists.restore(store, clock.now(), wall_clock::system().wall_time(clock.now()));
             }
             (CounterSource::Nowhere | CounterSource::File(_), _) => {}
         }

@@ -21,6 +21,9 @@
 //! 3. running: calls for what it has to decide, until it ends; new: the replies (`store::hand_over`).
 //!
 //! If the new process ends, the running one decides again.
+//!
+//! Where both count in a shared store, the new process asks for the bans and overrides that the running one knows, since
+//! the store may be away: new: [`LISTS`]; running: [`HandedLists`].
 
 mod ask;
 #[cfg(feature = "http3")]
@@ -34,6 +37,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use crate::clock::{self, Clock};
+use crate::limit::units::{Micros, Timestamp};
+use crate::limit::wall_clock::{self, WallClock};
+use crate::store::snapshot::KnownLists;
 
 pub(super) use ask::{Predecessor, ask};
 #[cfg(feature = "http3")]
@@ -50,6 +58,8 @@ pub(super) const PREDECESSOR: &str = "TOLLGATE_PREDECESSOR";
 const HELLO: &[u8; 4] = b"TGT1";
 /// The new process's first bytes where it asks for counters: name and version of the protocol, and of all that it sends.
 const COUNTERS: &[u8; 4] = b"TGC1";
+/// The new process's first bytes where counters are shared, and it asks for bans and overrides.
+const LISTS: &[u8; 4] = b"TGL1";
 /// The new process's message: it takes the counters now.
 const FREEZE: u8 = b'F';
 /// The same message of a process that keeps usage, to one whose [`CountersHello`] says that it does.
@@ -72,9 +82,9 @@ const SOCKETS: &str = "/proc/net/unix";
 /// The mark of a listening socket in that list.
 const LISTENS: &str = "00010000";
 
-/// What the running process counts by.
+/// The clocks of the running process.
 #[derive(Debug, Serialize, Deserialize)]
-struct CountersHello {
+struct ClockReading {
     /// The clock of its counters, in µs.
     at: u64,
     /// The kernel's monotonic clock at the same moment, in µs.
@@ -82,6 +92,42 @@ struct CountersHello {
     /// The wall clock beside it, and its last steps.
     wall_offset: i64,
     wall_steps: Vec<(u64, i64)>,
+}
+
+impl ClockReading {
+    /// The clocks at this moment.
+    fn of(clock: &Clock) -> Self {
+        let (at, monotonic) = (clock.now(), clock::monotonic());
+        let wall_clock = wall_clock::system().copy();
+        Self {
+            at: at.0,
+            monotonic: monotonic.0,
+            wall_offset: wall_clock.offset(),
+            wall_steps: wall_clock.steps().map(|(at, before)| (at.0, before)).collect(),
+        }
+    }
+
+    /// The clock of the counters, in this process, whose wall clock goes on as the other's.
+    fn resume(&self) -> Clock {
+        let steps = self.wall_steps.iter().map(|(at, before)| (Timestamp(*at), *before));
+        wall_clock::system().resume(WallClock::resumed(self.wall_offset, steps));
+        let passed = clock::monotonic().0.saturating_sub(self.monotonic);
+        Clock::system_from(Timestamp(self.at).plus(Micros(passed)))
+    }
+}
+
+/// The bans and overrides that the running process knows, by its clocks.
+#[derive(Debug, Serialize, Deserialize)]
+struct HandedLists {
+    clock: ClockReading,
+    lists: KnownLists,
+}
+
+/// What the running process counts by.
+#[derive(Debug, Serialize, Deserialize)]
+struct CountersHello {
+    #[serde(flatten)]
+    clock: ClockReading,
     /// The secret of its keys.
     secret: [u8; 16],
     /// The number of sets of its table.

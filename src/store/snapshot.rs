@@ -9,6 +9,7 @@
 //! Numbers are little-endian. Nothing of a file is used before its hash is verified, so that a file is whole or not there.
 //! It holds the secret of the keys, and texts of banned keys: only its owner may read it.
 
+mod lists;
 mod params;
 
 use std::collections::HashMap;
@@ -29,6 +30,7 @@ use crate::limit::Packed;
 use crate::limit::calendar::CalendarWindows;
 use crate::limit::units::Timestamp;
 use crate::limit::wall_clock::{self, WallClock, WallTime};
+pub use lists::KnownLists;
 pub(in crate::store) use params::AlgorithmParams;
 
 const MAGIC: &[u8; 17] = b"tollgate counters";
@@ -201,6 +203,7 @@ fn encode(
     mut rest: impl FnMut(),
 ) -> io::Result<u64> {
     let memory = &store.memory;
+    let KnownLists { bans, overrides } = KnownLists::of(store, now.at, now.wall_clock.wall_time(now.at));
     let policies =
         memory.stored_policies().into_iter().map(|StoredPolicy { params, identity, algorithm }| {
             SavedPolicy { params: params.0, identity, algorithm: AlgorithmParams::of(&algorithm) }
@@ -212,9 +215,9 @@ fn encode(
         secret,
         sets: memory.sets(),
         policies: policies.collect(),
-        bans: store.bans.saved(now.at),
+        bans,
         charges: store.charge_records.saved(now.at),
-        overrides: store.overrides.all(now.wall_clock.wall_time(now.at)),
+        overrides,
         usage: store.usage.saved(),
         is_last: now.is_last,
     };
@@ -387,10 +390,10 @@ impl Snapshot {
                 restored.dropped += 1;
             }
         }
-        restored.bans = store.bans.restore(head.bans, now);
-        store.charge_records.restore(head.charges);
         let wall = wall_clock::system().wall_time(now);
-        store.overrides.restore(head.overrides, wall);
+        let lists = KnownLists { bans: head.bans, overrides: head.overrides };
+        restored.bans = lists.restore(store, now, wall);
+        store.charge_records.restore(head.charges);
         store.usage.restore(head.usage, lost_since, wall);
         Ok(restored)
     }

@@ -9,15 +9,14 @@ use tokio::time::{sleep, timeout};
 
 use super::offer::{PAUSE, REST, STRANGERS, listen};
 use super::{
-    COUNTERS, CountersHello, FREEZE, FREEZE_WITH_USAGE, STARTING, TIMEOUT, counters_name, is_trusted,
-    own_process,
+    COUNTERS, ClockReading, CountersHello, FREEZE, FREEZE_WITH_USAGE, HandedLists, LISTS, STARTING, TIMEOUT,
+    counters_name, is_trusted, own_process,
 };
-use crate::clock;
 use crate::limit::wall_clock;
 use crate::route::key::KeySecret;
 use crate::shared::Shared;
 use crate::store::hand_over::SuccessorCalls;
-use crate::store::snapshot::{self, SnapshotTime};
+use crate::store::snapshot::{self, KnownLists, SnapshotTime};
 
 /// The counters, offered to a process that takes over.
 #[derive(Debug)]
@@ -73,21 +72,29 @@ pub(super) async fn next(listener: &UnixListener) -> io::Result<UnixStream> {
     }
 }
 
-/// Hands the counters to a process, and asks it until it ends.
+/// Hands the counters to a process, and asks it until it ends; or bans and overrides alone.
 async fn give(shared: &Shared, mut stream: UnixStream) -> io::Result<()> {
     let mut hello = [0; 4];
     timeout(TIMEOUT, stream.read_exact(&mut hello)).await??;
-    let KeySecret::Process(secret) = shared.secret else { return Err(io::ErrorKind::Unsupported.into()) };
-    if hello != *COUNTERS || shared.plan.load().store.shared.is_some() {
-        return Err(io::ErrorKind::Unsupported.into());
+    let is_shared = shared.plan.load().store.shared.is_some();
+    match (&hello, shared.secret) {
+        (LISTS, _) if is_shared => give_lists(shared, &mut stream).await,
+        (COUNTERS, KeySecret::Process(secret)) if !is_shared => give_counters(shared, secret, stream).await,
+        _ => Err(io::ErrorKind::Unsupported.into()),
     }
-    let (at, monotonic) = (shared.clock.now(), clock::monotonic());
-    let wall_clock = wall_clock::system().copy();
+}
+
+/// Hands over the bans and overrides that this process knows.
+async fn give_lists(shared: &Shared, stream: &mut UnixStream) -> io::Result<()> {
+    let clock = ClockReading::of(&shared.clock);
+    let now = shared.clock.now();
+    let lists = KnownLists::of(&shared.store, now, wall_clock::system().wall_time(now));
+    write_with_length(stream, &serde_json::to_vec(&HandedLists { clock, lists })?).await
+}
+
+async fn give_counters(shared: &Shared, secret: [u8; 16], mut stream: UnixStream) -> io::Result<()> {
     let hello = CountersHello {
-        at: at.0,
-        monotonic: monotonic.0,
-        wall_offset: wall_clock.offset(),
-        wall_steps: wall_clock.steps().map(|(at, before)| (at.0, before)).collect(),
+        clock: ClockReading::of(&shared.clock),
         secret,
         sets: shared.store.sets(),
         usage: true,
@@ -106,6 +113,7 @@ async fn give(shared: &Shared, mut stream: UnixStream) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::TimedOut, "a worker does not answer"));
     }
     let places = serde_json::to_vec(&shared.store.hand_places_over(calls))?;
+    let wall_clock = wall_clock::system().copy();
     let now = SnapshotTime { at: shared.clock.now(), wall_clock, is_last: true };
     let state = snapshot::to_bytes(&shared.store, secret, &now)?;
     write_with_length(&mut stream, &state).await?;

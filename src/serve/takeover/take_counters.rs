@@ -10,14 +10,16 @@ use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 
 use super::ask::{Predecessor, connect};
-use super::{COUNTERS, CountersHello, FREEZE, FREEZE_WITH_USAGE, SOCKETS, counters_name, is_trusted, names};
-use crate::clock::{self, Clock};
-use crate::limit::units::{Micros, Timestamp};
-use crate::limit::wall_clock::WallClock;
+use super::{
+    COUNTERS, CountersHello, FREEZE, FREEZE_WITH_USAGE, HandedLists, LISTS, SOCKETS, counters_name,
+    is_trusted, names,
+};
+use crate::clock::Clock;
+use crate::limit::units::Timestamp;
 use crate::shared::Shared;
 use crate::store::Store;
 use crate::store::hand_over::{PlacesOfKey, PredecessorCalls};
-use crate::store::snapshot::{RestoredCounters, Snapshot};
+use crate::store::snapshot::{KnownLists, RestoredCounters, Snapshot};
 use crate::time_zones;
 
 /// How long the counters may take, once they are asked for.
@@ -40,12 +42,25 @@ pub(in crate::serve) struct Asking {
 impl Predecessor {
     /// Its counters, if it hands them over: a process of an older version does not, nor one whose counters are shared.
     pub(in crate::serve) fn counters(&self) -> Option<OfferedCounters> {
-        let listed = std::fs::read_to_string(SOCKETS).unwrap_or_default();
-        let names = names(counters_name(self.process), &listed);
-        names.iter().find_map(|name| self.counters_at(name).ok())
+        let (stream, hello) = self.ask_for(COUNTERS)?;
+        Some(OfferedCounters { stream, hello })
     }
 
-    fn counters_at(&self, name: &str) -> io::Result<OfferedCounters> {
+    /// The bans and overrides that it knows, and the clock they count by, here: of a process whose counters are shared, and
+    /// not of an older version.
+    pub(in crate::serve) fn lists(&self) -> Option<(Clock, KnownLists)> {
+        let (_, HandedLists { clock, lists }) = self.ask_for(LISTS)?;
+        Some((clock.resume(), lists))
+    }
+
+    /// Its answer to these first bytes.
+    fn ask_for<T: DeserializeOwned>(&self, what: &[u8; 4]) -> Option<(UnixStream, T)> {
+        let listed = std::fs::read_to_string(SOCKETS).unwrap_or_default();
+        let names = names(counters_name(self.process), &listed);
+        names.iter().find_map(|name| self.ask_at(name, what).ok())
+    }
+
+    fn ask_at<T: DeserializeOwned>(&self, name: &str, what: &[u8; 4]) -> io::Result<(UnixStream, T)> {
         let mut stream = connect(name)?;
         let peer = socket_peercred(&stream)?;
         let process = peer.pid.as_raw_nonzero().get();
@@ -53,23 +68,16 @@ impl Predecessor {
         if process != self.process || !is_trusted(peer.uid.as_raw(), process) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        stream.write_all(COUNTERS)?;
-        let hello = read_with_length(&mut stream)?;
-        Ok(OfferedCounters { stream, hello })
+        stream.write_all(what)?;
+        let answer = read_with_length(&mut stream)?;
+        Ok((stream, answer))
     }
 }
 
 impl OfferedCounters {
-    /// The clock that the counters count by, here.
-    pub(in crate::serve) fn clock(&self) -> Clock {
-        let passed = clock::monotonic().0.saturating_sub(self.hello.monotonic);
-        Clock::system_from(Timestamp(self.hello.at).plus(Micros(passed)))
-    }
-
-    /// The wall clock beside it.
-    pub(in crate::serve) fn wall_clock(&self) -> WallClock {
-        let steps = self.hello.wall_steps.iter().map(|(at, before)| (Timestamp(*at), *before));
-        WallClock::resumed(self.hello.wall_offset, steps)
+    /// The clock that the counters count by, here, whose wall clock goes on as theirs.
+    pub(in crate::serve) fn resume_clock(&self) -> Clock {
+        self.hello.clock.resume()
     }
 
     /// The secret that their keys are named by.

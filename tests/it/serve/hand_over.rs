@@ -12,6 +12,7 @@ use crate::harness::api::good;
 use crate::harness::upgraded::Upgraded;
 use crate::harness::{
     Backend, Client, Gateway, Load, Next, Redis, binary, eventually, everything_to, free_address, get,
+    get_with,
 };
 
 /// Far more than a test needs: nothing is refilled meanwhile.
@@ -347,4 +348,29 @@ fn counters_of_another_size_and_of_a_shared_store_stay_where_they_are() {
     gateway.upgrade();
     assert_eq!(passed(address, 1), 0);
     gateway.signal(Signal::TERM);
+}
+
+/// A store keeps bans and overrides, and is away: two processes in a row know them from the one before.
+#[test]
+fn upgrades_while_the_store_is_away_forget_no_ban_and_no_override() {
+    let (backend, mut redis) = (Backend::ok(), Redis::start());
+    let one = "algorithm = \"token-bucket\"\nrate = \"1/366day\"\nburst = 1";
+    let toml = toml(&backend, one, &redis.store_table()).replace("\"global\"", "\"header:x-client\"");
+    let mut gateway = start(&toml);
+    let address = gateway.gateway.addr();
+    let client = |name| get_with(address, "/", &format!("x-client: {name}\r\n"));
+    let is_banned = || client("banned").banned_for().is_some();
+    eventually("the store", || (gateway.gateway.metric("tollgate_store_up", &[]) > 0.5).then_some(()));
+    good(&gateway.gateway, "POST limits/all/keys/banned/ban", r#"{"for": "1h"}"#);
+    good(&gateway.gateway, "PUT limits/all/keys/larger/override", r#"{"rate": "9/366day", "burst": 9}"#);
+    redis.kill();
+    for _ in 0..2 {
+        gateway.upgrade();
+        assert!(is_banned());
+        let status = || client("larger").status;
+        assert_eq!(std::iter::repeat_with(status).take(10).filter(|status| *status == 200).count(), 9);
+    }
+    // A store that has lost them is believed.
+    redis.restart();
+    eventually("an end of the ban", || (!is_banned()).then_some(()));
 }
