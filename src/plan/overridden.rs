@@ -65,22 +65,20 @@ impl Plan {
 }
 
 impl Limit {
-    /// Whether the numbers are as many as its rates, and its algorithm has them.
+    /// Whether its algorithm has such numbers.
     pub fn can_have(&self, numbers: &OverrideNumbers) -> bool {
         self.with_numbers(numbers).is_some()
     }
 
     /// Its policies with other numbers, which count in the same counters. `None`: it [cannot have](Self::can_have) them.
     fn with_numbers(&self, numbers: &OverrideNumbers) -> Option<Box<[Policy]>> {
-        if numbers.counts.len() != self.policies.len() {
-            return None;
-        }
-        let with = |(policy, count): (&Policy, &u32)| {
-            let algorithm = policy.algorithm.with_numbers(*count, numbers.burst)?;
+        let with = |policy: &Policy| {
+            let count = numbers.count_in(policy.algorithm.rate()?.period())?;
+            let algorithm = policy.algorithm.with_numbers(count, numbers.burst)?;
             let params = ParamsId::of_policy(&algorithm, policy.shared_key.identity);
             Some(Policy::new(policy.name.clone(), algorithm, (policy.shared_key.clone(), params)))
         };
-        self.policies.iter().zip(&numbers.counts).map(with).collect()
+        self.policies.iter().map(with).collect()
     }
 }
 

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::Unreachable;
-use crate::limit::units::Fingerprint;
+use crate::limit::units::{Fingerprint, Micros};
 use crate::limit::wall_clock::WallTime;
 
 /// One key of one limit.
@@ -35,10 +35,31 @@ impl KeyOfLimit {
 /// Other numbers of a limit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct OverrideNumbers {
-    /// The counts of its rates, in their order; at least one. Their periods stay.
-    pub counts: Vec<u32>,
+    /// The rates in place of the limit's own, with the periods that those had. None in a file of an earlier version.
+    #[serde(default)]
+    pub rates: Vec<OverrideRate>,
     /// The burst of all its buckets. `None`: theirs.
     pub burst: Option<u32>,
+}
+
+/// A rate of an override.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct OverrideRate {
+    /// Units in each period; at least 1.
+    pub count: u32,
+    /// In µs; at least 1.
+    pub period: u64,
+}
+
+impl OverrideNumbers {
+    /// The count in place of that of a rate with this period: of the rate with the same one, or as many as the rate with
+    /// the longest period allows in this time, rounded up. `None`: there are no rates.
+    pub fn count_in(&self, period: Micros) -> Option<u32> {
+        let same = self.rates.iter().find(|rate| rate.period == period.0);
+        let rate = same.or_else(|| self.rates.iter().max_by_key(|rate| rate.period))?;
+        let count = u128::from(rate.count) * u128::from(period.0);
+        Some(u32::try_from(count.div_ceil(u128::from(rate.period.max(1)))).unwrap_or(u32::MAX))
+    }
 }
 
 /// The override of a key.
@@ -172,7 +193,8 @@ mod tests {
     }
 
     fn until(until: Option<u64>) -> KeyOverride {
-        let numbers = OverrideNumbers { counts: vec![5], burst: None };
+        let rates = vec![OverrideRate { count: 5, period: 1_000_000 }];
+        let numbers = OverrideNumbers { rates, burst: None };
         KeyOverride { numbers, until, label: None }
     }
 
@@ -205,5 +227,23 @@ mod tests {
         let other = Overrides::default();
         other.restore(overrides.all(NOW), NOW);
         assert_eq!(other.all(NOW).len(), Overrides::MAX - 4);
+    }
+
+    #[test]
+    fn a_rate_of_another_period_keeps_its_speed() {
+        let numbers = |rates: &[(u32, u64)]| {
+            let rates = rates.iter().map(|&(count, period)| OverrideRate { count, period });
+            OverrideNumbers { rates: rates.collect(), burst: None }
+        };
+        let two = numbers(&[(20, 1), (200, 60)]);
+        assert_eq!(
+            [1, 60, 3_600].map(|period| two.count_in(Micros(period))),
+            [Some(20), Some(200), Some(12_000)]
+        );
+        assert_eq!(two.count_in(Micros(7)), Some(24), "23.3 by the rate of the longest period");
+        assert_eq!(numbers(&[(1, 60)]).count_in(Micros(1)), Some(1));
+        assert_eq!(numbers(&[(u32::MAX, 1)]).count_in(Micros(u64::MAX)), Some(u32::MAX));
+        assert_eq!(numbers(&[(1, 0)]).count_in(Micros(5)), Some(5));
+        assert_eq!(numbers(&[]).count_in(Micros(5)), None);
     }
 }

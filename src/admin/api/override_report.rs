@@ -20,11 +20,13 @@ pub(super) fn of(limit: &Limit, key: KeyOfLimit, shared: &Shared) -> Option<Over
 
 /// An override, as it is told of.
 pub(super) fn report(limit: &Limit, set: &KeyOverride, shared: &Shared) -> OverrideReport {
-    let rates = limit.policies.iter().zip(&set.numbers.counts);
-    let text = |(policy, count): (&Policy, &u32)| policy.algorithm.with_numbers(*count, None)?.written_rate();
+    let text = |policy: &Policy| {
+        let count = set.numbers.count_in(policy.algorithm.rate()?.period())?;
+        policy.algorithm.with_numbers(count, None)?.written_rate()
+    };
     let store = &shared.plan.load().store;
     OverrideReport {
-        rate: rates.filter_map(text).collect(),
+        rate: limit.policies.iter().filter_map(text).collect(),
         burst: set.numbers.burst,
         until: set.until.map(|until| wall_moment(WallTime(until))),
         persistent: store.shared.is_some() || store.snapshot.is_some(),

@@ -17,7 +17,7 @@ use crate::plan::{Limit, Policy};
 use crate::shared::Shared;
 use crate::shared::worker_commands::WorkerCommand;
 use crate::store::Unreachable;
-use crate::store::overrides::{KeyOfLimit, KeyOverride, OverrideFault, OverrideNumbers};
+use crate::store::overrides::{KeyOfLimit, KeyOverride, OverrideFault, OverrideNumbers, OverrideRate};
 
 /// What a body holds.
 const HELP: &str = "`rate` is a rate with a period of the limit, such as `200/min`, or a list with one for each of its rates; \
@@ -27,8 +27,7 @@ const HELP: &str = "`rate` is a rate with a period of the limit, such as `200/mi
 pub(super) async fn set(one: &KeyRef, asked: &ApiRequest<'_>) -> ApiResult {
     let (shared, limit) = (asked.shared, one.limit());
     let OverrideRequest { rate, burst, until } = asked.body(HELP)?;
-    let counts = counts(limit, &rate)?;
-    let numbers = OverrideNumbers { counts, burst };
+    let numbers = OverrideNumbers { rates: rates(limit, &rate)?, burst };
     check(one, shared, &numbers)?;
     let until = until.map(|until| end(&until)).transpose()?;
     if until.is_some_and(|until| until <= now(shared)) {
@@ -69,21 +68,21 @@ fn key_of(one: &KeyRef) -> KeyOfLimit {
     KeyOfLimit::new(one.limit().identity, one.key_hash)
 }
 
-/// The counts of all rates of a limit, in their order.
-fn counts(limit: &Limit, rate: &RateTexts) -> Result<Vec<u32>, ApiError> {
+/// A rate in place of each of the limit's.
+fn rates(limit: &Limit, rate: &RateTexts) -> Result<Vec<OverrideRate>, ApiError> {
     let texts = match rate {
         RateTexts::One(text) => std::slice::from_ref(text),
         RateTexts::Several(texts) => texts,
     };
-    let given: Vec<(u32, Micros)> = texts.iter().map(|text| parse(text)).collect::<Result<_, _>>()?;
+    let given: Vec<OverrideRate> = texts.iter().map(|text| parse(text)).collect::<Result<_, _>>()?;
     let of = |policy: &Policy| {
         let wanted = policy.algorithm.rate()?.period();
-        let mut found = given.iter().filter(|(_, period)| *period == wanted);
-        let count = found.next()?.0;
-        found.next().is_none().then_some(count)
+        let mut found = given.iter().filter(|rate| rate.period == wanted.0);
+        let rate = *found.next()?;
+        found.next().is_none().then_some(rate)
     };
-    let counts: Option<_> = limit.policies.iter().map(of).collect();
-    counts.filter(|_| given.len() == limit.policies.len()).ok_or_else(|| {
+    let rates: Option<_> = limit.policies.iter().map(of).collect();
+    rates.filter(|_| given.len() == limit.policies.len()).ok_or_else(|| {
         let own = limit.policies.iter().filter_map(|policy| policy.algorithm.written_rate());
         let own: Vec<String> = own.map(|rate| format!("`{rate}`")).collect();
         let periods = || limit.policies.iter().filter_map(|policy| Some(policy.algorithm.rate()?.period()));
@@ -102,8 +101,7 @@ fn counts(limit: &Limit, rate: &RateTexts) -> Result<Vec<u32>, ApiError> {
     })
 }
 
-/// A count, and a period.
-fn parse(text: &str) -> Result<(u32, Micros), ApiError> {
+fn parse(text: &str) -> Result<OverrideRate, ApiError> {
     let fault = || ApiError::bad(format!("{HELP}: `{}` is no rate", text.escape_debug()));
     let (count, period) = text.split_once('/').ok_or_else(fault)?;
     let count = count.parse().ok().filter(|count| Cost::new(*count).is_some()).ok_or_else(fault)?;
@@ -117,7 +115,7 @@ fn parse(text: &str) -> Result<(u32, Micros), ApiError> {
         }
         period => span::read(period).map_err(|_| fault())?,
     };
-    Ok((count, period))
+    Ok(OverrideRate { count, period: period.0 })
 }
 
 fn check(one: &KeyRef, shared: &Shared, numbers: &OverrideNumbers) -> Result<(), ApiError> {
@@ -127,7 +125,7 @@ fn check(one: &KeyRef, shared: &Shared, numbers: &OverrideNumbers) -> Result<(),
     }
     let keeps_events = limit.policies.iter().any(|policy| policy.algorithm.keeps_events());
     let most = limit.max_keys.map_or(shared.store.max_keys(), |most| most.get().min(shared.store.max_keys()));
-    if keeps_events && numbers.counts.iter().any(|count| u64::from(*count) > most) {
+    if keeps_events && numbers.rates.iter().any(|rate| u64::from(rate.count) > most) {
         return Err(ApiError::bad(format!("the store holds only {most} events of a sliding log")));
     }
     let known = shared.store.known(shared.clock.now());

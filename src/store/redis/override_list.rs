@@ -3,15 +3,19 @@
 use super::client::RedisClient;
 use crate::limit::wall_clock::WallTime;
 use crate::store::Unreachable;
-use crate::store::overrides::{KeyOfLimit, KeyOverride, OverrideFault, OverrideNumbers, Overrides};
+use crate::store::overrides::{
+    KeyOfLimit, KeyOverride, OverrideFault, OverrideNumbers, OverrideRate, Overrides,
+};
 
 /// Name and hash tag of the list.
 const NAME: &[u8] = b"overrides";
 /// What needs it.
 const WHAT: &str = "overrides";
-/// Integers of a record before its counts: limit and key in four of 32 bits each, its end, the burst, and the number of
-/// counts.
+/// Integers of a record before its rates: limit and key in four of 32 bits each, its end, the burst, and the number of
+/// integers behind it.
 const HEAD: usize = 11;
+/// Integers of a rate: its count, and its period in two of 32 bits, the lowest first.
+const RATE: usize = 3;
 /// The maximum number of overrides in one reply, as in `overrides.lua`.
 const PAGE: usize = 1_000;
 
@@ -105,11 +109,15 @@ impl RedisClient {
 
 /// What follows the subject in a record.
 fn record(set: &KeyOverride) -> Vec<u8> {
-    let OverrideNumbers { counts, burst } = &set.numbers;
+    let OverrideNumbers { rates, burst } = &set.numbers;
     // Below 2^53, as all times are.
     let mut bytes = (set.until.unwrap_or_default() as f64).to_le_bytes().to_vec();
-    let numbers = [burst.unwrap_or_default(), u32::try_from(counts.len()).unwrap_or(u32::MAX)];
-    bytes.extend(numbers.iter().chain(counts).flat_map(|number| number.to_le_bytes()));
+    bytes.extend(burst.unwrap_or_default().to_le_bytes());
+    bytes.extend(u32::try_from(RATE * rates.len()).unwrap_or(u32::MAX).to_le_bytes());
+    for OverrideRate { count, period } in rates {
+        bytes.extend(count.to_le_bytes());
+        bytes.extend(period.to_le_bytes());
+    }
     bytes
 }
 
@@ -118,16 +126,23 @@ fn read(mut integers: &[i64]) -> Option<Vec<(KeyOfLimit, KeyOverride)>> {
     let mut list = Vec::new();
     while let Some((head, rest)) = integers.split_first_chunk::<HEAD>() {
         let [a, b, c, d, e, f, g, h, until, burst, count] = *head;
-        let (counts, others) = rest.split_at_checked(usize::try_from(count).ok()?)?;
+        let (rates, others) = rest.split_at_checked(usize::try_from(count).ok()?)?;
         let key = KeyOfLimit { limit: joined([a, b, c, d])?, key_hash: joined([e, f, g, h])? };
-        let counts: Option<Vec<u32>> = counts.iter().map(|count| u32::try_from(*count).ok()).collect();
+        // An earlier version of tollgate has stored counts alone: of such a record there are none.
+        let rates: Option<Vec<OverrideRate>> = rates.as_chunks().0.iter().map(rate).collect();
         let burst = u32::try_from(burst).ok()?;
         let until = u64::try_from(until).ok()?;
-        let numbers = OverrideNumbers { counts: counts?, burst: (burst > 0).then_some(burst) };
+        let numbers = OverrideNumbers { rates: rates?, burst: (burst > 0).then_some(burst) };
         list.push((key, KeyOverride { numbers, until: (until > 0).then_some(until), label: None }));
         integers = others;
     }
     integers.is_empty().then_some(list)
+}
+
+fn rate([count, low, high]: &[i64; RATE]) -> Option<OverrideRate> {
+    let [count, low, high] =
+        [u32::try_from(*count).ok()?, u32::try_from(*low).ok()?, u32::try_from(*high).ok()?];
+    Some(OverrideRate { count, period: u64::from(high) << u32::BITS | u64::from(low) })
 }
 
 /// 128 bits from four times 32, the lowest first.
@@ -145,17 +160,22 @@ mod tests {
 
     #[test]
     fn replies_that_are_cut_or_out_of_range_are_none() {
-        let whole = [1, 0, 0, 0, 2, 0, 0, 0, 5_000, 9, 2, 7, 8, 3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 1, 6];
+        let whole = [
+            [1, 0, 0, 0, 2, 0, 0, 0, 5_000, 9, 6, 7, 60, 0].as_slice(),
+            &[8, 1, 1, 3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 3, 6, 5, 0],
+        ]
+        .concat();
         let list = read(&whole).unwrap();
-        let first = OverrideNumbers { counts: vec![7, 8], burst: Some(9) };
+        let rates = [(7, 60), (8, (1 << 32) + 1)].map(|(count, period)| OverrideRate { count, period });
+        let first = OverrideNumbers { rates: rates.into(), burst: Some(9) };
         assert_eq!(list[0].1, KeyOverride { numbers: first, until: Some(5_000), label: None });
         assert_eq!(list[1].0, KeyOfLimit { limit: 3, key_hash: 4 });
         assert_eq!((list[1].1.until, list[1].1.numbers.burst, list.len()), (None, None, 2));
         for end in 0..whole.len() {
-            assert_eq!(read(&whole[..end]).is_some(), end == 0 || end == 13, "{end}");
+            assert_eq!(read(&whole[..end]).is_some(), end == 0 || end == 17, "{end}");
         }
         for index in 0..whole.len() {
-            let mut other = whole;
+            let mut other = whole.clone();
             other[index] = -1;
             assert!(read(&other).is_none(), "{index}");
         }

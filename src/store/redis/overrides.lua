@@ -1,6 +1,6 @@
 -- The overrides of a fleet: one string, with a version, then a record for each. A record has 16 bytes for the limit, 16 bytes
--- for the key, its end by the clock (0: none), the burst (0: none), the number of counts, and the counts. The version is as
--- that of the bans by hand: see bans.lua.
+-- for the key, its end by the clock (0: none), the burst (0: none), the number of integers behind it, and for each rate the
+-- count and two halves of its period. The version is as that of the bans by hand: see bans.lua.
 
 local SUBJECT, HEAD, TIMESTAMP = 32, 48, '<d'
 -- The maximum number of records in a reply.

@@ -100,6 +100,25 @@ fn buckets_several_rates_and_tiers() {
     assert_eq!(passed(&gateway, "secret-of-acme", 9), 0, "six were used before");
 }
 
+/// A reload changes the periods of rates, their order and their number.
+#[test]
+fn an_override_keeps_its_speed_when_a_reload_changes_periods() {
+    let backend = Backend::ok();
+    let toml = |rate: &str| everything_to(&backend, &limits().replace("\"3/month\"", rate));
+    let gateway = Gateway::start(&toml("\"10/day\""));
+    let rates = || good(&gateway, "GET limits/month/keys/acme", "")["override"]["rate"].clone();
+    put(&gateway, KEY, &json!({ "rate": "48/day" }));
+    gateway.reload(&toml("\"1/h\""), "reloaded");
+    assert_eq!((rates(), passed(&gateway, "acme", 5)), (json!(["2/h"]), 2));
+    gateway.reload(&toml("[\"1/h\", \"10/day\"]"), "reloaded");
+    assert_eq!(rates(), json!(["2/h", "48/day"]));
+    put(&gateway, KEY, &json!({ "rate": ["5/h", "90/day"] }));
+    gateway.reload(&toml("[\"10/day\", \"1/h\"]"), "reloaded");
+    assert_eq!(rates(), json!(["90/day", "5/h"]));
+    gateway.reload(&toml("\"3/month\""), "reloaded");
+    assert_eq!(rates(), json!(["2790/month"]));
+}
+
 #[test]
 fn what_a_limit_cannot_have_is_refused_in_words() {
     let backend = Backend::ok();
@@ -222,6 +241,13 @@ fn a_fleet_shares_its_overrides() {
     let later = Gateway::start(&toml);
     eventually("a new gateway to know", || (quota(&later) == json!(7)).then_some(()));
     assert_eq!(passed(&other, "acme", 1) + passed(&one, "acme", 2) + passed(&later, "acme", 4), 4);
+    // A gateway whose limit has another period counts by the same speed.
+    let daily = Gateway::start(&toml.replace("3/month", "1/day"));
+    let rate = || good(&daily, "GET limits/month/keys/acme", "")["override"]["rate"].clone();
+    eventually("it to know", || (rate() == json!(["1/day"])).then_some(()));
+    put(&one, KEY, &json!({ "rate": "62/month" }));
+    eventually("it to know", || (rate() == json!(["2/day"])).then_some(()));
+    put(&one, KEY, &body);
     // A burst, several rates and several keys, and none of them any more.
     for key in 0..30 {
         put(&other, &format!("limits/month/keys/k{key}/override"), &json!({ "rate": "9/month" }));

@@ -155,7 +155,7 @@ const BOUNDS: &[(&str, &str, &str, &str)] = &[
     ("serve/takeover/offer.rs", "acknowledge", "STARTING", "serve/takeover/offer.rs"),
     ("serve/takeover/give_counters.rs", "give", "TIMEOUT", "serve/takeover/give_counters.rs"),
     ("serve/takeover/give_counters.rs", "write_with_length", "STARTING", "serve/takeover/give_counters.rs"),
-    ("serve/takeover/take_counters.rs", "counters_at", "TIMEOUT", "serve/takeover/ask.rs"),
+    ("serve/takeover/take_counters.rs", "ask_at", "TIMEOUT", "serve/takeover/ask.rs"),
     ("serve/takeover/take_counters.rs", "take", "COUNTERS_TIMEOUT", "serve/takeover/take_counters.rs"),
     ("serve/takeover/take_counters.rs", "read_bytes", "COUNTERS_TIMEOUT", "serve/takeover/take_counters.rs"),
 ];
