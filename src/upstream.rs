@@ -328,8 +328,10 @@ impl UpstreamClient {
 
     /// The permission of the circuit breaker, if there is one.
     fn permit(&self, now: Instant) -> Result<Option<BreakerPermit>, Failed> {
-        let Some(breaker) = self.server_states.breaker() else { return Ok(None) };
-        breaker.permit(now).map(Some).map_err(|rest| {
+        let (Some(breaker), Some(rule)) = (self.server_states.breaker(), self.upstream.breaker) else {
+            return Ok(None);
+        };
+        breaker.permit(now, rule).map(Some).map_err(|rest| {
             let seconds = rest.as_secs() + u64::from(rest.subsec_nanos() > 0);
             Failed { retry_after: Some(seconds.max(1)), ..Failed::untried(Failure::BreakerOpen) }
         })

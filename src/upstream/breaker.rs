@@ -24,6 +24,9 @@ const SECONDS: usize = 10;
 /// Bits of a count of attempts of one second.
 const COUNT_BITS: u32 = 20;
 const MAX_COUNT: u64 = (1 << COUNT_BITS) - 1;
+/// A trial is alone for the span of the rule, or for this time if that is longer. Then another may follow: a client that
+/// sends its request slowly, or a response that is long in coming, must not keep the breaker open.
+const MIN_TRIAL: Duration = Duration::from_secs(5);
 
 /// The circuit breaker of one upstream.
 #[derive(Debug)]
@@ -33,8 +36,8 @@ pub(super) struct UpstreamBreaker {
     seconds: [CountedSecond; SECONDS],
     /// When it may be tried again, in microseconds; 0: it is closed.
     open_until: AtomicU64,
-    /// A trial is under way.
-    on_trial: AtomicBool,
+    /// While a trial is under way: until when no other follows it, in microseconds. Else 0.
+    trial_until: AtomicU64,
     /// How often it has opened.
     openings: AtomicU64,
     /// What opened it: failed attempts, and all attempts.
@@ -52,7 +55,15 @@ struct CountedSecond(AtomicU64);
 #[derive(Debug)]
 pub(super) struct BreakerPermit {
     /// `None`: the breaker is closed.
-    trial: Option<Arc<UpstreamBreaker>>,
+    trial: Option<BreakerTrial>,
+}
+
+/// A request that tries an upstream.
+#[derive(Debug)]
+struct BreakerTrial {
+    breaker: Arc<UpstreamBreaker>,
+    /// Until when it is alone.
+    until: u64,
 }
 
 impl UpstreamBreaker {
@@ -62,7 +73,7 @@ impl UpstreamBreaker {
             epoch,
             seconds: Default::default(),
             open_until: AtomicU64::new(0),
-            on_trial: AtomicBool::new(false),
+            trial_until: AtomicU64::new(0),
             openings: AtomicU64::new(0),
             cause: Default::default(),
             reported_open: AtomicBool::new(false),
@@ -74,26 +85,36 @@ impl UpstreamBreaker {
     ///
     /// # Errors
     ///
-    /// It is open, for this long, or another request is its trial.
-    pub(super) fn permit(self: &Arc<Self>, now: Instant) -> Result<BreakerPermit, Duration> {
+    /// It is open, for this long, or another request is its trial, and is alone.
+    pub(super) fn permit(
+        self: &Arc<Self>,
+        now: Instant,
+        rule: BreakerRule,
+    ) -> Result<BreakerPermit, Duration> {
         let until = self.open_until.load(Relaxed);
         if until == 0 {
             return Ok(BreakerPermit { trial: None });
         }
-        let rest = until.saturating_sub(self.micros(now));
-        if rest > 0 || self.on_trial.swap(true, Relaxed) {
+        let present = self.micros(now);
+        let rest = until.saturating_sub(present);
+        let on_trial = self.trial_until.load(Relaxed);
+        let until = self.micros(now + rule.span.max(MIN_TRIAL));
+        let is_taken = || self.trial_until.compare_exchange(on_trial, until, Relaxed, Relaxed).is_err();
+        if rest > 0 || on_trial > present || is_taken() {
             return Err(Duration::from_micros(rest));
         }
-        Ok(BreakerPermit { trial: Some(Arc::clone(self)) })
+        Ok(BreakerPermit { trial: Some(BreakerTrial { breaker: Arc::clone(self), until }) })
     }
 
     /// Counts an attempt of a request with this permit.
     pub(super) fn record(&self, permit: &BreakerPermit, failed: bool, now: Instant, rule: BreakerRule) {
-        if permit.trial.is_some() {
-            // A retry within the trial may answer after a failure.
-            return if failed { self.open(now, rule) } else { self.close() };
-        }
         if self.is_open() {
+            // A retry within the trial may answer after a failure.
+            match &permit.trial {
+                Some(_) if failed => self.open(now, rule),
+                Some(_) => self.close(),
+                None => {}
+            }
             return;
         }
         let second = self.micros(now) / 1_000_000;
@@ -196,10 +217,10 @@ impl CountedSecond {
 }
 
 impl Drop for BreakerPermit {
-    /// The next request may be the trial, unless this one has closed the breaker.
+    /// The next request may be the trial, unless this one has closed the breaker, or another is the trial by now.
     fn drop(&mut self) {
-        if let Some(breaker) = &self.trial {
-            breaker.on_trial.store(false, Relaxed);
+        if let Some(BreakerTrial { breaker, until }) = &self.trial {
+            breaker.trial_until.compare_exchange(*until, 0, Relaxed, Relaxed).ok();
         }
     }
 }
@@ -217,7 +238,7 @@ mod tests {
     }
 
     fn attempt(breaker: &Arc<UpstreamBreaker>, failed: bool, now: Instant) -> Result<(), Duration> {
-        let permit = breaker.permit(now)?;
+        let permit = breaker.permit(now, RULE)?;
         breaker.record(&permit, failed, now, RULE);
         Ok(())
     }
@@ -258,14 +279,14 @@ mod tests {
     fn one_request_at_a_time_is_the_trial() {
         let (breaker, at) = fresh();
         (0..20).for_each(|_| assert_eq!(attempt(&breaker, true, at(0)), Ok(())));
-        let trial = breaker.permit(at(10_000)).unwrap();
-        assert_eq!(breaker.permit(at(10_000)).err(), Some(Duration::ZERO));
+        let trial = breaker.permit(at(10_000), RULE).unwrap();
+        assert_eq!(breaker.permit(at(10_000), RULE).err(), Some(Duration::ZERO));
         breaker.record(&trial, true, at(10_500), RULE);
         drop(trial);
-        assert_eq!(breaker.permit(at(20_000)).err(), Some(Duration::from_millis(500)), "open again");
+        assert_eq!(breaker.permit(at(20_000), RULE).err(), Some(Duration::from_millis(500)), "open again");
         // The client of a trial leaves: the next request is the trial.
-        drop(breaker.permit(at(20_500)).unwrap());
-        let trial = breaker.permit(at(20_500)).unwrap();
+        drop(breaker.permit(at(20_500), RULE).unwrap());
+        let trial = breaker.permit(at(20_500), RULE).unwrap();
         breaker.record(&trial, false, at(20_600), RULE);
         assert!(!breaker.is_open());
         drop(trial);
@@ -273,16 +294,40 @@ mod tests {
         assert_eq!((breaker.openings(), breaker.is_open()), (1, false));
     }
 
+    /// The body of its request comes slowly, or its response does.
+    #[test]
+    fn a_trial_without_an_answer_keeps_others_from_trying_for_no_longer_than_the_span() {
+        let (breaker, at) = fresh();
+        (0..20).for_each(|_| assert_eq!(attempt(&breaker, true, at(0)), Ok(())));
+        let slow = breaker.permit(at(10_000), RULE).unwrap();
+        assert_eq!(breaker.permit(at(19_999), RULE).err(), Some(Duration::ZERO));
+        let second = breaker.permit(at(20_000), RULE).unwrap();
+        // The end of the first one does not end the second.
+        drop(slow);
+        assert_eq!(breaker.permit(at(29_999), RULE).err(), Some(Duration::ZERO));
+        let third = breaker.permit(at(30_000), RULE).unwrap();
+        breaker.record(&second, false, at(30_001), RULE);
+        assert!(!breaker.is_open());
+        // By now it is one failure of many attempts.
+        breaker.record(&third, true, at(30_002), RULE);
+        assert!(!breaker.is_open());
+        let short = BreakerRule { span: Duration::from_millis(1), ..RULE };
+        (0..20).for_each(|_| breaker.record(&third, true, at(40_000), short));
+        let _trial = breaker.permit(at(40_001), short).unwrap();
+        assert_eq!(breaker.permit(at(45_000), short).err(), Some(Duration::ZERO), "five seconds at least");
+        assert!(breaker.permit(at(45_001), short).is_ok());
+    }
+
     /// Attempts that began before it opened neither close it nor open it again.
     #[test]
     fn late_answers_change_nothing() {
         let (breaker, at) = fresh();
-        let late: Vec<_> = (0..50).map(|_| breaker.permit(at(0)).unwrap()).collect();
+        let late: Vec<_> = (0..50).map(|_| breaker.permit(at(0), RULE).unwrap()).collect();
         (0..20).for_each(|_| assert_eq!(attempt(&breaker, true, at(1)), Ok(())));
         for (number, permit) in late.iter().enumerate() {
             breaker.record(permit, number % 2 == 0, at(2), RULE);
         }
         assert_eq!((breaker.is_open(), breaker.openings()), (true, 1));
-        assert_eq!(breaker.permit(at(10_000)).err(), Some(Duration::from_millis(1)));
+        assert_eq!(breaker.permit(at(10_000), RULE).err(), Some(Duration::from_millis(1)));
     }
 }

@@ -12,7 +12,7 @@ use super::connection_limit::{ConnectionLimit, Usage};
 use super::dns::Resolver;
 use super::server_state::{DownReason, FailedAttempt, ServerState};
 use crate::clock;
-use crate::plan::{Eject, Upstream};
+use crate::plan::{Eject, MaxConnections, Upstream};
 
 /// All upstreams of the process. Their entries are locked when a plan is adopted or a state is shown, not for each
 /// request.
@@ -128,7 +128,12 @@ impl UpstreamState {
         self.breaker.take_if(|_| upstream.breaker.is_none());
         match (upstream.max_connections, &self.connection_limit) {
             (Some(max), Some(limit)) => limit.resize(max),
-            _ => self.connection_limit = None,
+            (None, Some(limit)) => {
+                // Requests that wait go on.
+                limit.resize(MaxConnections { connections: usize::MAX, pending: usize::MAX });
+                self.connection_limit = None;
+            }
+            (_, None) => {}
         }
     }
 }

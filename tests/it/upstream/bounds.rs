@@ -253,17 +253,19 @@ fn a_tunnel_counts_until_it_ends() {
 }
 
 #[test]
-fn a_reload_that_raises_the_bound_lets_the_next_through() {
-    let backend = gated();
-    let toml = over(&[&backend], &format!("{PATIENT}max_connections = 1"));
-    let gateway = Gateway::start(&toml);
-    let mut first = asking(&gateway, "/");
-    backend.wait_for(1);
-    let mut second = asking(&gateway, "/now");
-    wait_for_pending(&gateway, 1);
-    gateway.reload(&toml.replace("max_connections = 1", "max_connections = 2"), "reloaded: ");
-    second.read().expect(200);
-    backend.open_gate();
-    first.read().expect(200);
-    assert_eq!(backend.connections(), 2);
+fn a_reload_that_raises_or_removes_the_bound_lets_the_next_through() {
+    for line in ["max_connections = 2", ""] {
+        let backend = gated();
+        let toml = over(&[&backend], &format!("{PATIENT}max_connections = 1"));
+        let gateway = Gateway::start(&toml);
+        let mut first = asking(&gateway, "/");
+        backend.wait_for(1);
+        let mut second = asking(&gateway, "/now");
+        wait_for_pending(&gateway, 1);
+        gateway.reload(&toml.replace("max_connections = 1", line), "reloaded: ");
+        second.read().expect(200);
+        backend.open_gate();
+        first.read().expect(200);
+        assert_eq!(backend.connections(), 2);
+    }
 }

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
 
 use crate::harness::api::api;
 use crate::harness::servers::{is_up, over};
-use crate::harness::{Backend, Gateway, Next, eventually};
+use crate::harness::{Backend, Client, Gateway, Next, eventually};
 
 /// A server that answers this status, which the test changes.
 fn server() -> (Backend, Arc<AtomicU16>) {
@@ -80,7 +81,7 @@ fn others_do_not_wait_for_the_trial() {
     });
     let gateway = Gateway::start(&over(&[&backend], "breaker = { requests = 5, for = \"1ms\" }"));
     (0..5).for_each(|_| drop(gateway.get("/")));
-    std::thread::sleep(std::time::Duration::from_millis(20));
+    std::thread::sleep(Duration::from_millis(20));
     std::thread::scope(|scope| {
         let trial = scope.spawn(|| gateway.get("/trial").status);
         backend.wait_for(6);
@@ -93,6 +94,33 @@ fn others_do_not_wait_for_the_trial() {
         assert_eq!(trial.join().expect("an answer"), 200);
     });
     assert_eq!(gateway.get("/").status, 500, "it is closed");
+}
+
+/// The client of the trial sends its body slowly: it keeps the breaker open for no longer than five seconds.
+#[test]
+fn a_slow_client_does_not_keep_it_open() {
+    let status = Arc::new(AtomicU16::new(500));
+    let its = Arc::clone(&status);
+    let backend = Backend::start(move |exchange| {
+        if exchange.target() == "/slow" {
+            exchange.read_body();
+        }
+        let status = its.load(Ordering::SeqCst);
+        exchange.write(format!("HTTP/1.1 {status} Status\r\ncontent-length: 0\r\n\r\n"));
+        Next::KeepAlive
+    });
+    let gateway = Gateway::start(&over(&[&backend], "breaker = { requests = 5, for = \"1ms\" }"));
+    (0..5).for_each(|_| drop(gateway.get("/").expect(500)));
+    std::thread::sleep(Duration::from_millis(20));
+    let mut slow = Client::connect(gateway.addr());
+    slow.write("POST /slow HTTP/1.1\r\nhost: test\r\ncontent-length: 1000000\r\n\r\nx");
+    backend.wait_for(6);
+    status.store(200, Ordering::SeqCst);
+    gateway.get("/").expect(503);
+    eventually("the breaker to close", || {
+        slow.write("x");
+        (gateway.get("/").status == 200).then_some(())
+    });
 }
 
 #[test]
