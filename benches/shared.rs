@@ -215,7 +215,6 @@ impl Redis {
             dial: ConnectOptions::default(),
             prefix: "tollgate".into(),
             secret: RedisPassword([0; 32]),
-            has_secret: true,
             timeout: Duration::from_secs(1),
         }
     }

@@ -154,6 +154,8 @@ pub struct StoreSettings {
     pub max_keys: usize,
     /// `backend = "redis"`: the shared store. While it is unavailable, the memory store goes on counting.
     pub shared: Option<Arc<redis::RedisSettings>>,
+    /// `secret`, if it is written: of the names of shared counters, and of cookies that name servers and upstreams.
+    pub secret: Option<redis::RedisPassword>,
     /// `snapshot`: the file that the counters in memory are written to, if any.
     pub snapshot: Option<SnapshotSettings>,
 }

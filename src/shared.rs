@@ -118,11 +118,10 @@ impl Shared {
         self.auth.states(plan.auth_methods())
     }
 
-    /// Keys the short ids of masked values under this plan: the same in all gateways of a fleet with a secret, else of
-    /// this process alone.
+    /// Keys the short ids of masked values under this plan: with a secret in `[store]` the same in all gateways of a fleet,
+    /// else of this process alone.
     pub fn short_ids(&self, plan: &Plan) -> ShortIds {
-        let fleet = plan.store.shared.as_ref().filter(|shared| shared.has_secret);
-        ShortIds::new(&fleet.map_or(self.secret, |shared| KeySecret::Fleet(shared.secret.0)))
+        ShortIds::new(&plan.store.secret.map_or(self.secret, |secret| KeySecret::Fleet(secret.0)))
     }
 }
 

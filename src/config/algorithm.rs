@@ -1,5 +1,7 @@
 //! `algorithm` and its parameters: one algorithm a rate.
 
+use std::time::Duration;
+
 use super::calendar::{CalendarRate, CalendarSettings};
 use super::concurrency;
 use super::diagnostics::Diagnostics;
@@ -272,6 +274,7 @@ impl Parameters {
             RatedAlgorithm::Gcra => Algorithm::gcra(rate, self.units.unwrap_or(Cost::ONE)),
             RatedAlgorithm::LeakyBucket => {
                 let max_wait = self.max_wait.unwrap_or(DEFAULT_MAX_WAIT);
+                can_wait(written, max_wait, diagnostics);
                 Algorithm::leaky_bucket(rate, self.units.unwrap_or(count_of(rate)), max_wait)
             }
             RatedAlgorithm::FixedWindow => {
@@ -282,6 +285,20 @@ impl Parameters {
                 Algorithm::sliding_log(rate, self.spacing, self.count_denied.unwrap_or(false))
             }
         })
+    }
+}
+
+/// Warns of a leaky bucket that no request can wait in.
+fn can_wait(written: &FileRate, max_wait: Micros, diagnostics: &Diagnostics<'_>) {
+    let interval = Duration::from_micros(written.rate.period().0) / written.rate.count();
+    let max_wait = Duration::from_micros(max_wait.0);
+    if max_wait < interval {
+        let rate = quoted(&written.text);
+        let message = format!(
+            "no request waits: at {rate} one leaves every {interval:?}, but `max_wait` is {max_wait:?}"
+        );
+        let help = "write a longer `max_wait`, or `algorithm = \"gcra\"`, which never lets a request wait";
+        diagnostics.warn(written.span, message, help);
     }
 }
 

@@ -56,6 +56,7 @@ pub(super) fn compile(mut draft: FileDraft, diagnostics: &Diagnostics<'_>) -> Op
         places::check_priority(route, &draft.limits, diagnostics);
         places::check_upstream(route, &draft.limits, diagnostics);
         places::check_streams(route, &draft.limits, diagnostics);
+        places::check_turns(route, &draft.limits, diagnostics);
         if cluster {
             not_refundable(route, &draft.limits, diagnostics);
         }

@@ -1,10 +1,13 @@
-//! Places that the requests of a route take: their `priority`, and limits by upstream.
+//! Places and turns that the requests of a route wait for: their `priority`, limits by upstream, and `max_duration`.
+
+use std::time::Duration;
 
 use super::diagnostics::Diagnostics;
 use super::limits::LimitDraft;
 use super::report::quoted;
 use super::routes::RouteDraft;
 use crate::limit::fair_queue::Priority;
+use crate::limit::leaky_bucket::LeakyBucket;
 use crate::plan::action::RouteAction;
 use crate::plan::cost::{CostRule, Settle};
 use crate::plan::{Limit, Mode};
@@ -49,6 +52,32 @@ pub(super) fn check_streams(route: &RouteDraft, limits: &[LimitDraft], diagnosti
             );
             let help = "write a number as `max`: as many as the backend computes at the same time";
             diagnostics.warn(used.span, message, help);
+        }
+    }
+}
+
+/// Warns where requests may wait for their turn in a leaky bucket for longer than their exchange may take: a turn that has
+/// been given to a request passes unused.
+pub(super) fn check_turns(route: &RouteDraft, limits: &[LimitDraft], diagnostics: &Diagnostics<'_>) {
+    let Some(longest) = route.route.as_ref().and_then(|route| route.max_duration) else { return };
+    for used in &route.uses {
+        let limit = limits.get(used.limit_use.limit.0).and_then(|draft| draft.limit.as_ref());
+        let limit = limit.filter(|limit| limit.mode == Mode::Enforce && limit.share_by.is_none());
+        let buckets = limit.into_iter().flat_map(|limit| &limit.policies);
+        let wait =
+            buckets.filter_map(|policy| policy.algorithm.as_leaky_bucket()).map(LeakyBucket::longest_delay);
+        let wait = wait.max().map(|wait| Duration::from_micros(wait.0));
+        if let (Some(limit), Some(wait)) = (limit, wait.filter(|wait| *wait >= longest)) {
+            let (name, limit) = (quoted(&route.name), quoted(&limit.name));
+            let message = format!(
+                "requests may wait {wait:?} for their turn in limit {limit}, but `max_duration` of route {name} ends them after \
+                 {longest:?}: their turns pass unused"
+            );
+            diagnostics.warn(
+                used.span,
+                message,
+                "write a `max_wait` or a `queue` of the limit that is over before that",
+            );
         }
     }
 }

@@ -206,6 +206,9 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
     };
     // The route is its sets and itself already.
     let sets = set_names::of_route(&mut table);
+    if sets.is_empty() {
+        waits_for_no_upstream(action.as_ref(), &table);
+    }
     let priority_span = table.given("priority");
     let settings = RouteSettings::read(&mut table, methods, around);
     let is_sound = table.finish();
@@ -227,6 +230,25 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
     };
     let priority = route.as_ref().and_then(|route| Some((route.priority, priority_span?)));
     Some(RouteDraft { name, span, places, is_named, conditions, upstreams, mirror, uses, priority, route })
+}
+
+/// Keys about the response of an upstream on a route that answers itself. A set has them for other routes.
+fn waits_for_no_upstream(action: Option<&RouteAction>, table: &ConfigTable<'_>) {
+    if !matches!(action, Some(RouteAction::Respond(_) | RouteAction::Redirect(_))) {
+        return;
+    }
+    let keys = [
+        SETTINGS.timeout.name,
+        SETTINGS.read_timeout.name,
+        SETTINGS.tunnel_timeout.name,
+        SETTINGS.compress.name,
+    ];
+    for key in keys {
+        if let Some(span) = table.given(key) {
+            let message = format!("`{key}` has no effect: the route has no `upstream`");
+            table.diagnostics().warn(span, message, "leave it out");
+        }
+    }
 }
 
 fn name_of(value: &ConfigValue<'_>) -> Option<(String, SourceSpan)> {

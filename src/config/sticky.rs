@@ -190,10 +190,9 @@ fn path(text: &str) -> Result<Box<str>, SyntaxError> {
     Err(SyntaxError::new(message, help))
 }
 
-/// The key where `sticky` has no secret: that of the fleet, so that all its gateways agree, or one of this process.
+/// The key where `sticky` has no secret: that of `[store]`, so that all gateways of a fleet agree, or one of this process.
 pub(super) fn shared_key(store: &StoreSettings) -> Option<StickyKey> {
-    let fleet = store.shared.as_ref().filter(|shared| shared.has_secret);
-    fleet.map(|shared| StickyKey::new(&shared.secret.0)).or_else(process_key)
+    store.secret.map(|secret| StickyKey::new(&secret.0)).or_else(process_key)
 }
 
 /// Drawn once, so that cookies outlive a reload. `None`: the system has no random numbers.

@@ -42,8 +42,8 @@ keys! {
         timeout: Duration = duration() => Duration::from_millis(20);
         /// What all keys in the shared store begin with: 1 to 64 plain characters. Default "tollgate".
         prefix = Schema::Name;
-        /// Secret for the names of the shared counters, so that a reader of the store cannot guess client keys; the
-        /// same in the whole fleet. At least 16 bytes. Default: none.
+        /// Secret for the names of the shared counters, so that a reader of the store cannot guess client keys, and for
+        /// cookies of `sticky` and of splits; the same in the whole fleet. At least 16 bytes. Default: none.
         secret = Schema::Name;
         /// How TLS is spoken with the shared store. Default: the system's authorities, no certificate of our own.
         tls = Schema::Table(&TRUST);
@@ -96,23 +96,39 @@ const BACKENDS: [(&str, StoreBackend); 2] =
 
 /// Reads `[store]`, with the `on_error` that limits inherit.
 pub(super) fn read(mut table: ConfigTable<'_>) -> (StoreSettings, OnError) {
+    forgets_backend(&table);
     let backend = table.value(&STORE.backend);
     let max_keys = table.value(&STORE.max_keys);
     let on_error = table.value(&STORE.on_error);
+    let secret = table.optional(&STORE.secret, |value| secret(&value));
     // The settings of a shared store are checked with `memory`, too, though unused.
-    let shared = shared(&mut table, backend);
+    let shared = shared(&mut table, backend, secret);
     let snapshot = snapshot(&mut table, backend);
     table.finish();
     let shared = shared.filter(|_| backend == StoreBackend::Redis).map(Arc::new);
-    (StoreSettings { max_keys, shared, snapshot }, on_error)
+    (StoreSettings { max_keys, shared, secret, snapshot }, on_error)
 }
 
-fn shared(table: &mut ConfigTable<'_>, backend: StoreBackend) -> Option<RedisSettings> {
+/// Warns of a URL without `backend`: each gateway of a fleet would count for itself. Where `memory` is written, the URL waits
+/// for another day.
+fn forgets_backend(table: &ConfigTable<'_>) {
+    let url = [STORE.url.name, STORE.url_env.name].into_iter().find_map(|key| Some((key, table.given(key)?)));
+    if let (Some((key, span)), None) = (url, table.given(STORE.backend.name)) {
+        let message = format!("`{key}` has no effect: counters are in memory");
+        let help = "write `backend = \"redis\"`; or `backend = \"memory\"`, if the store is to be used later";
+        table.diagnostics().warn(span, message, help);
+    }
+}
+
+fn shared(
+    table: &mut ConfigTable<'_>,
+    backend: StoreBackend,
+    secret: Option<RedisPassword>,
+) -> Option<RedisSettings> {
     let timeout = table.or_default(&STORE.timeout, |value| timeout(&value));
     let prefix =
         table.optional(&STORE.prefix, |value| prefix(&value)).unwrap_or_else(|| Arc::from("tollgate"));
-    let secret = table.optional(&STORE.secret, |value| secret(&value));
-    let (secret, has_secret) = (secret.unwrap_or_else(|| key_of("")), secret.is_some());
+    let secret = secret.unwrap_or_else(|| key_of(""));
     let span = table.span();
     let tls = table.take(&STORE.tls);
     let Some((value, urls)) = urls(table) else {
@@ -143,7 +159,7 @@ fn shared(table: &mut ConfigTable<'_>, backend: StoreBackend) -> Option<RedisSet
         }
     };
     let dial = ConnectOptions { login: common.login, database: common.database, tls };
-    Some(RedisSettings { servers, dial, prefix, secret, has_secret, timeout })
+    Some(RedisSettings { servers, dial, prefix, secret, timeout })
 }
 
 /// The URLs, and the value that contains them; `Some((_, None))` if they have errors, `None` if there are none.

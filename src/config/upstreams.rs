@@ -23,7 +23,7 @@ use super::{limits, name, remedies};
 use crate::labels::labels;
 use crate::plan::StoreSettings;
 use crate::plan::sticky::{Sticky, StickyBy, StickyKey};
-use crate::plan::{Balance, MaxConnections, Protocol, ProxyProtocolVersion, Upstream};
+use crate::plan::{Backend, Balance, MaxConnections, Protocol, ProxyProtocolVersion, Upstream};
 use crate::route::key::{Key, Repeated};
 use failures::{BREAKER, EJECT, RETRY};
 use health::HEALTH;
@@ -160,7 +160,12 @@ fn upstream(
     let connect_timeout = table.value(&UPSTREAM.connect_timeout);
     let idle_timeout = table.value(&UPSTREAM.idle_timeout);
     let host = table.optional(&UPSTREAM.host, |value| value.text()?.parse("a host", host));
-    let retry = table.section(&UPSTREAM.retry, "`retry`").map(failures::retry);
+    let known = backend.as_ref().filter(|_| !table.is_uncertain(UPSTREAM.servers.name));
+    let servers = known.map(|(_, backend)| match backend {
+        Backend::Servers(servers) => servers.len(),
+        Backend::Echo => 0,
+    });
+    let retry = table.section(&UPSTREAM.retry, "`retry`").map(|table| failures::retry(table, servers));
     let eject = table.section(&UPSTREAM.eject, "`eject`").and_then(failures::eject);
     let known_protocol = (!table.is_uncertain(UPSTREAM.protocol.name)).then_some(protocol);
     let health = table.optional(&UPSTREAM.health, |value| {
@@ -176,6 +181,10 @@ fn upstream(
         sticky::read(&value)
     });
     let slow_start = table.get(&UPSTREAM.slow_start);
+    if let (Some(span), Some(0 | 1)) = (table.given(UPSTREAM.slow_start.name), servers) {
+        let message = "`slow_start` has no effect: there is no second server for the other requests";
+        table.diagnostics().warn(span, message, "leave it out");
+    }
     let send_proxy_protocol =
         table.optional(&UPSTREAM.send_proxy_protocol, |value| proxy_protocol(&value, protocol));
     table.finish().then_some(())?;
@@ -219,13 +228,14 @@ pub(super) fn check_sticky_secrets(
     store: &StoreSettings,
     diagnostics: &Diagnostics<'_>,
 ) {
-    let is_shared = store.shared.as_ref().is_some_and(|shared| shared.has_secret);
+    let has_secret = store.secret.is_some();
     let drafts = upstreams.iter().filter_map(|upstream| upstream.sticky.as_ref());
     for draft in drafts.filter(|draft| matches!(draft.by, StickyBy::Header(_)) && draft.key.is_none()) {
-        if diagnostics.is_known(is_shared) && !is_shared {
+        if diagnostics.is_known(has_secret) && !has_secret {
             let message =
                 "`header` needs a secret: with one of the process, each restart would end all sessions";
-            let help = "add `secret_env = \"STICKY_SECRET\"`, or the `secret_env` of `[store]`";
+            let help =
+                "add `secret_env = \"STICKY_SECRET\"`, or `secret = \"${STICKY_SECRET}\"` to `[store]`";
             diagnostics.fault(draft.span, message, help);
         }
     }

@@ -50,9 +50,16 @@ impl Algorithm {
 }
 
 impl LeakyBucket {
-    /// The longest delay of a request.
+    /// The delay above which a request is refused.
     pub fn max_wait(&self) -> Micros {
         self.max_wait
+    }
+
+    /// The longest delay that a request can have: that of the whole `queue`, rounded up, or `max_wait` if that is shorter.
+    pub fn longest_delay(&self) -> Micros {
+        let queue = u128::from(self.queue.units()) * u128::from(self.rate.period().0);
+        let delay = queue.div_ceil(self.rate.count().into());
+        self.max_wait.min(Micros(u64::try_from(delay).unwrap_or(u64::MAX)))
     }
 
     /// The units that leave within `span`, rounded up: so many less would have to be ahead of a request that is refused for so

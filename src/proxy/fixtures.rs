@@ -45,7 +45,7 @@ pub(super) fn plan(server: Server, route: Option<(Route, Upstream)>) -> Plan {
         admin: None,
         decisions: None,
         acme: None,
-        store: StoreSettings { max_keys: 10, shared: None, snapshot: None },
+        store: StoreSettings { max_keys: 10, shared: None, secret: None, snapshot: None },
         log: Log {
             access: AccessLog::Off,
             file: None,

@@ -104,10 +104,19 @@ pub(super) fn breaker(value: &ConfigValue<'_>) -> Option<BreakerRule> {
     Some(BreakerRule { failures_permille: permille(share), requests, span })
 }
 
-/// `retry`. Without it the rule has the defaults.
-pub(super) fn retry(mut table: ConfigTable<'_>) -> Retry {
+/// `retry` of an upstream with so many servers, if these are known. Without it the rule has the defaults.
+pub(super) fn retry(mut table: ConfigTable<'_>, servers: Option<usize>) -> Retry {
     let attempts = table.value(&RETRY.attempts);
     let budget_permille = permille(table.value(&RETRY.budget));
+    if let Some(span) = table.given(RETRY.retry_on.name)
+        && (attempts == 1 || matches!(servers, Some(0 | 1)))
+    {
+        let message = match attempts {
+            1 => "`on` has no effect: `attempts = 1` retries nothing",
+            _ => "`on` has no effect: there is no second server to retry at",
+        };
+        table.diagnostics().warn(span, message, "leave it out");
+    }
     let mut timeout = false;
     let statuses = table.or(&RETRY.retry_on, StatusSet::NONE, |value| {
         let mut set = StatusSet::NONE;

@@ -16,10 +16,9 @@ pub struct RedisSettings {
     pub dial: ConnectOptions,
     /// The prefix of all keys. At least one byte, no braces.
     pub prefix: Arc<str>,
-    /// The secret of the fleet, which keys the names of counters.
+    /// The secret of the fleet, which keys the names of counters. Where the file has none, a fixed value, which is not
+    /// a secret.
     pub secret: RedisPassword,
-    /// Whether the config file has `secret`. Without it, a fixed value is used, which is not a secret.
-    pub has_secret: bool,
     /// The timeout of one decision, all included; at least 1 ms.
     pub timeout: Duration,
 }

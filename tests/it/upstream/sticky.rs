@@ -188,15 +188,19 @@ fn a_retry_at_another_server_renews_the_cookie() {
 #[test]
 fn gateways_with_one_secret_agree() {
     let servers = three();
-    let config = to(&servers, "").replace("\"route\" }", "\"route\", secret_env = \"STICKY\" }");
-    let start = |secret: &str| Gateway::start_in(&config, &[], &[("STICKY", secret)]);
-    let (one, other) = (start("0123456789abcdef"), start("0123456789abcdef"));
-    let stranger = start("another secret of a gateway");
-    for _ in 0..6 {
-        let (cookie, name) = first(&one);
-        let response = with(&other, &cookie, "/").expect(200);
-        assert_eq!((response.text(), cookie_of(&response)), (name, None));
-        assert!(cookie_of(&with(&stranger, &cookie, "/")).is_some(), "it does not know the cookie");
+    let own = to(&servers, "").replace("\"route\" }", "\"route\", secret_env = \"STICKY\" }");
+    // Counters are in memory: the secret of the store holds for cookies all the same.
+    let of_store = format!("{}\n[store]\nsecret = \"${{STICKY}}\"\n", to(&servers, ""));
+    for config in [own, of_store] {
+        let start = |secret: &str| Gateway::start_in(&config, &[], &[("STICKY", secret)]);
+        let (one, other) = (start("0123456789abcdef"), start("0123456789abcdef"));
+        let stranger = start("another secret of a gateway");
+        for _ in 0..6 {
+            let (cookie, name) = first(&one);
+            let response = with(&other, &cookie, "/").expect(200);
+            assert_eq!((response.text(), cookie_of(&response)), (name, None));
+            assert!(cookie_of(&with(&stranger, &cookie, "/")).is_some(), "it does not know the cookie");
+        }
     }
 }
 

@@ -88,7 +88,6 @@ pub(crate) fn settings(servers: RedisServers) -> RedisSettings {
         dial: ConnectOptions::default(),
         prefix: "test".into(),
         secret: RedisPassword([0; 32]),
-        has_secret: true,
         timeout: Duration::from_millis(500),
     }
 }
