@@ -11,7 +11,8 @@ use crate::admin_api::explain::{
 };
 use crate::limit::Algorithm;
 use crate::limit::display::ShortDisplay;
-use crate::plan::{Mode, Plan};
+use crate::plan::action::RouteAction;
+use crate::plan::{Mode, Plan, Reject};
 use crate::route::key::{LACKS, REPEATED};
 
 /// The explanation without a running gateway.
@@ -214,5 +215,10 @@ pub(crate) fn refusal_status(plan: &Plan, refuses: &LimitExplanation) -> u16 {
     } else {
         StatusCode::TOO_MANY_REQUESTS
     };
-    plan.route(refuses.route).reject_of(limit).map_or(own, |reject| reject.status).as_u16()
+    let route = plan.route(refuses.route);
+    let status = |reject: &Reject| match route.action {
+        RouteAction::Decide => reject.failure_status(),
+        _ => reject.status,
+    };
+    route.reject_of(limit).map_or(own, status).as_u16()
 }

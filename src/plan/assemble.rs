@@ -194,7 +194,7 @@ fn learn_of_limits(routes: &mut [Route], limits: &[Limit], routes_by_body: bool)
         let readable_keys = keys.clone().filter(|key| !key.unreadable_is_missing);
         let of_calls = readable_keys.flat_map(|key| key.json_pointers());
         let reads_calls = of_calls.chain(&of_costs).any(|pointer| !pointer.begins_with_index());
-        if route.batch == BatchRule::Document && (routes_by_body || reads_calls) {
+        if route.batch == BatchRule::Document && reads_calls {
             route.batch = BatchRule::Reject;
         }
         let rejects = route.reject.iter().chain(limits.iter().filter_map(|limit| limit.reject.as_ref()));

@@ -8,7 +8,8 @@ use crate::route::content::{RequestContent, UnreadableBody};
 /// What a JSON list in the body of a request is to its route.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BatchRule {
-    /// A document: its limits count by none of its values, or by items of it.
+    /// A document: its limits count by none of its values, or by items of it. Where conditions on the body find the route,
+    /// it is [`Self::Reject`].
     #[default]
     Document,
     /// Several calls where one is expected: 400.
@@ -28,6 +29,11 @@ impl fmt::Display for BatchRule {
 }
 
 impl BatchRule {
+    /// The rule for a request whose route was found by its body: conditions look at one call.
+    pub(super) fn of_body_route(self) -> Self {
+        if self == Self::Document { Self::Reject } else { self }
+    }
+
     /// Whether a request with this body can be charged.
     #[cold]
     pub(super) fn check(self, content: &RequestContent) -> Result<(), RejectReason> {

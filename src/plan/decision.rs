@@ -19,7 +19,7 @@ use super::auth::{AuthFailure, AuthIndex, CallerIdentity, CredentialCheck, Crede
 use super::early_response::EarlyResponse;
 use super::reject_reason::RejectReason;
 use super::resolve::{LocatedRequest, RoutedRequest};
-use super::{Limit, LimitUse, PathEdit, Plan};
+use super::{BatchRule, Limit, LimitUse, PathEdit, Plan};
 use crate::limit::units::Micros;
 use crate::route::content::RequestContent;
 use crate::route::key::KeySecret;
@@ -175,7 +175,7 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         match self.check_credential() {
             CredentialCheck::Known(consumer) if !route.reads_body && !route.requires() => {
                 self.request.caller.consumer = consumer;
-                self.route_limits(known, observer)
+                self.route_limits(route.batch.of_body_route(), known, observer)
             }
             check => self.learn(check, known, observer),
         }
@@ -274,7 +274,8 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         if self.request.route.reads_body && *self.request.content == RequestContent::Unknown {
             return Need::Body;
         }
-        self.route_limits(known, observer)
+        // Where the body is known, the route was found by it.
+        self.route_limits(self.request.route.batch.of_body_route(), known, observer)
     }
 
     /// There is no credential that is right. A wrong one is charged to the limit on such credentials.
@@ -361,15 +362,20 @@ impl<'p, 'r> RequestDecision<'p, 'r> {
         observer: &mut impl DecisionObserver<'p>,
     ) -> Need {
         self.request.content = content;
-        self.route_limits(known, observer)
+        self.route_limits(self.request.route.batch, known, observer)
     }
 
     #[inline]
-    fn route_limits(&mut self, known: Known<'_>, observer: &mut impl DecisionObserver<'p>) -> Need {
+    fn route_limits(
+        &mut self,
+        batch: BatchRule,
+        known: Known<'_>,
+        observer: &mut impl DecisionObserver<'p>,
+    ) -> Need {
         observer.authenticated(&self.request);
         self.phase = LimitPhase::Route;
         if let RequestContent::Batch(_) | RequestContent::Unreadable(_) = self.request.content
-            && let Err(reason) = self.request.route.batch.check(self.request.content)
+            && let Err(reason) = batch.check(self.request.content)
         {
             return self.reject(reason);
         }

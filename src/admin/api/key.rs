@@ -1,6 +1,7 @@
 //! One key of one limit: its state, and the changes to it. Every change returns the same body as a later `GET`.
 
 use std::collections::HashSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::StatusCode;
@@ -14,7 +15,7 @@ use super::{
 use crate::admin_api::keys::{KeyState, UnitsRequest};
 use crate::limit::units::{Cost, Fingerprint, Timestamp};
 use crate::plan::{Limit, LimitIndex, Plan, Policy, Route, TierIndex};
-use crate::route::key::PathForm;
+use crate::route::key::{KeyFault, PathForm};
 use crate::route::mask::Masking;
 use crate::shared::Shared;
 use crate::shared::worker_commands::{KeyCommand, LimitKeys};
@@ -32,6 +33,17 @@ pub(super) struct KeyRef {
     values: Option<Vec<String>>,
 }
 
+/// The owner of the key with these values.
+fn owner_of(
+    shared: &Shared,
+    plan: &Plan,
+    index: LimitIndex,
+    values: &[String],
+) -> Result<Fingerprint, KeyFault> {
+    let key = &plan.limit(index).key;
+    key.owner_of(values, &shared.secret(plan), &plan.server.client, path_form(plan, index))
+}
+
 impl KeyRef {
     /// Finds the key by limit and key as given in a path.
     pub(super) fn find(shared: &Shared, limit: &str, key: &str) -> Result<Self, ApiError> {
@@ -41,9 +53,7 @@ impl KeyRef {
             return Ok(Self { key_hash: key_hash(id)?, plan, index, values: None });
         }
         let values = key.split(',').map(decoded).collect::<Result<Vec<_>, _>>()?;
-        let (secret, rule) = (shared.secret(&plan), &plan.server.client);
-        let parts = &plan.limit(index).key;
-        let key_hash = parts.owner_of(&values, &secret, rule, path_form(&plan, index));
+        let key_hash = owner_of(shared, &plan, index, &values);
         let key_hash = key_hash.map_err(|fault| ApiError::bad(format!("{fault}: {}", fault.help)))?;
         Ok(Self { plan, index, key_hash, values: Some(values) })
     }
@@ -146,9 +156,16 @@ impl KeyRef {
             Some(values) => Some(values.clone()),
             None => self.label(shared).await.map(|label| top_keys::values(&label)),
         };
-        // The key is the consumer alone.
-        let name = values.as_deref().and_then(<[String]>::first);
-        let consumer = name.map_or(UsageConsumer::Other, |name| UsageConsumer::Named(name));
+        // The key is the consumer alone. The label of a request without one is its address, which has another owner, and so
+        // has a name that labels don't show whole.
+        let is_owner = |values: &[String]| {
+            owner_of(shared, &self.plan, self.index, values).is_ok_and(|owner| owner == self.key_hash)
+        };
+        let consumer = match values.as_deref() {
+            Some(values @ [name, ..]) if is_owner(values) => UsageConsumer::Named(name),
+            Some([address, ..]) if is_address(address) => UsageConsumer::Anonymous,
+            _ => UsageConsumer::Other,
+        };
         let (span, change) = (usage.span_at(shared.clock.now()), UsageTotals::units(units));
         shared.store.usage().record(UsageEntry { series: usage.id(), span, consumer, change });
     }
@@ -214,4 +231,9 @@ fn path_form(plan: &Plan, limit: LimitIndex) -> PathForm {
     let uses = |route: &&Route| route.limits.iter().any(|used| used.limit == limit);
     let merge_slashes = plan.routes.iter().filter(uses).all(|route| route.conditions.merge_slashes);
     PathForm { matching: plan.server.path_matching, merge_slashes }
+}
+
+/// Whether the text is an address or a network.
+fn is_address(text: &str) -> bool {
+    text.split('/').next().is_some_and(|address| address.parse::<IpAddr>().is_ok())
 }

@@ -20,6 +20,7 @@ use crate::http1::request::RequestHead;
 use crate::limit::units::Cost;
 use crate::plan::action::RouteAction;
 use crate::plan::admission::BindingLimit;
+use crate::plan::auth::CredentialFault;
 use crate::plan::decision::{CALL_OF_LIMITS, CallCharges, CalledLimit, CheckOwner, Ruling, write_limits};
 use crate::plan::decisions::NAMED_LIMITS;
 use crate::plan::{Limit, Plan, Reject};
@@ -285,7 +286,9 @@ async fn ask_request(
             };
             (status, None, name_of(fixed.tightest.as_ref()), None)
         }
-        Some(RequestAction::Relay(answer)) => (answer.status, None, None, Some("auth")),
+        Some(RequestAction::Relay(answer)) => {
+            (answer.status, None, None, Some(CredentialFault::Answered.error()))
+        }
         Some(RequestAction::Early(early)) => (early.status(), None, None, early.error()),
         Some(RequestAction::Refuse(refused)) => {
             let reject = refused.route.reject_of(refused.refusal.limit);
@@ -411,7 +414,7 @@ async fn ask_limits(
         CallVerdict::Admitted(tightest) => (StatusCode::OK, None, name_of(tightest.as_ref()), None),
         CallVerdict::Refused(refusal, _) => {
             let status =
-                refusal.limit.reject.as_ref().map_or(StatusCode::TOO_MANY_REQUESTS, |own| own.status);
+                refusal.limit.reject.as_deref().map_or(StatusCode::TOO_MANY_REQUESTS, Reject::failure_status);
             (status, refusal.retry_after(), Some(refusal.limit.name.to_string()), None)
         }
         CallVerdict::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, None, None, Some("store_unavailable")),

@@ -213,7 +213,9 @@ impl RequestContext {
                 RequestOutcome::Unauthenticated
             }
             Some(error) if credential.contains(&error) => RequestOutcome::Unauthenticated,
-            Some(error) if address.contains(&error) => RequestOutcome::Forbidden,
+            Some(error) if address.contains(&error) || error == CredentialFault::Insufficient.error() => {
+                RequestOutcome::Forbidden
+            }
             // Where the response of the backend had begun, its status stands.
             Some("body_too_large") if self.response.status == StatusCode::PAYLOAD_TOO_LARGE => {
                 RequestOutcome::TooLarge

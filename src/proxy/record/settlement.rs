@@ -466,7 +466,8 @@ impl RuleProgress {
             let reading = match source {
                 SettleSource::Header(_) | SettleSource::Trailer(_) => *reading,
                 SettleSource::Body(_) => in_body.next().unwrap_or_default(),
-                SettleSource::Bytes => Reading::Value(bytes),
+                // Without a response there is no length, and a client could leave before it for nothing.
+                SettleSource::Bytes => status.map_or(Reading::Absent, |_| Reading::Value(bytes)),
                 SettleSource::Duration => Reading::Value(duration),
             };
             match reading {

@@ -75,6 +75,28 @@ fn a_list_is_refused_where_calls_are_not_charged_one_by_one() {
     }
 }
 
+/// Conditions on the body of a route for other requests change nothing.
+#[test]
+fn a_list_is_a_document_where_no_route_for_the_same_head_reads_calls() {
+    let backend = Backend::ok();
+    for (more, status) in [
+        ("path = \"/rpc\"\nbody = { \"/method\" = \"x\" }", 200),
+        ("path = \"/mcp\"\nhosts = [\"other.test\"]\nbody = { \"/method\" = \"x\" }", 200),
+        ("path = \"/rpc\"\nnot = { body = { \"/method\" = \"x\" } }", 200),
+        ("path = \"/mcp\"\nbody = { \"/method\" = \"x\" }", 400),
+        ("path = \"/mcp\"\nnot = { body = { \"/method\" = \"x\" } }", 400),
+    ] {
+        for limit in ["key = \"json:/user\"\nunreadable = \"missing\"", "key = \"json:/0/user\""] {
+            let route = format!(
+                "limits = [\"user\"]\n[[routes]]\nname = \"other\"\n{more}\nupstream = \"api\"\n\
+                 [limits.user]\nalgorithm = \"token-bucket\"\nrate = \"100/day\"\n{limit}"
+            );
+            let gateway = gateway(&backend, &route);
+            assert_eq!(call(&gateway, "[{\"user\":1}]").status, status, "{more}, {limit}");
+        }
+    }
+}
+
 #[test]
 fn a_batch_has_a_bound() {
     let backend = Backend::ok();

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{call, post};
-use crate::harness::{Backend, Gateway, get_with};
+use crate::harness::{Backend, Gateway, get_with, send};
 
 const REJECT: &str = r#"
 [limits.tool.reject]
@@ -76,6 +76,19 @@ fn a_refusal_with_200_is_no_admission_to_a_proxy_that_asks() {
     for path in ["/check/forwarded", "/check/forwarded?status=403"] {
         let status = get_with(gateway.decisions_addr(), path, fields).status;
         assert!((400..500).contains(&status), "{path}: {status}");
+    }
+    let address = gateway.decisions_addr();
+    for question in
+        [r#"{"limits":[{"name":"l"}],"key":{}}"#, r#"{"method":"GET","url":"/","ip":"192.0.2.1"}"#]
+    {
+        let length = question.len();
+        let head = format!("POST /v1/decide HTTP/1.1\r\nhost: {address}\r\ncontent-length: {length}\r\n\r\n");
+        let answer = send(address, head + question).expect(200).json();
+        assert_eq!(
+            (&answer["allowed"], &answer["status"]),
+            (&false.into(), &429.into()),
+            "{question}: {answer}"
+        );
     }
     assert_eq!(backend.count(), 1);
 }

@@ -56,7 +56,7 @@ fn a_client_that_leaves_pays_what_is_known() {
 #[test]
 fn a_client_that_leaves_before_the_response_pays_what_a_missing_value_costs() {
     let (backend, gateway) = start("");
-    for (route, name, cost) in [(0, "a", 7), (1, "b", 70), (2, "c", 0)] {
+    for (route, name, cost) in [(0, "a", 7), (1, "b", 70), (2, "c", 7)] {
         let client = begin(&gateway, route, name, "x-then: gate\r\n", b"|");
         backend.wait_for(1);
         comes_to_use(&gateway, name, 100);

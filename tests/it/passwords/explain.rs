@@ -101,6 +101,11 @@ fn wrong_credentials_are_charged_and_bounded_as_those_of_clients() {
     let told = explain("127.0.0.1", "ann:good");
     assert_eq!((&told["verdict"], &told["consumer"]), (&"not_verified".into(), &Value::Null), "{told}");
     assert!(told["reason"].as_str().is_some_and(|reason| reason.contains("`failures`")), "{told}");
+    // Nor is another wrong key charged: the client would be locked out for longer.
+    let told = explain("127.0.0.1", "key:another");
+    assert_eq!((&told["verdict"], &told["status"]), (&"not_verified".into(), &Value::Null), "{told}");
+    assert_eq!(good(&gateway, "GET limits/wrong/keys/127.0.0.1", "")["policies"][0]["used"], 2);
+    assert_eq!(explain("127.0.0.1", "key:key-of-acme")["consumer"], "acme");
     get_with(gateway.addr(), "/people", &basic("ann:bad")).expect(429);
     assert_eq!(explain("192.0.2.1", "ann:good")["consumer"], "ann", "another client");
 }

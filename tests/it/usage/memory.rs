@@ -170,6 +170,21 @@ fn a_reload_keeps_usage_and_one_without_it_leaves_a_gap() {
     assert!(usage(&gateway, "")["incomplete_since"].is_string());
 }
 
+/// A request without a consumer counts by its address, which is the name of no consumer.
+#[test]
+fn a_charge_to_a_key_without_a_consumer_names_none() {
+    let (backend, folder) = (parrot(), tempfile::tempdir().expect("a folder"));
+    let gateway = Gateway::start(&plan(&backend, &consumers(folder.path(), &["anna"]), 1_000, "", admin()));
+    settled(&gateway, None, 70);
+    settled(&gateway, Some("anna"), 30);
+    let keys = good(&gateway, "GET limits/x/keys", "")["keys"].as_array().expect("a list").clone();
+    for key in &keys {
+        let place = format!("POST limits/x/keys/{}/charge", key["id"].as_str().expect("an id"));
+        good(&gateway, &place, r#"{"units": 5}"#);
+    }
+    comes_to(&gateway, &[("anna", 35, 1), ("-", 75, 1)]);
+}
+
 #[test]
 fn shadow_limits_count_what_they_charge() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -43,6 +43,7 @@ pub(super) async fn verify(
     };
     let failures = Failures { shared, plan, key: failures };
     let verified = match verification {
+        None if failures.are_used_up().await? => return Ok(LiveCredential::Withheld(USED_UP)),
         None => {
             failures.charge().await?;
             return Ok(looked_up);
