@@ -1,5 +1,7 @@
 //! The usage of one process.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -96,10 +98,20 @@ fn questions_that_have_no_answer_say_so() {
     }
 }
 
+/// By how much a clock that shows the 15th of a month is ahead: 32 days later is the next month.
+fn middle_of_month() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+    let now = jiff::Timestamp::from_second(i64::try_from(now).expect("small")).expect("a moment");
+    let today = jiff::tz::TimeZone::UTC.to_datetime(now).date();
+    let days = if today.day() > 15 { today.days_in_month() - today.day() + 15 } else { 15 - today.day() };
+    i64::from(days) * DAY
+}
+
 /// What is in flight at the end of a window is settled in it.
 #[test]
 fn the_previous_window_is_that_of_its_admissions() {
-    let Some(clock) = FakeClock::ahead_by(0) else { return };
+    let begin_at = middle_of_month();
+    let Some(clock) = FakeClock::ahead_by(begin_at) else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let backend = parrot();
     let keys = consumers(folder.path(), &["anna"]);
@@ -114,7 +126,7 @@ fn the_previous_window_is_that_of_its_admissions() {
     comes_to(&gateway, &[("anna", 130, 2)]);
     let first = usage(&gateway, "")["window"]["begin"].clone();
 
-    clock.step_to(32 * DAY);
+    clock.step_to(begin_at + 32 * DAY);
     let is_next = || (usage(&gateway, "")["window"]["begin"] != first).then_some(());
     eventually("the next month", is_next);
     assert_eq!(settled(&gateway, Some("anna"), 5), 200);
@@ -134,7 +146,7 @@ fn the_previous_window_is_that_of_its_admissions() {
     assert_eq!(usage(&gateway, &format!("?window={first}"))["total"], json!({ "units": 71, "requests": 2 }));
 
     // Two more months: the first one is no longer kept.
-    clock.step_to(32 * 3 * DAY);
+    clock.step_to(begin_at + 32 * 3 * DAY);
     eventually("the last month", || {
         (ask(&gateway, &format!("GET limits/x/usage?window={first}"), "").0 == 400).then_some(())
     });
