@@ -391,6 +391,10 @@ class Page(unittest.TestCase):
         browser.run("document.querySelector('#sentence a').focus(); window.link = document.activeElement")
         time.sleep(2.2)
         self.assertTrue(browser.run("document.activeElement === window.link && link.isConnected"), "new numbers leave the focus on the link")
+        other = "refresh($('sentence'), ['Since noon ', to('limits-section', 'per-plan'), ' refused ', strong('7'), '.'])"
+        told = browser.run(f"{other}; [document.activeElement === window.link, $('sentence').innerText]")
+        self.assertEqual(told, [True, "Since noon per-plan refused 7."], "so does another sentence about the limit")
+        browser.until("document.querySelectorAll('#sentence a').length === 2 && document.activeElement === window.link", "and the next one")
         browser.size(390, 844, 1, True)
         browser.until("document.querySelector('#limits-section').matches('.closed') && !document.querySelector('#limits').checkVisibility()", "closed")
         browser.press("Enter", 13, "\r")

@@ -26,7 +26,6 @@ mod decisions;
 mod docs;
 mod forward_auth;
 mod fuzz;
-mod grpc;
 mod harness;
 mod http1;
 mod http2;

@@ -50,11 +50,22 @@ function writeProse(node, text) {
   written.set(node, text);
   node.replaceChildren(...prose(text));
 }
-/** As `replaceChildren`, but an element of the same kind stays, with the new text: a link keeps the focus, and is not replaced while it is pressed. */
+/**
+ * As `replaceChildren`, but an element of the same kind stays, with the new text: a link keeps the focus, and is not replaced while it is pressed.
+ * Where other parts come, the link with the focus stays if one of them leads to the same section.
+ */
 function refresh(parent, parts) {
   const nodes = parts.map((part) => typeof part === "string" ? document.createTextNode(part) : part);
   const old = [...parent.childNodes];
-  if (nodes.length !== old.length || nodes.some((node, at) => node.nodeName !== old[at].nodeName)) return parent.replaceChildren(...nodes);
+  if (nodes.length !== old.length || nodes.some((node, at) => node.nodeName !== old[at].nodeName)) {
+    const focused = old.find((node) => node.hash && node === document.activeElement);
+    const at = focused ? nodes.findIndex((node) => node.hash === focused.hash) : -1;
+    if (at < 0) return parent.replaceChildren(...nodes);
+    for (const node of old) if (node !== focused) node.remove();
+    write(focused, nodes[at].textContent);
+    focused.before(...nodes.slice(0, at));
+    return focused.after(...nodes.slice(at + 1));
+  }
   nodes.forEach((node, at) => {
     if (node.isEqualNode(old[at])) return;
     if (node.childElementCount || old[at].childElementCount || node.hash !== old[at].hash) old[at].replaceWith(node);

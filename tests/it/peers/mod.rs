@@ -8,6 +8,7 @@ mod deb;
 mod editor;
 mod envoy_calls;
 mod envoy_limits;
+mod grpc;
 mod http2_clients;
 #[cfg(feature = "http3")]
 mod http3;

@@ -19,7 +19,7 @@ const CLIENTS: usize = 2;
 /// A client gives a request up after this.
 const PATIENCE: Duration = Duration::from_millis(300);
 /// Between requests of a client: together the clients ask for many times the limit all the same.
-const BETWEEN: Duration = Duration::from_millis(2);
+const BETWEEN: Duration = Duration::from_millis(5);
 /// The most units that a gateway takes in advance at once: rate × lease.
 const MAX_LEASED: usize = COUNT / 2;
 

@@ -1,3 +1,0 @@
-//! gRPC through the gateway.
-
-mod calls;
