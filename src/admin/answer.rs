@@ -10,6 +10,7 @@ use super::guard::Guard;
 use super::response::{AdminResponse, not_allowed, problem, text, with};
 use super::{api, page};
 use crate::plan::admin::AdminRight;
+use crate::plan::{Limit, Mode};
 use crate::shared::{Life, Shared};
 use crate::store::OnError;
 use crate::telemetry::metrics::ProcessCounts;
@@ -68,7 +69,8 @@ fn readiness(shared: &Shared) -> AdminResponse {
         return unready("draining: requests in flight finish, new ones go elsewhere");
     }
     let store_is_up = shared.store.shared().is_none_or(|store| store.health().is_up());
-    if !store_is_up && shared.plan.load().limits.iter().any(|limit| limit.on_error == OnError::Deny) {
+    let denies = |limit: &Limit| limit.mode == Mode::Enforce && limit.on_error == OnError::Deny;
+    if !store_is_up && shared.plan.load().limits.iter().any(denies) {
         return unready("the shared store is unreachable, and some limits deny requests without it");
     }
     text(StatusCode::OK, "text/plain; charset=utf-8", "ready\n")

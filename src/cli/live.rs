@@ -16,8 +16,8 @@ use super::output::{fault, show};
 use super::{ExplainArguments, ExplainForm, FAILED, MISTAKE};
 use crate::admin_api::changes::ProblemDetails;
 use crate::admin_api::explain::{
-    ExplainQuestion, ExplainReport, ExplainedDescriptor, ExplainedLimit, ExplainedPolicy, ExplainedRoute,
-    HeaderValues,
+    ExplainQuestion, ExplainReport, ExplainedDescriptor, ExplainedLimit, ExplainedPolicy, ExplainedResponse,
+    ExplainedRoute, HeaderValues,
 };
 use crate::explain::text::{charges, detail, line, write_descriptor, write_other_rules, write_others};
 
@@ -115,6 +115,7 @@ fn verdict(report: &ExplainReport) -> String {
     let by = refusing.map(|limit| format!(" by `{limit}`")).unwrap_or_default();
     let limit = report.limits.iter().find(|limit| refusing == Some(limit.name.as_str()));
     let in_flight = limit.is_some_and(|limit| limit.policies.iter().any(bounds_requests_in_flight));
+    let queue = limit.and_then(|limit| limit.policies.iter().find(|policy| has_queue_for_places(policy)));
     let status = report.status.map(|status| format!(": answered {status}")).unwrap_or_default();
     let wait = match (report.wait_ms, report.until) {
         (Some(wait), Some(until)) => format!(", until {} ({} more)", clock(until), span(wait)),
@@ -123,12 +124,16 @@ fn verdict(report: &ExplainReport) -> String {
     let reason = report.reason.as_deref().unwrap_or_default();
     match report.verdict.as_deref().unwrap_or_default() {
         "admitted" => "admitted".to_owned(),
+        "refused" if wait.is_empty() && queue.is_some() => {
+            format!("no place is free{by}: waits in the queue; if that is full or the wait is over{status}")
+        }
         "refused" if wait.is_empty() && in_flight => {
             format!("refused{by}{status}, until a request in flight ends")
         }
         "refused" if wait.is_empty() && !by.is_empty() => format!("refused{by}{status}; no wait helps"),
         "no_route" => format!("no route{status}"),
         "not_verified" => format!("not verified: {reason}"),
+        "answered" if reason.is_empty() => format!("answered {}", report.status.unwrap_or_default()),
         "answered" => format!("answered {}: {reason}", report.status.unwrap_or_default()),
         verdict => format!("{verdict}{by}{status}{wait}"),
     }
@@ -142,12 +147,16 @@ fn write_route(f: &mut Formatter<'_>, route: &ExplainedRoute) -> fmt::Result {
     if let Some(location) = &route.redirect {
         line(f, "redirect", format_args!("without TLS 308 to `{location}`, and nothing below"))?;
     }
-    let (upstream, target) = (route.upstream.as_deref(), route.forwarded.as_deref());
-    line(
-        f,
-        "upstream",
-        format_args!("{} gets `{}`", upstream.unwrap_or_default(), target.unwrap_or_default()),
-    )
+    if let (Some(upstream), target) = (&route.upstream, route.forwarded.as_deref().unwrap_or_default()) {
+        line(f, "upstream", format_args!("{upstream} gets `{target}`"))?;
+    }
+    let Some(ExplainedResponse { status, location, content_type }) = &route.answer else { return Ok(()) };
+    let what = match (location, content_type) {
+        (Some(location), _) => format!("to `{location}`"),
+        (None, Some(content_type)) => format!("with `{content_type}`"),
+        (None, None) => "without a body".to_owned(),
+    };
+    line(f, "answer", format_args!("{status} {what}, once the limits admit it"))
 }
 
 /// A descriptor of a call, with its limits.
@@ -189,7 +198,8 @@ fn write_limit(f: &mut Formatter<'_>, limit: &ExplainedLimit) -> fmt::Result {
     if let Some(until) = limit.banned_until {
         detail(f, "banned", format_args!("until {}", clock(until)))?;
     }
-    limit.policies.iter().try_for_each(|policy| detail(f, "allows", state(policy)))?;
+    let is_away = limit.on_error.is_some();
+    limit.policies.iter().try_for_each(|policy| detail(f, "allows", state(policy, is_away)))?;
     limit.ban.iter().try_for_each(|ban| detail(f, "ban", ban))
 }
 
@@ -198,12 +208,25 @@ fn bounds_requests_in_flight(policy: &ExplainedPolicy) -> bool {
     policy.policy.starts_with("max ")
 }
 
+/// Whether requests beyond its places wait for one.
+fn has_queue_for_places(policy: &ExplainedPolicy) -> bool {
+    bounds_requests_in_flight(policy) && policy.policy.contains("queue ")
+}
+
+/// Whether it is that of a leaky bucket.
+fn is_leaky_bucket(policy: &ExplainedPolicy) -> bool {
+    !bounds_requests_in_flight(policy) && policy.policy.contains(", queue ")
+}
+
 /// `10/s, burst 50: 0 of 50 remain; the next in 84 ms, all again in 4.98 s`.
-fn state(policy: &ExplainedPolicy) -> String {
+///
+/// `is_away`: the shared store is unreachable.
+fn state(policy: &ExplainedPolicy, is_away: bool) -> String {
     let ExplainedPolicy { policy: words, quota, used, remaining, next_ms, full_ms } = policy;
     let Some(remaining) = remaining else { return words.clone() };
     let next = match next_ms {
         None if bounds_requests_in_flight(policy) => "the next when a request in flight ends".to_owned(),
+        None if is_away && *remaining == 0 => "none before the store answers again".to_owned(),
         None => "such a request never passes".to_owned(),
         Some(0) => "the next now".to_owned(),
         Some(wait) => format!("the next in {}", span(*wait)),
@@ -212,7 +235,8 @@ fn state(policy: &ExplainedPolicy) -> String {
         None | Some(0) => String::new(),
         Some(wait) => format!(", all again in {}", span(*wait)),
     };
-    let debt = used.and_then(|used| used.checked_sub(*quota)).filter(|debt| *debt > 0);
+    let debt = used.and_then(|used| used.checked_sub(*quota));
+    let debt = debt.filter(|debt| *debt > 0 && !is_leaky_bucket(policy));
     let debt = debt.map(|debt| format!(", {debt} in debt")).unwrap_or_default();
     format!("{words}: {remaining} of {quota} remain{debt}; {next}{full}")
 }
@@ -264,9 +288,12 @@ mod tests {
             full_ms: None,
         };
         let policy = of("max 5, queue 10", 5, 5, None);
-        assert_eq!(state(&policy), "max 5, queue 10: 0 of 5 remain; the next when a request in flight ends");
+        let told = "max 5, queue 10: 0 of 5 remain; the next when a request in flight ends";
+        assert_eq!(state(&policy, false), told);
+        let leased = of("100/h", 100, 100, None);
+        assert_eq!(state(&leased, true), "100/h: 0 of 100 remain; none before the store answers again");
         let debt = of("100/h", 100, 160, Some(9));
-        assert_eq!(state(&debt), "100/h: 0 of 100 remain, 60 in debt; the next in 9 ms");
+        assert_eq!(state(&debt, false), "100/h: 0 of 100 remain, 60 in debt; the next in 9 ms");
         let limit = ExplainedLimit {
             name: "exports".to_owned(),
             policies: vec![policy],
@@ -279,7 +306,7 @@ mod tests {
             limits: vec![limit],
             ..ExplainReport::default()
         };
-        let told = "refused by `exports`: answered 429, until a request in flight ends";
+        let told = "no place is free by `exports`: waits in the queue; if that is full or the wait is over: answered 429";
         assert_eq!(verdict(&report), told);
     }
 }

@@ -327,8 +327,18 @@ fn key(table: &mut ConfigTable<'_>) -> Option<Key> {
         Some(value) => value.choice(&UNREADABLE)?,
         None => false,
     };
+    let fold_span = table.given(LIMIT.fold.name);
     let folds_case = table.get(&LIMIT.fold).is_some();
     let parts = parts.filter(|_| !table.is_uncertain("key"))?;
+    if let Some(span) = fold_span
+        && !parts.iter().any(Part::has_spellings)
+    {
+        table.diagnostics().warn(
+            span,
+            "`fold` has no effect: no part of this key has more than one spelling",
+            "leave it out; it is about `header:`, `cookie:`, `query:`, `json:`, `form:` and names of consumers",
+        );
+    }
     if let Some(unreadable) = unreadable
         && !parts.iter().any(Part::is_of_body)
     {

@@ -237,7 +237,10 @@ fn refused_path(route: &routes::RouteDraft, draft: &FileDraft, diagnostics: &Dia
 
 /// Applications may name any limit where they can ask.
 fn unused_limits(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
+    // An auth of an unknown type, or with an unknown name, may have `failures`.
+    let has_unknown_auths = diagnostics.unknown() > 0 && !draft.auths.is_empty();
     if draft.decisions.is_some()
+        || has_unknown_auths
         || diagnostics.is_uncertain(server::TITLE, server::SERVER.connection_limits.name)
     {
         return;

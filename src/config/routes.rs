@@ -19,7 +19,7 @@ use super::name::{self, Directory};
 use super::networks::ADDRESS_RULES;
 use super::report::{SourceSpan, quoted};
 use super::route_limits::{self, ROUTE_LIMITS, RouteLimit, ServerLimit};
-use super::server::{MAX_SIZE, body_bound};
+use super::server::{self, MAX_SIZE, body_bound};
 use super::set_names::{self, USE};
 use super::table::ConfigTable;
 use super::text::Cursor;
@@ -208,6 +208,7 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
     let sets = set_names::of_route(&mut table);
     if sets.is_empty() {
         waits_for_no_upstream(action.as_ref(), &table);
+        has_no_limits(&uses, &table);
     }
     let priority_span = table.given("priority");
     let settings = RouteSettings::read(&mut table, methods, around);
@@ -232,7 +233,7 @@ pub(super) fn read(value: &ConfigValue<'_>, around: &DeclaredNames<'_>) -> Optio
     Some(RouteDraft { name, span, places, is_named, conditions, upstreams, mirror, uses, priority, route })
 }
 
-/// Keys about the response of an upstream on a route that answers itself. A set has them for other routes.
+/// Keys about the exchange with an upstream on a route that answers itself. A set has them for other routes.
 fn waits_for_no_upstream(action: Option<&RouteAction>, table: &ConfigTable<'_>) {
     if !matches!(action, Some(RouteAction::Respond(_) | RouteAction::Redirect(_))) {
         return;
@@ -242,11 +243,31 @@ fn waits_for_no_upstream(action: Option<&RouteAction>, table: &ConfigTable<'_>) 
         SETTINGS.read_timeout.name,
         SETTINGS.tunnel_timeout.name,
         SETTINGS.compress.name,
+        SETTINGS.set_request_headers.name,
+        SETTINGS.remove_request_headers.name,
+        SETTINGS.forward_client_cert.name,
     ];
     for key in keys {
         if let Some(span) = table.given(key) {
             let message = format!("`{key}` has no effect: the route has no `upstream`");
             table.diagnostics().warn(span, message, "leave it out");
+        }
+    }
+}
+
+/// Keys about limits on a route without any. Used-up `failures` of an auth refuse by `reject`, too.
+fn has_no_limits(uses: &[RouteLimit], table: &ConfigTable<'_>) {
+    let is_unknown = table.diagnostics().is_uncertain(server::TITLE, ROUTE_LIMITS.limits.name);
+    if !uses.is_empty() || table.given(ROUTE_LIMITS.limits.name).is_some() || is_unknown {
+        return;
+    }
+    let reject =
+        table.given(SETTINGS.reject.name).filter(|_| table.given(auth::ROUTE_AUTH.auth.name).is_none());
+    let cost = table.given(SETTINGS.cost.name);
+    for (key, span) in [(SETTINGS.cost.name, cost), (SETTINGS.reject.name, reject)] {
+        if let Some(span) = span {
+            let message = format!("`{key}` has no effect: the route has no limits");
+            table.diagnostics().warn(span, message, "add `limits = [\"NAME\"]`, or leave it out");
         }
     }
 }

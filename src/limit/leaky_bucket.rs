@@ -40,6 +40,15 @@ impl Algorithm {
 }
 
 impl Algorithm {
+    /// The units that a report of the allowance shows as used, beside what `decision` says remains. `used`: those that occupy
+    /// it. Of a leaky bucket the one that leaves occupies no room of the queue.
+    pub fn reported_use(&self, decision: &Decision, used: u64) -> u64 {
+        match self {
+            Self::LeakyBucket(_) => self.quota().saturating_sub(decision.remaining),
+            _ => used,
+        }
+    }
+
     /// The parameters, if it is a leaky bucket.
     pub fn as_leaky_bucket(&self) -> Option<&LeakyBucket> {
         match self {
@@ -60,6 +69,18 @@ impl LeakyBucket {
         let queue = u128::from(self.queue.units()) * u128::from(self.rate.period().0);
         let delay = queue.div_ceil(self.rate.count().into());
         self.max_wait.min(Micros(u64::try_from(delay).unwrap_or(u64::MAX)))
+    }
+
+    /// The wait after which the bucket is empty, as the verdict of a request that it would delay until then. `verdict`: of any
+    /// request now.
+    pub fn is_empty_after(&self, verdict: Verdict) -> Verdict {
+        match verdict {
+            // It is admitted when the queue has become short enough, and waits then for those ahead.
+            Verdict::Deny(Wait::After(wait)) => {
+                Verdict::Delay(Micros(wait.0.saturating_add(self.longest_delay().0)))
+            }
+            verdict => verdict,
+        }
     }
 
     /// The units that leave within `span`, rounded up: so many less would have to be ahead of a request that is refused for so

@@ -332,7 +332,9 @@ impl<'a> RequestCharges<'a> {
     pub fn decided_locally(&self, outcome: &Outcome) -> Option<&'a Limit> {
         let is_it = |check: &&LimitCheck<'a>| {
             check.indices().any(|index| outcome.decided_locally.contains(index))
-                && (!outcome.unavailable || check.limit.on_error == OnError::Deny)
+                && (!outcome.unavailable
+                    || check.limit.on_error == OnError::Deny
+                    || check.limit.lease().is_some())
         };
         self.checks.iter().find(is_it).map(|check| check.limit)
     }

@@ -217,6 +217,17 @@ impl Part {
         matches!(self, Self::Ip | Self::Network(_))
     }
 
+    /// Whether two values of it may be one text in different spellings.
+    pub fn has_spellings(&self) -> bool {
+        match self {
+            Self::Ip | Self::Network(_) | Self::Country | Self::AutonomousSystem | Self::Host => false,
+            Self::Route | Self::Upstream | Self::Global => false,
+            Self::Header(_) | Self::Cookie(_) | Self::Query(_) | Self::Path | Self::Method => true,
+            Self::TlsSubject | Self::ClientCertificate(_) | Self::Consumer | Self::ConsumerColumn(_) => true,
+            Self::JwtClaim(_) | Self::JsonMember(_) | Self::FormField(_) | Self::Descriptor(_) => true,
+        }
+    }
+
     /// Whether a client can invent the value at will (header, cookie, query, body), so that the part alone limits no
     /// client.
     pub fn invented_by_client(&self) -> bool {

@@ -135,6 +135,18 @@ impl Outcome {
         self.dropped = Some(dropped);
     }
 
+    /// The request has waited for this place, and has got it: a decision that admits it has delayed it.
+    pub fn got_place(&mut self, charges: &[Charge<'_>], place: Fingerprint) {
+        let index = charges.iter().position(|charge| charge.key == place);
+        self.change_decisions(|decisions| {
+            if let Some(decision) = index.and_then(|index| decisions.get_mut(index))
+                && decision.verdict == Verdict::Allow
+            {
+                decision.verdict = Verdict::Delay(Micros(0));
+            }
+        });
+    }
+
     fn change_decisions(&mut self, change: impl FnOnce(&mut [Decision])) {
         let mut decisions = SmallVec::from_slice(&self.decisions);
         change(&mut decisions);

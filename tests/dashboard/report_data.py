@@ -5,7 +5,7 @@ import math
 import random
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
-PERSON_RULE = ("a client looks like a person if it had at most 1,000 requests a day, made a pause of 2 s or more in at least one of 50 gaps, was never active for more than 6 hours "
+PERSON_RULE = ("a client looks like a person if it had at most 1,000 requests a day, made a pause of 2 s or more for each 50 gaps (fewer need none), was never active for more than 6 hours "
                "without a pause of 30 minutes, and its user agent does not name a program")
 DAY = 86400
 

@@ -77,16 +77,17 @@ impl PolicyState {
         algorithms: impl Iterator<Item = &'p Algorithm>,
     ) -> Vec<PolicyAllowance> {
         let states = self.decisions.iter().zip(self.whole.iter()).zip(&self.used);
-        let listed = algorithms.zip(states).map(|(algorithm, ((decision, whole), used))| {
-            PolicyAllowance {
-                policy: ShortDisplay(algorithm).to_string(),
-                quota: algorithm.quota(),
-                used: *used,
-                remaining: decision.remaining,
-                next_ms: wait(decision.verdict),
+        let listed = algorithms.zip(states).map(|(algorithm, ((decision, whole), used))| PolicyAllowance {
+            policy: ShortDisplay(algorithm).to_string(),
+            quota: algorithm.quota(),
+            used: algorithm.reported_use(decision, *used),
+            remaining: decision.remaining,
+            next_ms: wait(decision.verdict),
+            full_ms: match algorithm.as_leaky_bucket() {
+                Some(bucket) => wait(bucket.is_empty_after(decision.verdict)),
                 // The wait may be a millisecond shorter, since it was read a moment later.
-                full_ms: wait(later(whole.verdict, decision.verdict)),
-            }
+                None => wait(later(whole.verdict, decision.verdict)),
+            },
         });
         listed.collect()
     }

@@ -173,7 +173,7 @@ async fn read(
         async {
             match get::<FleetReport>(target, "fleet").await {
                 // The shared store is unreachable, as the status tells.
-                Err(ReadError::Refused(503, _)) => Ok(FleetReport::default()),
+                Err(ReadError::Refused(503, _)) => Ok(FleetReport { shared: true, ..FleetReport::default() }),
                 fleet => fleet,
             }
         },

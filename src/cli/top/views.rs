@@ -408,8 +408,12 @@ fn fleet(fleet: &FleetReport) -> DataTable {
         columns: &["Gateway", "State", "Last seen", "Up", "File", "Version", "Clock ms", "Leased", "Id"],
         numeric: (6, 8),
         rows: fleet.gateways.iter().map(row).collect(),
-        note: if fleet.shared { "" } else { "Counters are in memory: no other gateway shares them." }
-            .to_owned(),
+        note: match fleet.shared {
+            true if fleet.gateways.is_empty() => "The shared store cannot be asked for the other gateways.",
+            true => "",
+            false => "Counters are in memory: no other gateway shares them.",
+        }
+        .to_owned(),
     }
 }
 

@@ -74,7 +74,7 @@ async fn usage_of<'p>(
         PolicyUse {
             name: &policy.name,
             quota: policy.algorithm.quota(),
-            used: *used,
+            used: policy.algorithm.reported_use(decision, *used),
             remaining: decision.remaining,
             reset: reset.map(Micros::seconds_rounded_up),
             window: window.map(Micros::seconds_rounded_up),

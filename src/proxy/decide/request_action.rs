@@ -204,7 +204,7 @@ async fn take_turn(
     let (plan, shared) = (Rc::clone(&ctx.plan), Arc::clone(&ctx.worker.shared));
     let turn =
         plan.counters.admit(request, charges.claims(route.priority), ctx.started, || shared.clock.now());
-    let InTurn { outcome, places, waited, queue } = tokio::select! {
+    let InTurn { mut outcome, places, waited, queue } = tokio::select! {
         biased;
         turn = turn => turn,
         () = reader.gone() => return None,
@@ -216,6 +216,9 @@ async fn take_turn(
     if waited > Micros(0) {
         ctx.limits.delay = waited;
         ctx.limits.outcome = RequestOutcome::Delayed;
+        if let Some(place) = queue {
+            outcome.got_place(&charges.charges, place);
+        }
     }
     Some(outcome)
 }

@@ -417,7 +417,7 @@ async fn ask_limits(
                 refusal.limit.reject.as_deref().map_or(StatusCode::TOO_MANY_REQUESTS, Reject::failure_status);
             (status, refusal.retry_after(), Some(refusal.limit.name.to_string()), None)
         }
-        CallVerdict::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, None, None, Some("store_unavailable")),
+        CallVerdict::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, None, None, Some("store")),
     };
     if let Some(route) = route {
         ctx.on_route(route, plan.route(route));

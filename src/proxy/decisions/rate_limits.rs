@@ -252,7 +252,7 @@ fn conclude(
             refusal_of(ctx, plan, |page| page.over_limit(&over).length)
         }
         CallVerdict::Unavailable => {
-            ctx.answered(StatusCode::SERVICE_UNAVAILABLE, Some("store_unavailable"));
+            ctx.answered(StatusCode::SERVICE_UNAVAILABLE, Some("store"));
             let status = StatusCode::SERVICE_UNAVAILABLE;
             refusal_of(ctx, plan, |page| {
                 page.problem(status, "the limits cannot be checked at the moment").length

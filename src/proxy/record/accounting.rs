@@ -237,6 +237,9 @@ impl RequestContext {
                 let consumer = consumer.as_ref().map(Consumer::name);
                 record_admission((ledger, usage), (check, label), (outcome, self.started), consumer);
             }
+            if label == DecisionLabel::Delayed && check.limit.is_concurrency() {
+                self.note_wait_for_place(check, outcome);
+            }
             let Some(refused) = self.count_check(of, check, label, (outcome, admitted)) else { continue };
             let key_hash = request.charges.key_hash(check);
             let write_label = |label: &mut String| self.write_label(request, check, label);
@@ -377,11 +380,24 @@ impl RequestContext {
 
     /// Notes the binding limit for the access log.
     pub(crate) fn note(&mut self, tightest: Option<&BindingLimit<'_>>) {
-        if let (Some(record), Some(tightest)) = (&mut self.log.record, tightest) {
+        if let (Some(record), Some(tightest)) = (&mut self.log.record, tightest)
+            && record.decision.label != Some(DecisionLabel::Delayed)
+        {
             (*tightest.limit.name).clone_into(&mut record.decision.limit);
             record.decision.remaining = Some(tightest.decision.remaining);
             record.decision.cost = Some(tightest.cost.units());
             record.decision.label = Some(DecisionLabel::of_binding(tightest));
+        }
+    }
+
+    /// Notes the limit for whose place the request has waited: its log line tells of this limit, not of the tightest.
+    #[cold]
+    fn note_wait_for_place(&mut self, check: &LimitCheck<'_>, outcome: &Outcome) {
+        if let (Some(record), Some(decision)) = (&mut self.log.record, check.decisions(outcome).first()) {
+            (*check.limit.name).clone_into(&mut record.decision.limit);
+            record.decision.remaining = Some(decision.remaining);
+            record.decision.cost = Some(1);
+            record.decision.label = Some(DecisionLabel::Delayed);
         }
     }
 

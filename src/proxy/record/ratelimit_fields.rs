@@ -58,17 +58,22 @@ impl RequestContext {
         }
     }
 
-    /// Keeps the numbers of the binding policy alone, if its windows have different lengths.
+    /// Keeps the numbers of the binding policy alone, if its windows have different lengths. What was kept of limits that
+    /// were decided before is dropped: the binding policy is tighter.
     #[inline]
     pub(crate) fn list_binding(&mut self, tightest: &BindingLimit<'_>, retry_after: Option<u64>) {
         if self.policies.as_ref().is_some_and(Vec::is_empty) {
             self.report_policies(std::slice::from_ref(tightest), Some(tightest.policy), retry_after);
         }
-        if tightest.policy.algorithm.calendar().is_some() && self.plan.server.ratelimit_headers.has_standard()
-        {
-            let policies = std::slice::from_ref(tightest);
-            self.lines.ratelimit = listed(policies, Some(tightest.policy), retry_after, self.started);
-        }
+        let which = self.plan.server.ratelimit_headers;
+        let policies = std::slice::from_ref(tightest);
+        self.lines.ratelimit = if which == RatelimitHeaders::OpenAi {
+            openai(policies, Some(tightest.policy), retry_after)
+        } else if which.has_standard() && tightest.policy.algorithm.calendar().is_some() {
+            listed(policies, Some(tightest.policy), retry_after, self.started)
+        } else {
+            None
+        };
     }
 }
 

@@ -63,6 +63,7 @@ fn limits(sums: &ReplayStatistics<'_>) -> Vec<Value> {
         json!({
             "name": &*limit.name,
             "mode": limit.mode.as_str(),
+            "trial": limit.trial.as_ref().map(|trial| trial.share()),
             "requests": counts.requests,
             "refused": counts.refused,
             "delayed": counts.delayed,

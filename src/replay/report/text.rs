@@ -10,7 +10,7 @@ use crate::plan::{LimitIndex, Mode};
 use crate::replay::run::{PlanComparison, Replay};
 use crate::replay::statistics::clients::{HitClient, PERSON_RULE};
 use crate::replay::statistics::timeline::Timeline;
-use crate::replay::statistics::{LimitStatistics, ReplayStatistics};
+use crate::replay::statistics::{LimitStatistics, ReplayStatistics, RouteStatistics};
 use crate::telemetry::terminal::safe_text;
 
 /// The maximum number of keys, clients and differences that are listed.
@@ -128,7 +128,13 @@ fn write_limits(f: &mut Formatter<'_>, sums: &ReplayStatistics<'_>) -> fmt::Resu
     writeln!(f, "\nLimits")?;
     let all = || sums.plan.limits.iter().zip(&sums.limits);
     for (limit, counts) in all().filter(|(_, counts)| counts.requests + counts.exempt > 0) {
-        let mode = if limit.mode == Mode::Shadow { ", in shadow" } else { "" };
+        let mode = match (limit.mode, &limit.trial) {
+            (Mode::Shadow, _) => ", in shadow".to_owned(),
+            (Mode::Enforce, Some(trial)) => {
+                format!(", in shadow for all but {} of the keys", trial.percent())
+            }
+            (Mode::Enforce, None) => String::new(),
+        };
         let LimitStatistics { requests, refused, delayed, delay_sum, delay_max, exempt, keys, .. } = counts;
         let share = Share { part: *refused, whole: *requests };
         let (count, all) = (Grouped(*refused), Grouped(*requests));
@@ -155,15 +161,19 @@ fn write_routes(f: &mut Formatter<'_>, sums: &ReplayStatistics<'_>) -> fmt::Resu
     for (route, counts) in sums.plan.routes.iter().zip(&sums.routes) {
         match counts.requests {
             0 => idle.push(&*route.name),
-            _ => used.push((&*route.name, counts, counts.refused + counts.shadow_refused)),
+            _ => used.push((&*route.name, counts)),
         }
     }
+    let refused = |counts: &RouteStatistics| counts.refused + counts.shadow_refused;
     // Stable: of equals, the first in the file leads.
-    used.sort_by_key(|(_, counts, refused)| (Reverse(*refused), Reverse(counts.requests)));
-    for (name, counts, refused) in used.iter().take(MAX_ROUTES) {
-        let share = Share { part: *refused, whole: counts.requests };
-        let requests = Grouped(counts.requests);
-        write!(f, "  {name}: {requests} requests, {} refused ({share})", Grouped(*refused))?;
+    used.sort_by_key(|(_, counts)| (Reverse(refused(counts)), Reverse(counts.requests)));
+    for (name, counts) in used.iter().take(MAX_ROUTES) {
+        let share = |part| Share { part, whole: counts.requests };
+        let (requests, refused) = (Grouped(counts.requests), Grouped(counts.refused));
+        write!(f, "  {name}: {requests} requests, {refused} refused ({})", share(counts.refused))?;
+        if counts.shadow_refused > 0 {
+            write!(f, ", {} in shadow ({})", Grouped(counts.shadow_refused), share(counts.shadow_refused))?;
+        }
         match counts.delayed {
             0 => writeln!(f)?,
             delayed => writeln!(f, ", {} delayed", Grouped(delayed))?,

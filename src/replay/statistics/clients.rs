@@ -47,7 +47,7 @@ const PROGRAMS: &[&str] = &[
 
 /// The rule by which a client looks like a person, as text.
 pub const PERSON_RULE: &str = "a client looks like a person if it had at most 1,000 requests a day, made a pause of 2 s \
-     or more in at least one of 50 gaps, was never active for more than 6 hours without a pause of 30 minutes, and its user \
+     or more for each 50 gaps (fewer need none), was never active for more than 6 hours without a pause of 30 minutes, and its user \
      agent does not name a program";
 
 /// Counts by client.

@@ -201,8 +201,9 @@ fn the_use_of_places_and_queues_is_told() {
         .limit("places", "algorithm = \"concurrency\"\nmax = 3")
         .alone();
     let gateway = Gateway::start(&toml);
+    // One of the two leaves, and one is in the queue.
     let seen = good(&gateway, "POST limits/queue/keys/a/charge", r#"{"units": 2}"#);
-    assert_eq!((&seen["policies"][0]["used"], &seen["verdict"]), (&json!(2), &json!("delayed")), "{seen}");
+    assert_eq!((&seen["policies"][0]["used"], &seen["verdict"]), (&json!(1), &json!("delayed")), "{seen}");
     let seen = good(&gateway, "GET limits/places/keys/a", "");
     assert_eq!((&seen["policies"][0]["used"], &seen["policies"][0]["remaining"]), (&json!(0), &json!(3)));
 }

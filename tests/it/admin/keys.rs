@@ -7,8 +7,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::api::{ask, good};
-use crate::harness::fleet_config::{AT_ONCE, Plan, client, of, statuses_of};
-use crate::harness::{Backend, Gateway, eventually, get_with};
+use crate::harness::fleet_config::{AT_ONCE, Plan, client, of, request, statuses_of};
+use crate::harness::{Backend, Client, Gateway, eventually, get_with};
 
 fn start(lines: &str) -> (Backend, Gateway) {
     let backend = Backend::ok();
@@ -26,6 +26,28 @@ fn passed(gateway: &Gateway, name: &str, count: usize) -> usize {
 
 fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
+}
+
+/// The requests in the queue are its use, and it is empty when the last of them has left.
+#[test]
+fn a_full_leaky_bucket_tells_when_it_is_empty() {
+    let (_backend, gateway) =
+        start("algorithm = \"leaky-bucket\"\nrate = \"6/min\"\nqueue = 3\nmax_wait = \"1h\"");
+    let send = |_| {
+        let mut waiting = Client::connect(gateway.addr());
+        waiting.write(request("/", "a"));
+        waiting
+    };
+    let _waiting: Vec<_> = (0..4).map(send).collect();
+    let seen = eventually("one to leave and three to wait", || {
+        let seen = good(&gateway, "GET limits/one/keys/a", "");
+        (seen["policies"][0]["remaining"] == 0).then_some(seen)
+    });
+    let policy = &seen["policies"][0];
+    assert_eq!((&seen["verdict"], &policy["used"]), (&json!("refused"), &json!(3)), "{seen}");
+    let [next, full] = ["next_ms", "full_ms"].map(|name| policy[name].as_u64().expect("a number"));
+    assert!(next <= 10_000, "{seen}");
+    assert_eq!(full, next + 30_000, "{seen}");
 }
 
 #[test]

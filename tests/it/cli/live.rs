@@ -145,6 +145,22 @@ fn it_takes_a_token_that_may_read() {
 }
 
 #[test]
+fn a_route_that_answers_itself_has_no_upstream() {
+    let gateway = Gateway::start(
+        "[admin]\nlisten = \"127.0.0.1:0\"\n\
+         [[routes]]\npath = \"/closed\"\nrespond = { status = 503, body = \"closed\" }\n\
+         [[routes]]\npath = \"/old\"\nredirect = { to = \"/new\", status = 301 }\n",
+    );
+    let file = format!("[admin]\nlisten = \"{}\"\n", gateway.admin_addr());
+    let told = live(&file, &["GET", "/closed"], &[]);
+    tells(&told, &["verdict   answered 503\n", "answer    503 with `text/plain"]);
+    assert!(!told.1.contains("upstream"), "{}", told.1);
+    let told = live(&file, &["GET", "/old"], &[]);
+    tells(&told, &["verdict   redirected: answered 301\n", "answer    301 to `/new`"]);
+    assert!(!told.1.contains("upstream"), "{}", told.1);
+}
+
+#[test]
 fn without_the_shared_store_it_tells_the_rule_of_each_limit() {
     let mut redis = Redis::start();
     let limit = |name: &str, rule: &str| {

@@ -64,10 +64,10 @@ fn unknown_values_have_no_follow_up_faults() {
         "[limits.q]\nalgorithm = \"concurrency\"\nkey = \"ip\"\nmax = 2\nqueue = \"${NO_1}\"\nmax_wait = \"1s\"\n[[routes]]\npath = \"/x\"\nupstream = \"demo\"\nlimits = [\"q\"]",
         "[limits.q]\nalgorithm = \"${NO_1}\"\nkey = \"ip\"\nrate = \"1/s\"\nburst = 3\n[[routes]]\npath = \"/x\"\nupstream = \"demo\"\ncost = 9\nlimits = [\"q\"]",
         "[limits.q]\nalgorithm = \"gcra\"\nkey = \"ip\"\nrate = [\"1/s\", \"${NO_1}\"]\n[limits.q.tiers.gold]\nrate = [\"2/s\", \"9/min\"]\n[[routes]]\npath = \"/x\"\nupstream = \"demo\"\nlimits = [\"q\"]",
-        "[upstreams.x]\nservers = [\"http://a\"]\n[[routes]]\npath = \"/x\"\nupstream = \"x\"\ncost = { reserve = 1, settle = \"${NO_1}\", status = { 401 = 5 }, max = 9 }",
-        "[upstreams.x]\nservers = [\"http://a\"]\n[[routes]]\npath = \"/x\"\nupstream = \"x\"\ncost = { reserve = 5, settle = [\"bytes\", \"json:${NO_1}\"], min = 3, max = \"${NO_2}\" }",
-        "[upstreams.x]\nservers = [\"http://a\"]\n[[routes]]\npath = \"/x\"\nupstream = \"x\"\ncost = { reserve = \"${NO_1}\", settle = \"status\", status = { 401 = \"${NO_2}\" }, missing = \"${NO_3}\" }",
-        "[upstreams.x]\nservers = [\"http://a\"]\n[[routes]]\npath = \"/x\"\nupstream = \"x\"\ncost = { from = \"${NO_1}\", per = \"${NO_2}\", min = 5, max = \"${NO_3}\", missing = \"${NO_4}\" }",
+        "[upstreams.x]\nservers = [\"http://a\"]\n[[routes]]\npath = \"/x\"\nupstream = \"x\"\ncost = { reserve = 1, settle = \"${NO_1}\", status = { 401 = 5 }, max = 9 }\nlimits = [\"l\"]\n[limits.l]\nalgorithm = \"gcra\"\nkey = \"ip\"\nrate = \"100/s\"",
+        "[upstreams.x]\nservers = [\"http://a\"]\n[[routes]]\npath = \"/x\"\nupstream = \"x\"\ncost = { reserve = 5, settle = [\"bytes\", \"json:${NO_1}\"], min = 3, max = \"${NO_2}\" }\nlimits = [\"l\"]\n[limits.l]\nalgorithm = \"gcra\"\nkey = \"ip\"\nrate = \"100/s\"",
+        "[upstreams.x]\nservers = [\"http://a\"]\n[[routes]]\npath = \"/x\"\nupstream = \"x\"\ncost = { reserve = \"${NO_1}\", settle = \"status\", status = { 401 = \"${NO_2}\" }, missing = \"${NO_3}\" }\nlimits = [\"l\"]\n[limits.l]\nalgorithm = \"gcra\"\nkey = \"ip\"\nrate = \"100/s\"",
+        "[upstreams.x]\nservers = [\"http://a\"]\n[[routes]]\npath = \"/x\"\nupstream = \"x\"\ncost = { from = \"${NO_1}\", per = \"${NO_2}\", min = 5, max = \"${NO_3}\", missing = \"${NO_4}\" }\nlimits = [\"l\"]\n[limits.l]\nalgorithm = \"gcra\"\nkey = \"ip\"\nrate = \"100/s\"",
         "[[routes]]\npath = \"/x\"\nrespond = { status = 204 }\nlimits = [\"l\"]\ncost = { reserve = 1, settle = \"${NO_1}\" }\n[limits.l]\nalgorithm = \"gcra\"\nkey = \"ip\"\nrate = \"1/s\"",
     ] {
         let (report, skipped, planned) = checked(&format!("{SMALL}{rest}\n"));

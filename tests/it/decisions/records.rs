@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::harness::api::good;
-use crate::harness::{Gateway, RateLimitClient, descriptor, message, send};
+use crate::harness::{Gateway, RateLimitClient, Redis, descriptor, message, send};
 
 const FILE: &str = "
 [admin]
@@ -106,6 +106,26 @@ fn requests_that_are_asked_about_are_logged_as_requests() {
         assert_eq!((&record["method"], &record["host"]), (&json!("POST"), &json!("shop.test")));
         assert_eq!((&record["path"], &record["route"]), (&json!("/cart?a=b"), &json!("/*")));
         assert_eq!((&record["client"], &record["status"]), (&json!("192.0.2.7"), &json!(status)));
+    }
+}
+
+#[test]
+fn without_the_store_calls_are_logged_as_requests_are() {
+    let mut redis = Redis::start();
+    let store = format!("[store]\nbackend = \"redis\"\nurl = \"{}\"\non_error = \"deny\"\n", redis.url());
+    redis.kill();
+    let gateway = Gateway::start(&format!("{store}{FILE}"));
+    gateway.get("/").expect(503);
+    let address = gateway.decisions_addr();
+    let body = r#"{"limits":[{"name":"few"}],"key":{"ip":"192.0.2.1"}}"#;
+    let length = body.len();
+    let call =
+        format!("POST /v1/decide HTTP/1.1\r\nhost: {address}\r\ncontent-length: {length}\r\n\r\n{body}");
+    assert_eq!(send(address, call).expect(200).json()["status"], 503);
+    let search = descriptor(&[("api_key", "of-a-client")], None);
+    RateLimitClient::connect(address).ask(&message("shop", &[search])).expect("an answer");
+    for record in gateway.access_log(3) {
+        assert_eq!((&record["status"], &record["error"]), (&json!(503), &json!("store")), "{record}");
     }
 }
 

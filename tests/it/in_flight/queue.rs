@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::harness::api::api;
 use crate::harness::in_flight::{ask, ask_with, begin, comes_to_hold, fits, held, limited};
-use crate::harness::{Client, Gateway, HoldingBackend};
+use crate::harness::{Client, Gateway, HoldingBackend, eventually};
 
 /// Long enough for a busy gateway to have read a request. Nothing outside tells that one waits.
 const READ: Duration = Duration::from_millis(150);
@@ -52,6 +52,43 @@ fn requests_leave_the_queue_in_order_of_arrival_over_all_workers() {
     assert_eq!(backend.max(), 2);
     backend.close();
     comes_to_hold(&gateway, 0);
+}
+
+/// Metrics, log and list of limits tell of the same delays.
+#[test]
+fn a_wait_for_a_place_is_a_delay_wherever_it_is_told() {
+    let backend = HoldingBackend::start();
+    let limit = format!("max = 1\nqueue = 5\n{PATIENT}");
+    let gateway = Gateway::start(&limited(&backend, &limit, "limits = [\"x\", \"t\"]", &bucket(50)));
+    let mut first = begin(&gateway, "/first");
+    backend.holds(1);
+    let mut second = wait_in_queue(&gateway, "/second");
+    backend.release("/first");
+    first.read().expect(200);
+    backend.has_got(2);
+    backend.release("/second");
+    second.read().expect(200);
+    comes_to_hold(&gateway, 0);
+    for (limit, decision, count) in
+        [("x", "allowed", 1.0), ("x", "delayed", 1.0), ("t", "allowed", 2.0), ("t", "delayed", 0.0)]
+    {
+        let labels = [format!("limit=\"{limit}\""), format!("decision=\"{decision}\"")];
+        let labels = labels.each_ref().map(String::as_str);
+        assert_eq!(gateway.metric("tollgate_decisions_total", &labels), count, "{limit} {decision}");
+    }
+    let told: Vec<_> = gateway
+        .access_log(2)
+        .iter()
+        .map(|record| {
+            ["path", "limit", "decision"].map(|field| record[field].as_str().unwrap_or("").to_owned())
+        })
+        .collect();
+    assert_eq!(told, [["/first", "t", "allowed"], ["/second", "x", "delayed"]]);
+    eventually("the list of limits to tell of it", || {
+        let limits = api(&gateway, "limits");
+        let x = limits["limits"].as_array()?.iter().find(|limit| limit["name"] == "x")?;
+        (x["minute"]["delayed"] == 1).then_some(())
+    });
 }
 
 #[test]

@@ -178,6 +178,41 @@ fn an_admitted_request_is_told_the_policies_of_both_phases() {
     assert!(told.contains("\"second\";r=0") && !told.contains("first"), "{told}");
 }
 
+/// What an earlier limit has left is no answer to a client that a later one refuses or bans.
+#[test]
+fn the_headers_show_the_limit_that_refuses_whatever_an_earlier_one_has_left() {
+    const STANDARD: [&str; 2] = ["\"late\";q=2;w=", "\"late\";r=0;t="];
+    for (server, rate, names, told) in [
+        ("ratelimit_policies = \"all\"", "100/366day", ["ratelimit-policy", "ratelimit"], STANDARD),
+        ("", "100/month", ["ratelimit-policy", "ratelimit"], STANDARD),
+        (
+            "ratelimit_headers = \"openai\"",
+            "100/366day",
+            ["x-ratelimit-limit-requests", "x-ratelimit-remaining-requests"],
+            ["2", "0"],
+        ),
+    ] {
+        let route = "[[routes]]\npath = \"/*\"\nupstream = \"api\"\nlimits = [\"early\", \"late\"]\n";
+        let align = if rate == "100/month" { "calendar" } else { "first-request" };
+        let early = format!(
+            "[limits.early]\nalgorithm = \"fixed-window\"\nkey = \"ip\"\nbefore_auth = true\nrate = \"{rate}\"\n\
+             align = \"{align}\"\n"
+        );
+        let ban = "ban = { after = 2, within = \"1min\", for = \"1h\" }";
+        let gateway = start(server, &format!("{route}{early}{}", by_address("late", "2", ban)));
+        let ask = |status| get_with(gateway.addr(), "/", "").expect(status);
+        (0..2).for_each(|_| drop(ask(200)));
+        // The second refusal begins the ban.
+        for time in 0..4 {
+            let refused = ask(429);
+            for (name, begin) in names.iter().zip(told) {
+                let value = refused.header(name).unwrap_or_default();
+                assert!(value.starts_with(begin), "{server:?}, refusal {time}: {name}: {value}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_shadow_limit_counts_and_a_ban_refuses_before_the_credential() {
     let door = refusing();

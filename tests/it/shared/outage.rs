@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+
 use crate::harness::fleet_config::{AT_ONCE, Plan, client, of, shares, statuses_of};
 use crate::harness::{Backend, Client, Fleet, Gateway, Redis, eventually, get_with};
 
@@ -95,6 +97,36 @@ fn a_gateway_ends_while_its_store_hangs() {
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     drop(waiting);
     redis.resume();
+}
+
+/// It never refuses, so the gateway serves all traffic.
+#[test]
+fn a_shadow_limit_takes_no_gateway_out_of_service() {
+    let (backend, mut redis) = (Backend::ok(), Redis::start());
+    redis.kill();
+    let limit = of("sliding-window", 2) + "\nmode = \"shadow\"\non_error = \"deny\"";
+    let plan = Plan::to(&backend).route("/*", "limits = [\"quiet\"]").limit("quiet", &limit);
+    let gateway = Gateway::start(&plan.store(&store_of(&redis, "")));
+    assert_eq!(statuses_of(&gateway, "/", "a", 3), [200; 3]);
+    gateway.admin("/readyz").expect(200);
+}
+
+/// The log names the limit, as the metric does.
+#[test]
+fn a_leased_limit_without_units_is_a_store_error_in_the_log() {
+    let (backend, mut redis) = (Backend::ok(), Redis::start());
+    redis.kill();
+    let limit = of("fixed-window", 100) + "\nsync = \"lease\"";
+    let plan = Plan::to(&backend).route("/*", "limits = [\"leased\"]").limit("leased", &limit);
+    let gateway = Gateway::start(&plan.store(&store_of(&redis, "")));
+    assert_eq!(statuses_of(&gateway, "/", "a", 1), [503]);
+    let record = &gateway.access_log(1)[0];
+    assert_eq!(
+        (&record["limit"], &record["decision"]),
+        (&json!("leased"), &json!("store_error")),
+        "{record}"
+    );
+    assert_eq!(record["error"], "store");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::harness::{Gateway, TerminalProgram, binary, get_with, refuses_connections};
+use crate::harness::{Gateway, Redis, TerminalProgram, binary, get_with, refuses_connections};
 
 const SECRETS: [(&str, &str); 2] = [("READ", "read-secret"), ("OPERATE", "operate-secret")];
 const TOKENS: &str = "[admin.tokens]\nreader = { token_env = \"READ\", may = [\"read\"] }\n\
@@ -70,6 +70,19 @@ fn once_prints_all_views_as_text() {
     drop(gateway);
     refuses_connections(admin);
     fails(&top(&file, &["--once"], &[]), 1, "no gateway answers at");
+}
+
+#[test]
+fn without_the_shared_store_the_fleet_is_not_known() {
+    let mut redis = Redis::start();
+    let store = format!("[store]\nbackend = \"redis\"\nurl = \"{}\"\n", redis.url());
+    redis.kill();
+    let gateway = Gateway::start(&format!("{LIMIT}{store}[admin]\nlisten = \"127.0.0.1:0\"\n"));
+    let file = format!("[admin]\nlisten = \"{}\"\n", gateway.admin_addr());
+    let (code, text, stderr) = top(&file, &["--once", "--fleet"], &[]);
+    assert_eq!((code, stderr.as_str()), (Some(0), ""));
+    assert!(text.contains("The shared store cannot be asked for the other gateways."), "{text}");
+    assert!(!text.contains("in memory"), "{text}");
 }
 
 #[test]
