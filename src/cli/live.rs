@@ -115,7 +115,6 @@ fn verdict(report: &ExplainReport) -> String {
     let by = refusing.map(|limit| format!(" by `{limit}`")).unwrap_or_default();
     let limit = report.limits.iter().find(|limit| refusing == Some(limit.name.as_str()));
     let in_flight = limit.is_some_and(|limit| limit.policies.iter().any(bounds_requests_in_flight));
-    let queue = limit.and_then(|limit| limit.policies.iter().find(|policy| has_queue_for_places(policy)));
     let status = report.status.map(|status| format!(": answered {status}")).unwrap_or_default();
     let wait = match (report.wait_ms, report.until) {
         (Some(wait), Some(until)) => format!(", until {} ({} more)", clock(until), span(wait)),
@@ -124,9 +123,7 @@ fn verdict(report: &ExplainReport) -> String {
     let reason = report.reason.as_deref().unwrap_or_default();
     match report.verdict.as_deref().unwrap_or_default() {
         "admitted" => "admitted".to_owned(),
-        "refused" if wait.is_empty() && queue.is_some() => {
-            format!("no place is free{by}: waits in the queue; if that is full or the wait is over{status}")
-        }
+        "delayed" if wait.is_empty() => format!("delayed{by}, until a request in flight ends"),
         "refused" if wait.is_empty() && in_flight => {
             format!("refused{by}{status}, until a request in flight ends")
         }
@@ -206,11 +203,6 @@ fn write_limit(f: &mut Formatter<'_>, limit: &ExplainedLimit) -> fmt::Result {
 /// Whether it is that of a concurrency limit.
 fn bounds_requests_in_flight(policy: &ExplainedPolicy) -> bool {
     policy.policy.starts_with("max ")
-}
-
-/// Whether requests beyond its places wait for one.
-fn has_queue_for_places(policy: &ExplainedPolicy) -> bool {
-    bounds_requests_in_flight(policy) && policy.policy.contains("queue ")
 }
 
 /// Whether it is that of a leaky bucket.
@@ -306,7 +298,8 @@ mod tests {
             limits: vec![limit],
             ..ExplainReport::default()
         };
-        let told = "no place is free by `exports`: waits in the queue; if that is full or the wait is over: answered 429";
-        assert_eq!(verdict(&report), told);
+        assert_eq!(verdict(&report), "refused by `exports`: answered 429, until a request in flight ends");
+        let waits = ExplainReport { verdict: Some("delayed".to_owned()), status: None, ..report };
+        assert_eq!(verdict(&waits), "delayed by `exports`, until a request in flight ends");
     }
 }

@@ -107,8 +107,7 @@ impl<'e> LimitOutcome<'e> {
         let policies = plan.limit(self.applied.index).policies_of(self.applied.tier);
         let keys = policies.iter().map(|policy| key_hash.of_policy(policy.shared_key.identity));
         let in_process = state.in_process;
-        keys.zip(state.decisions.iter().map(|decision| LookedDecision { decision: *decision, in_process }))
-            .collect()
+        keys.zip(state.decisions().map(|decision| LookedDecision { decision, in_process })).collect()
     }
 
     /// The rule by which this process decides while the shared store is unavailable; `None`: it is not.
@@ -158,7 +157,13 @@ fn report(
     outcomes: &[LimitOutcome<'_>],
     decided: Option<LiveVerdict>,
 ) -> ExplainReport {
-    let (verdict, status) = outcome(plan, explanation, decided);
+    let waits = |outcome: &LimitOutcome<'_>| {
+        outcome.applied.mode == Mode::Enforce
+            && outcome.state.as_ref().is_some_and(|state| state.waits_for_place)
+            && outcome.delay().is_some()
+    };
+    let waits_for_place = outcomes.iter().any(waits);
+    let (verdict, status) = outcome(plan, explanation, decided, waits_for_place);
     let is_unavailable = decided == Some(LiveVerdict::Unavailable);
     let decided = decided.filter(|_| matches!(verdict, "refused" | "banned" | "delayed"));
     // Of equal delays the first limit on the route leads.
@@ -166,7 +171,7 @@ fn report(
         || outcomes.iter().rev().max_by_key(|outcome| outcome.delay()).map(|outcome| outcome.applied.index);
     let (limit, wait) = match decided {
         Some(LiveVerdict::Refused { limit, wait, .. }) => (Some(limit), wait),
-        Some(LiveVerdict::Admitted(delay)) => (delaying(), Some(delay)),
+        Some(LiveVerdict::Admitted(delay)) => (delaying(), Some(delay).filter(|_| !waits_for_place)),
         Some(LiveVerdict::Unavailable) | None => (None, None),
     };
     let known = json::report(explanation);
@@ -207,11 +212,12 @@ fn on_error(rule: OnError) -> &'static str {
     }
 }
 
-/// The decision as a word, and the status of the gateway's own response.
+/// The decision as a word, and the status of the gateway's own response. `waits_for_place`: for a time that is not known.
 fn outcome(
     plan: &Plan,
     explanation: &Explanation,
     decided: Option<LiveVerdict>,
+    waits_for_place: bool,
 ) -> (&'static str, Option<u16>) {
     if let Some(known) = json::early_outcome(explanation) {
         return known;
@@ -223,7 +229,9 @@ fn outcome(
             (if banned { "banned" } else { "refused" }, refuses)
         }
         (Some(LiveVerdict::Unavailable), _) => ("answered", Some(StatusCode::SERVICE_UNAVAILABLE.as_u16())),
-        (Some(LiveVerdict::Admitted(delay)), ("admitted", _)) if delay > Micros(0) => ("delayed", None),
+        (Some(LiveVerdict::Admitted(delay)), ("admitted", _)) if waits_for_place || delay > Micros(0) => {
+            ("delayed", None)
+        }
         (_, admitted) => admitted,
     }
 }

@@ -6,8 +6,8 @@ use super::values::span;
 use crate::admin_api::keys::PolicyAllowance;
 use crate::limit::display::ShortDisplay;
 use crate::limit::units::{Cost, Fingerprint, Micros};
-use crate::limit::{Algorithm, Verdict, Wait};
-use crate::plan::{LimitIndex, Plan, TierIndex};
+use crate::limit::{Algorithm, Decision, Verdict, Wait};
+use crate::plan::{LimitIndex, Plan, Policy, TierIndex};
 use crate::shared::Shared;
 use crate::shared::worker_commands::KeyCommand;
 use crate::store::{Decisions, KeyOperation, OperationFault};
@@ -20,6 +20,8 @@ pub(super) struct PolicyState {
     whole: Decisions,
     /// The units in use.
     used: Vec<u64>,
+    /// No place is free, and the queue has room for a request.
+    pub(super) waits_for_place: bool,
     /// The shared store is unavailable: these are the counters of this process.
     pub(super) in_process: bool,
 }
@@ -61,6 +63,16 @@ impl PolicyState {
         }
     }
 
+    /// The decisions. One that lets the request wait for a place delays it; for how long is not known.
+    pub(super) fn decisions(&self) -> impl Iterator<Item = Decision> {
+        self.decisions.iter().map(|decision| match decision.verdict {
+            Verdict::Deny(Wait::Unknown) if self.waits_for_place => {
+                Decision { verdict: Verdict::Delay(Micros(0)), ..*decision }
+            }
+            _ => *decision,
+        })
+    }
+
     /// The longest wait among the policies, and whether that is a refusal.
     pub(super) fn verdict(&self) -> Verdict {
         let rank = |verdict: &Verdict| match *verdict {
@@ -68,7 +80,7 @@ impl PolicyState {
             Verdict::Delay(span) => (1, Wait::After(span)),
             Verdict::Deny(wait) => (2, wait),
         };
-        self.decisions.iter().map(|decision| decision.verdict).max_by_key(rank).unwrap_or(Verdict::Allow)
+        self.decisions().map(|decision| decision.verdict).max_by_key(rank).unwrap_or(Verdict::Allow)
     }
 
     /// The allowance under each of the policies that decided.
@@ -103,7 +115,24 @@ impl AskedCounters<'_> {
         let decisions = execute(Some(cost), KeyOperation::Look).await?.decisions;
         let whole = execute(None, KeyOperation::Look).await?.decisions;
         let used = execute(Some(cost), KeyOperation::Used).await?.units;
-        Ok(PolicyState { decisions, whole, used, in_process })
+        let waits_for_place = self.has_queue_with_room(&decisions);
+        Ok(PolicyState { decisions, whole, used, waits_for_place, in_process })
+    }
+
+    /// Whether a request that finds no place waits for one.
+    fn has_queue_with_room(&self, decisions: &Decisions) -> bool {
+        let policies = self.plan.limit(self.limit).policies_of(self.tier);
+        let has_room = |policy: &Policy| {
+            let key = self.key_hash.of_policy(policy.shared_key.identity);
+            let places = policy.algorithm.as_concurrency();
+            places.is_some_and(|places| self.shared.store.waiting_for_place(key) < places.queue())
+        };
+        let refuses = |(decision, _): &(&Decision, &Policy)| matches!(decision.verdict, Verdict::Deny(_));
+        let mut refusing = decisions.iter().zip(policies).filter(refuses).peekable();
+        refusing.peek().is_some()
+            && refusing.all(|(decision, policy)| {
+                decision.verdict == Verdict::Deny(Wait::Unknown) && has_room(policy)
+            })
     }
 }
 

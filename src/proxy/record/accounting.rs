@@ -5,7 +5,7 @@ use http::StatusCode;
 use super::request_context::RequestContext;
 use super::settlement::Settlement;
 use super::usage::record_admission;
-use crate::limit::units::{Fingerprint, Micros, Timestamp};
+use crate::limit::units::{Cost, Fingerprint, Micros, Timestamp};
 use crate::limit::{Decision, Verdict};
 use crate::plan::admission::{
     Admission, AdmissionDecision, BindingLimit, LimitCheck, Refusal, RefusalCause, RequestCharges,
@@ -396,7 +396,7 @@ impl RequestContext {
         if let (Some(record), Some(decision)) = (&mut self.log.record, check.decisions(outcome).first()) {
             (*check.limit.name).clone_into(&mut record.decision.limit);
             record.decision.remaining = Some(decision.remaining);
-            record.decision.cost = Some(1);
+            record.decision.cost = check.cost().map(Cost::units);
             record.decision.label = Some(DecisionLabel::Delayed);
         }
     }

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::harness::api::api;
+use serde_json::{Value, json};
+
+use crate::harness::api::{api, good};
 use crate::harness::in_flight::{ask, ask_with, begin, comes_to_hold, fits, held, limited};
 use crate::harness::{Client, Gateway, HoldingBackend, eventually};
 
@@ -52,6 +54,39 @@ fn requests_leave_the_queue_in_order_of_arrival_over_all_workers() {
     assert_eq!(backend.max(), 2);
     backend.close();
     comes_to_hold(&gateway, 0);
+}
+
+/// The API and `explain` tell what a request would meet now: it waits while there is room, and is refused beyond that.
+#[test]
+fn a_request_that_would_wait_is_told_as_delayed() {
+    let backend = HoldingBackend::start();
+    let limit = format!("max = 1\nqueue = 1\n{PATIENT}");
+    let gateway = Gateway::start(&limited(&backend, &limit, "", ""));
+    let told = || {
+        let key = api(&gateway, "limits/x/keys/a");
+        assert_eq!(key["policies"][0]["next_ms"].is_null(), key["verdict"] != "admitted", "{key}");
+        let question = r#"{"url": "/", "headers": {"x-client": "a"}}"#;
+        let explained = good(&gateway, "POST explain", question);
+        assert_eq!(explained["verdict"], key["verdict"], "{explained}");
+        assert_eq!(explained["limits"][0]["verdict"], key["verdict"], "{explained}");
+        assert!(
+            explained["wait_ms"].as_u64().unwrap_or_default() == 0 && explained["until"].is_null(),
+            "{explained}"
+        );
+        ["verdict", "limit", "status"].map(|name| explained[name].clone())
+    };
+    let mut first = begin(&gateway, "/first");
+    backend.holds(1);
+    assert_eq!(told(), [json!("delayed"), json!("x"), Value::Null]);
+    let mut second = wait_in_queue(&gateway, "/second");
+    let waiting = || gateway.metric("tollgate_concurrency_waiting", &["limit=\"x\""]);
+    eventually("the second to wait", || (waiting() > 0.5).then_some(()));
+    assert_eq!(told(), [json!("refused"), json!("x"), json!(429)]);
+    backend.open();
+    first.read().expect(200);
+    second.read().expect(200);
+    comes_to_hold(&gateway, 0);
+    assert_eq!(told()[0], "admitted");
 }
 
 /// Metrics, log and list of limits tell of the same delays.

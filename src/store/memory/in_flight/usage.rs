@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 
 use super::RequestsInFlight;
+use crate::limit::units::Fingerprint;
+use crate::store::Store;
 
 /// The places and the queue of a policy, all keys together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,5 +30,18 @@ impl RequestsInFlight {
             }
         }
         usages
+    }
+
+    /// The requests that wait for a place of this key.
+    fn waiting(&self, key: Fingerprint) -> usize {
+        let shard = self.shard(key).lock();
+        shard.get(&key).and_then(|key| key.queue.as_ref()).map_or(0, |queue| queue.len())
+    }
+}
+
+impl Store {
+    /// The requests of this process that wait for a place of this key, a [`Charge::key`](crate::store::Charge::key).
+    pub fn waiting_for_place(&self, key: Fingerprint) -> usize {
+        self.memory.in_flight().waiting(key)
     }
 }
