@@ -126,6 +126,18 @@ impl Gateway {
         text.lines().filter(matches).filter_map(value).sum()
     }
 
+    /// Asserts that [`Self::metric`] gives `expected`. It waits while the value is smaller, since the gateway counts a request a
+    /// moment after its response.
+    #[track_caller]
+    pub(crate) fn has_counted(&self, name: &str, labels: &[&str], expected: u32) {
+        let expected = f64::from(expected);
+        let counted = eventually(&format!("{name} {labels:?} is {expected}"), || {
+            let value = self.metric(name, labels);
+            (value > expected - 0.5).then_some(value)
+        });
+        assert!(counted < expected + 0.5, "{name} {labels:?}: {counted}, expected {expected}");
+    }
+
     /// The process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
