@@ -33,8 +33,12 @@ pub(super) fn compile(mut draft: FileDraft, diagnostics: &Diagnostics<'_>) -> Op
     let known_routes = || draft.routes.iter().filter(|route| diagnostics.is_known(route.route.is_some()));
     duplicate_names(known_routes(), diagnostics);
     let table = reachable(&draft, diagnostics);
-    let cluster =
-        draft.store.shared.as_ref().is_some_and(|shared| matches!(shared.servers, RedisServers::Cluster(_)));
+    let cluster = draft
+        .store
+        .settings
+        .shared
+        .as_ref()
+        .is_some_and(|shared| matches!(shared.servers, RedisServers::Cluster(_)));
     let server = &draft.server;
     // If the certificates have errors, this is unknown.
     let known = server.tls.is_some() || !server.client_listeners().any(|listener| listener.tls);
@@ -71,7 +75,7 @@ pub(super) fn compile(mut draft: FileDraft, diagnostics: &Diagnostics<'_>) -> Op
         return None;
     }
     witnesses::check(&draft, &table, diagnostics);
-    let sticky_key = sticky::shared_key(&draft.store);
+    let sticky_key = sticky::shared_key(&draft.store.settings);
     let upstreams = draft.upstreams.into_iter().map(|draft| draft.finish(sticky_key).map(Arc::new));
     let upstreams = upstreams.collect::<Option<Vec<_>>>()?;
     let mut routes = draft.routes.into_iter().map(|draft| draft.route).collect::<Option<Vec<_>>>()?;
@@ -82,7 +86,7 @@ pub(super) fn compile(mut draft: FileDraft, diagnostics: &Diagnostics<'_>) -> Op
         admin: draft.admin,
         decisions: draft.decisions,
         acme: draft.acme.and_then(|acme| acme.settings),
-        store: draft.store,
+        store: draft.store.settings,
         log: draft.log,
         trace: draft.trace.map(Arc::new),
         limits: draft.limits.into_iter().map(|draft| draft.limit).collect::<Option<_>>()?,
@@ -107,7 +111,7 @@ fn check_upstreams(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
             own_listener(upstream, &draft.server, diagnostics);
         }
     }
-    upstreams::check_sticky_secrets(&draft.upstreams, &draft.store, diagnostics);
+    upstreams::check_sticky_secrets(&draft.upstreams, &draft.store.settings, diagnostics);
     mirror_rules::check(draft, diagnostics);
 }
 

@@ -89,7 +89,7 @@ fn unfit(named: &LimitDraft, limit: &Limit, draft: &FileDraft) -> Option<(String
             format!("`before_auth` of limit {name} has no effect: connections come before all requests");
         return Some((message, "leave it out"));
     }
-    if draft.store.shared.is_some() && limit.ban.is_some() {
+    if draft.store.settings.shared.is_some() && limit.ban.is_some() {
         let message =
             format!("limit {name} has a `ban`, which gateways share, but each counts its own connections");
         return Some((message, "leave `ban` out, or put it on a limit of requests"));

@@ -13,6 +13,7 @@ use super::report::SourceSpan;
 use super::routes::{self, DeclaredNames};
 use super::server::ServerDraft;
 use super::sets::SETS;
+use super::store::StoreDraft;
 use super::table::ConfigTable;
 use super::value::{ConfigValue, Entry};
 use super::{
@@ -25,7 +26,7 @@ use crate::plan::admin::Admin;
 use crate::plan::auth::{Auth, AuthIndex};
 use crate::plan::decisions::DecisionService;
 use crate::plan::log::Log;
-use crate::plan::{Listener, Server, StoreSettings, Trace};
+use crate::plan::{Listener, Server, Trace};
 use crate::route::claim::ClaimPath;
 use crate::route::key::Part;
 
@@ -83,7 +84,7 @@ pub(super) struct FileDraft {
     pub(super) names_acme: bool,
     /// Whether the certificates of `[server]` have no faults, as far as there are some.
     pub(super) server_is_sound: bool,
-    pub(super) store: StoreSettings,
+    pub(super) store: StoreDraft,
     pub(super) log: Log,
     pub(super) trace: Option<Trace>,
     pub(super) maps: Vec<maps::MapDraft>,
@@ -111,13 +112,13 @@ pub(super) fn read<'a>(document: &'a DeTable<'a>, diagnostics: &'a Diagnostics<'
     let ServerDraft { limits: server_limits, connection_limits, geo_place, .. } = server_draft;
     // Its tokens name limits.
     let admin = file.take(&FILE.admin);
-    let (store, on_error) = store::read(section(&mut file, &FILE.store, store::TITLE));
+    let store = store::read(section(&mut file, &FILE.store, store::TITLE));
     let log_table = section(&mut file, &FILE.log, "`[log]`");
     let trace = file.optional(&FILE.trace, |value| value.table("`[trace]`")).and_then(trace::read);
     let upstreams: Vec<_> = entries(&mut file, &FILE.upstreams).iter().map(upstreams::read).collect();
     let maps: Vec<_> = entries(&mut file, &FILE.maps).iter().map(maps::read).collect();
     let limits: Vec<_> =
-        entries(&mut file, &FILE.limits).iter().map(|entry| limits::read(entry, on_error, &maps)).collect();
+        entries(&mut file, &FILE.limits).iter().map(|entry| limits::read(entry, &store, &maps)).collect();
     let admin = admin.and_then(|value| value.table("`[admin]`"));
     let admin = admin.and_then(|table| admin::read(table, known_listeners(&server, diagnostics), &limits));
     let decisions = file.optional(&FILE.decisions, |value| value.table("`[decisions]`"));

@@ -27,10 +27,10 @@ pub(super) fn check(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
         if counts_connections(draft, LimitIndex(index)) {
             continue;
         }
-        if draft.store.shared.is_none() && is_store_unknown {
+        if draft.store.settings.shared.is_none() && is_store_unknown {
             continue;
         }
-        if draft.store.shared.is_none() {
+        if draft.store.settings.shared.is_none() {
             let message =
                 format!("`sync` of limit {} has no effect: counters are in memory", quoted(&named.name));
             diagnostics.warn(

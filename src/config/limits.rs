@@ -17,7 +17,7 @@ use super::leases::{LEASE, SYNC, Sync};
 use super::maps::MapDraft;
 use super::rated::{RATED, Rated, RatedLimit, RatedTier};
 use super::report::{SourceSpan, quoted};
-use super::store::ON_ERROR;
+use super::store::{ON_ERROR, StoreDraft};
 use super::table::ConfigTable;
 use super::text::SyntaxError;
 use super::usage::UsageDraft;
@@ -149,13 +149,13 @@ pub(super) struct LimitPlaces {
     pub(super) sync: Option<SourceSpan>,
 }
 
-/// Reads one entry of `[limits]`, with the `on_error` of `[store]`.
-pub(super) fn read(entry: &Entry<'_>, on_error: OnError, maps: &[MapDraft]) -> LimitDraft {
+/// Reads one entry of `[limits]`, which inherits from `[store]`.
+pub(super) fn read(entry: &Entry<'_>, store: &StoreDraft, maps: &[MapDraft]) -> LimitDraft {
     name::check_limit(entry.key, entry.key_span, entry.value.diagnostics());
     let limit = entry
         .value
         .table(&quoted(&format!("[limits.{}]", entry.key)))
-        .and_then(|table| limit(entry.key, table, on_error, maps));
+        .and_then(|table| limit(entry.key, table, store.on_error, maps));
     let (limit, places) = limit.unzip();
     LimitDraft { name: entry.key.into(), span: entry.key_span, places: places.unwrap_or_default(), limit }
 }

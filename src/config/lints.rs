@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
 
+use super::connection_limits::counts_connections;
 use super::diagnostics::Diagnostics;
 use super::file::FileDraft;
 use super::report::{cut_for_help, listed, quoted};
@@ -40,6 +41,7 @@ pub(super) fn advise(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
             invented_key(LimitIndex(index), sound, draft, diagnostics);
             crowded_log(limit.span, sound, draft, diagnostics);
             idle_share(limit.span, sound, draft, diagnostics);
+            idle_on_error(LimitIndex(index), limit, draft, diagnostics);
             header_as_allow_list(limit, sound, diagnostics);
         }
     }
@@ -182,7 +184,7 @@ fn split_with_one_sticky_cookie(
 /// Long windows that are counted in memory alone. One warning names all limits, since one line of the file mends all.
 fn forgotten_windows(draft: &FileDraft, diagnostics: &Diagnostics<'_>) {
     // A store with faults may be meant as one that keeps its counters.
-    let is_kept = draft.store.shared.is_some() || draft.store.snapshot.is_some();
+    let is_kept = draft.store.settings.shared.is_some() || draft.store.settings.snapshot.is_some();
     if is_kept
         || diagnostics.errors() > 0
         || diagnostics.is_uncertain(store::TITLE, store::STORE.snapshot.name)
@@ -349,7 +351,7 @@ fn crowded_log(
 ) {
     let logs = limit.all_policies().filter(|policy| policy.algorithm.keeps_events());
     let Some(longest) = logs.map(|policy| policy.algorithm.quota()).max() else { return };
-    if draft.store.shared.is_some() && longest > MAX_SHARED_EVENTS {
+    if draft.store.settings.shared.is_some() && longest > MAX_SHARED_EVENTS {
         let message = format!(
             "limit {} keeps up to {longest} events for one key in the shared store, which serves no other request while it scans them",
             quoted(&limit.name)
@@ -357,7 +359,7 @@ fn crowded_log(
         let help = format!("keep to {MAX_SHARED_EVENTS}, or use `sliding-window`, which keeps two counts");
         diagnostics.warn(span, message, help);
     }
-    let of_store = draft.store.max_keys as u64;
+    let of_store = draft.store.settings.max_keys as u64;
     let is_unknown = diagnostics.is_uncertain(store::TITLE, "max_keys");
     let (holder, title, max_keys) = match limit.max_keys {
         Some(own) if own.get() < of_store || is_unknown => ("its share", "the limit", own.get()),
@@ -383,7 +385,7 @@ fn idle_share(
     diagnostics: &Diagnostics<'_>,
 ) {
     let Some(own) = limit.max_keys else { return };
-    let of_store = draft.store.max_keys as u64;
+    let of_store = draft.store.settings.max_keys as u64;
     let reason = if limit.is_concurrency() && limit.ban.is_none() {
         "it counts requests in flight, which the store does not hold".to_owned()
     } else if own.get() > of_store && !diagnostics.is_uncertain(store::TITLE, "max_keys") {
@@ -393,6 +395,24 @@ fn idle_share(
     };
     let message = format!("`max_keys` of limit {} has no effect: {reason}", quoted(&limit.name));
     diagnostics.warn(span, message, "leave it out, or write a share of `max_keys` of `[store]`");
+}
+
+/// What happens without the shared store, where `[store]` names none.
+fn idle_on_error(
+    index: LimitIndex,
+    limit: &limits::LimitDraft,
+    draft: &FileDraft,
+    diagnostics: &Diagnostics<'_>,
+) {
+    let Some(span) = limit.places.on_error else { return };
+    // That of a limit of connections is a fault, and the unknown may be the store.
+    if draft.store.names_backend || diagnostics.unknown() > 0 || counts_connections(draft, index) {
+        return;
+    }
+    let message =
+        format!("`on_error` of limit {} has no effect: counters are in memory", quoted(&limit.name));
+    let help = "share them by `backend = \"redis\"` of `[store]`, or leave `on_error` out";
+    diagnostics.warn(span, message, help);
 }
 
 /// Limits on a route that charges nothing to any of them.

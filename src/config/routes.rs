@@ -21,6 +21,7 @@ use super::report::{SourceSpan, quoted};
 use super::route_limits::{self, ROUTE_LIMITS, RouteLimit, ServerLimit};
 use super::server::{self, MAX_SIZE, body_bound};
 use super::set_names::{self, USE};
+use super::split::SPLIT;
 use super::table::ConfigTable;
 use super::text::Cursor;
 use super::units::size_in_words;
@@ -246,6 +247,7 @@ fn waits_for_no_upstream(action: Option<&RouteAction>, table: &ConfigTable<'_>) 
         SETTINGS.set_request_headers.name,
         SETTINGS.remove_request_headers.name,
         SETTINGS.forward_client_cert.name,
+        SPLIT.upstream_key.name,
     ];
     for key in keys {
         if let Some(span) = table.given(key) {

@@ -94,9 +94,21 @@ pub(super) enum StoreBackend {
 const BACKENDS: [(&str, StoreBackend); 2] =
     [("memory", StoreBackend::Memory), ("redis", StoreBackend::Redis)];
 
-/// Reads `[store]`, with the `on_error` that limits inherit.
-pub(super) fn read(mut table: ConfigTable<'_>) -> (StoreSettings, OnError) {
-    forgets_backend(&table);
+/// `[store]` as written.
+pub(super) struct StoreDraft {
+    pub(super) settings: StoreSettings,
+    /// What limits inherit.
+    pub(super) on_error: OnError,
+    /// Whether `backend` is written. With `memory` the settings of a shared store wait for another day.
+    pub(super) names_backend: bool,
+}
+
+/// Reads `[store]`.
+pub(super) fn read(mut table: ConfigTable<'_>) -> StoreDraft {
+    let names_backend = table.given(STORE.backend.name).is_some();
+    if !names_backend {
+        forgets_backend(&table);
+    }
     let backend = table.value(&STORE.backend);
     let max_keys = table.value(&STORE.max_keys);
     let on_error = table.value(&STORE.on_error);
@@ -106,14 +118,14 @@ pub(super) fn read(mut table: ConfigTable<'_>) -> (StoreSettings, OnError) {
     let snapshot = snapshot(&mut table, backend);
     table.finish();
     let shared = shared.filter(|_| backend == StoreBackend::Redis).map(Arc::new);
-    (StoreSettings { max_keys, shared, secret, snapshot }, on_error)
+    StoreDraft { settings: StoreSettings { max_keys, shared, secret, snapshot }, on_error, names_backend }
 }
 
-/// Warns of a URL without `backend`: each gateway of a fleet would count for itself. Where `memory` is written, the URL waits
-/// for another day.
+/// Warns of a setting of a shared store without `backend`: each gateway of a fleet would count for itself.
 fn forgets_backend(table: &ConfigTable<'_>) {
-    let url = [STORE.url.name, STORE.url_env.name].into_iter().find_map(|key| Some((key, table.given(key)?)));
-    if let (Some((key, span)), None) = (url, table.given(STORE.backend.name)) {
+    let keys = [STORE.url.name, STORE.url_env.name, STORE.timeout.name, STORE.prefix.name, STORE.tls.name];
+    let given = keys.into_iter().chain([STORE.on_error.name]).find_map(|key| Some((key, table.given(key)?)));
+    if let Some((key, span)) = given {
         let message = format!("`{key}` has no effect: counters are in memory");
         let help = "write `backend = \"redis\"`; or `backend = \"memory\"`, if the store is to be used later";
         table.diagnostics().warn(span, message, help);

@@ -185,6 +185,9 @@ fn upstream(
         let message = "`slow_start` has no effect: there is no second server for the other requests";
         table.diagnostics().warn(span, message, "leave it out");
     }
+    if servers == Some(0) {
+        echo_without_servers(&table);
+    }
     let send_proxy_protocol =
         table.optional(&UPSTREAM.send_proxy_protocol, |value| proxy_protocol(&value, protocol));
     table.finish().then_some(())?;
@@ -238,6 +241,26 @@ pub(super) fn check_sticky_secrets(
                 "add `secret_env = \"STICKY_SECRET\"`, or `secret = \"${STICKY_SECRET}\"` to `[store]`";
             diagnostics.fault(draft.span, message, help);
         }
+    }
+}
+
+/// Warns of keys about the servers of an upstream, of which the built-in echo has none.
+fn echo_without_servers(table: &ConfigTable<'_>) {
+    let keys = [
+        UPSTREAM.balance.name,
+        UPSTREAM.breaker.name,
+        UPSTREAM.connect_timeout.name,
+        UPSTREAM.eject.name,
+        UPSTREAM.health.name,
+        UPSTREAM.idle_timeout.name,
+        UPSTREAM.max_connections.name,
+        UPSTREAM.retry.name,
+        UPSTREAM.send_proxy_protocol.name,
+        UPSTREAM.sticky.name,
+    ];
+    for (key, span) in keys.into_iter().filter_map(|key| Some((key, table.given(key)?))) {
+        let message = format!("`{key}` has no effect: `builtin:echo` answers without a server");
+        table.diagnostics().warn(span, message, "leave it out, or name a server");
     }
 }
 
