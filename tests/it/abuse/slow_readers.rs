@@ -139,7 +139,9 @@ fn a_reader_of_http2_that_stops_is_cut_and_counted() {
         (gateway.metric("tollgate_connections_refused_total", &[stalled]) == 1.0).then_some(())
     });
     assert_eq!(gateway.access_log(1)[0]["error"], "write_timeout");
-    assert_eq!(gateway.metric("tollgate_connections", &["listener"]), 0.0);
+    eventually("the connection to be gone", || {
+        (gateway.metric("tollgate_connections", &["listener"]) == 0.0).then_some(())
+    });
 }
 
 /// A client that has asked for a tunnel.
