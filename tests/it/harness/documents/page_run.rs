@@ -256,21 +256,25 @@ impl PageRun {
 
 /// A stand-in for systemd's: `systemctl reload tollgate` returns when the gateway has reloaded. `systemctl kill -s KILL` is
 /// a crash, after which the unit is started again; `systemctl kill --kill-whom=main -s USR2` returns once another process has
-/// taken over. The logs go on in the same files.
+/// taken over. The logs go on in the same files. A killed process has its sockets until the last of its threads has gone, and
+/// the first one may wait for the others as a zombie.
 fn systemctl(log: &str, words: &str) -> String {
     format!(
         r#"pid=$(cat {PID})
 lines() {{ grep -c "$1" {log}; }}
-until_more() {{ until [ "$(lines "$1")" -gt "$2" ]; do sleep 0.02; done; }}
+tries=0
+pause() {{ tries=$((tries + 1)); [ $tries -lt 1000 ] || exit 1; sleep 0.03; }}
+until_more() {{ until [ "$(lines "$1")" -gt "$2" ]; do pause; done; }}
+has_threads() {{ kill -0 $pid && ! {{ grep -q '^State:.Z' /proc/$pid/status && [ "$(ls /proc/$pid/task)" = $pid ]; }}; }}
 case "$*" in
 reload*)
     before=$(lines reloaded)
     kill -HUP $pid
-    until [ "$(lines reloaded)" -gt "$before" ]; do kill -0 $pid || exit 1; done ;;
+    until [ "$(lines reloaded)" -gt "$before" ]; do kill -0 $pid || exit 1; pause; done ;;
 *KILL*)
     before=$(lines '{words}')
     kill -KILL $pid
-    while kill -0 $pid 2>/dev/null && ! grep -q '^State:.Z' /proc/$pid/status; do sleep 0.02; done
+    while has_threads 2>/dev/null; do pause; done
     tollgate run >>access.log 2>>{log} </dev/null &
     echo $! >{PID}
     until_more '{words}' "$before" ;;
