@@ -19,6 +19,7 @@ fn goes_on_without_its_log(access_log: impl Into<Stdio>) {
     });
     gateway.get("/").expect(200);
     assert!(gateway.alive());
+    gateway.wait_for_log("access log");
     let told = gateway.stderr_lines().iter().filter(|line| line.contains("access log")).count();
     assert!((1..5).contains(&told), "told, but not for each line: {}", gateway.stderr());
 }

@@ -56,6 +56,7 @@ fn a_refusal_by_a_ban_is_told_as_one_in_the_log_in_metrics_and_by_replay() {
     assert_eq!(api(&gateway, "limits")["limits"][0]["minute"]["refused"], 6);
     gateway.signal(rustix::process::Signal::TERM);
     assert!(gateway.wait_for_exit().success());
+    assert_eq!(gateway.access_log(8).len(), 8);
     let log = gateway.stdout_lines().join("\n");
     // Logs of earlier versions say `limited`.
     for log in [log.replace("\"banned\"", "\"limited\""), log] {

@@ -199,7 +199,7 @@ fn a_wrong_announcement_ends_each_connection() {
     let gateway = Gateway::start(&over_http2(&[&url], "", ""));
     let client = Http2::connect(gateway.addr());
     WebSocket::ask(&client, websocket_at("/")).expect_err("no answer").expect(503);
-    assert!(gateway.stderr().contains("a wrong ENABLE_CONNECT_PROTOCOL"), "{}", gateway.stderr());
+    gateway.wait_for_log("a wrong ENABLE_CONNECT_PROTOCOL");
 }
 
 /// The declared length of a success says nothing (RFC 9110 §9.3.6), and trailers have no place.

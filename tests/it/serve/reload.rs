@@ -119,8 +119,8 @@ fn a_fault_is_shown_with_its_place() {
     let good = everything_to(&backend, "");
     let gateway = Gateway::start(&good);
     gateway.reload(&good.replace("path = ", "paht = "), "paht");
-    let stderr = gateway.stderr();
-    assert!(stderr.contains("gateway.toml:") && stderr.contains("error"), "{stderr}");
+    gateway.wait_for_log("gateway.toml:");
+    assert!(gateway.stderr().contains("error"), "{}", gateway.stderr());
 }
 
 #[test]

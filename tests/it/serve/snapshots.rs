@@ -167,6 +167,7 @@ fn a_disk_that_takes_no_more_leaves_the_last_snapshot_and_the_traffic_alone() {
     assert_eq!(fs::read(counters.file()).expect("it is there"), good);
     assert_eq!(fs::read_dir(counters.folder.path()).expect("a folder").count(), 1, "nothing else is left");
     assert_eq!(passed(&gateway, 2), 2);
+    gateway.wait_for_log("cannot be written");
     let log = gateway.stderr();
     assert_eq!(log.matches("cannot be written").count(), 1, "{log}");
     stop(gateway);

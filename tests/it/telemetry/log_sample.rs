@@ -1,5 +1,7 @@
 //! A sample of ordinary requests, and every other one whole.
 
+use std::time::Duration;
+
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -119,7 +121,11 @@ fn the_share_is_right_and_a_reload_changes_it() {
     };
     ask(2_000);
     gateway.reload(&toml("1"), "INFO reloaded");
-    let before = gateway.stdout_lines().len();
+    let before = eventually("no further lines of the sample", || {
+        let lines = gateway.stdout_lines().len();
+        std::thread::sleep(Duration::from_millis(200));
+        (gateway.stdout_lines().len() == lines).then_some(lines)
+    });
     assert!((180..=220).contains(&before), "{before} of 2000");
     for turn in ["/fine/0", "/fine/1"] {
         let found = gateway.access_log(0).iter().filter(|record| record["path"] == turn).count();

@@ -56,6 +56,7 @@ fn a_dead_collector_costs_spans_and_one_line() {
     counted(&gateway, DROPPED, &[], 300);
     ask(&gateway, 10);
     counted(&gateway, DROPPED, &[], 310);
+    gateway.wait_for_log("spans cannot be exported");
     assert_eq!(lines(&gateway, "spans cannot be exported"), 1, "{}", gateway.stderr());
     counted(&gateway, EXPORTS, &["result=\"success\""], 0);
     assert!(gateway.metric(EXPORTS, &["result=\"failure\""]) >= 3.0);
