@@ -67,20 +67,19 @@ impl Gateway {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let toml = on_free_ports(toml);
         std::fs::write(directory.path().join("gateway.toml"), &toml).expect("the file can be written");
-        let mut child = command
+        command
             .arg("-c")
             .arg(directory.path().join("gateway.toml"))
             .env("TOLLGATE_ADMIN_TOKEN", "test-token")
             .env("NO_COLOR", "1")
             .stdout(access_log)
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary starts");
-        let stderr = OutputLines::of(child.stderr.take().expect("piped"));
-        let stdout = child.stdout.take().map(OutputLines::of).unwrap_or_default();
+            .stderr(Stdio::piped());
+        let (child, stdout, stderr) = spawn(&mut command);
         let (addresses, decisions, admin) = (Vec::new(), None, None);
         let mut gateway = Self { child, directory, stderr, stdout, addresses, decisions, admin };
-        gateway.wait_until_listening(&toml);
+        while !gateway.comes_to_listen(&toml) {
+            (gateway.child, gateway.stdout, gateway.stderr) = spawn(&mut command);
+        }
         gateway
     }
 
@@ -230,24 +229,31 @@ impl Gateway {
         eventually("the process to exit", || self.child.try_wait().expect("it can be asked"))
     }
 
-    fn wait_until_listening(&mut self, toml: &str) {
+    /// Waits until it listens. False: the port that TCP got in place of port 0 is another program's for UDP.
+    fn comes_to_listen(&mut self, toml: &str) -> bool {
         let expected = expected_listeners(toml);
         let kinds = ["", "decisions ", "admin "];
-        let [all, decisions, admin] = eventually("the gateway to listen", || {
+        let found = eventually("the gateway to listen", || {
+            let ended = self.child.try_wait().expect("it can be asked");
             let lines = self.stderr.lines();
-            if let Some(status) = self.child.try_wait().expect("it can be asked") {
-                panic!("tollgate ended with {status}:\n{}\n--- with\n{toml}", lines.join("\n"));
+            let is_taken = |line: &String| line.contains("cannot receive UDP") && line.contains("in use");
+            if let Some(status) = ended {
+                let may_move = toml.contains(":0\"") && lines.iter().any(is_taken);
+                assert!(may_move, "tollgate ended with {status}:\n{}\n--- with\n{toml}", lines.join("\n"));
+                return Some(None);
             }
             let found = kinds.map(|kind| {
                 let words = format!("{kind}listening on ");
                 lines.iter().flat_map(|line| addresses_after(line, &words)).collect::<Vec<_>>()
             });
-            (found.each_ref().map(Vec::len) == expected).then_some(found)
+            (found.each_ref().map(Vec::len) == expected).then_some(Some(found))
         });
+        let Some([all, decisions, admin]) = found else { return false };
         self.decisions = decisions.first().copied();
         self.admin = admin.first().copied();
         let others = [self.decisions, self.admin];
         self.addresses = all.into_iter().filter(|address| !others.contains(&Some(*address))).collect();
+        true
     }
 }
 
@@ -259,6 +265,14 @@ impl Drop for Gateway {
             eprintln!("--- tollgate's standard error\n{}\n---", self.stderr());
         }
     }
+}
+
+/// A process, its standard output if that is a pipe, and its standard error.
+fn spawn(command: &mut Command) -> (Child, OutputLines, OutputLines) {
+    let mut child = command.spawn().expect("the binary starts");
+    let stderr = OutputLines::of(child.stderr.take().expect("piped"));
+    let stdout = child.stdout.take().map(OutputLines::of).unwrap_or_default();
+    (child, stdout, stderr)
 }
 
 /// Fills in what every test wants: free ports, and as many workers as the tests' machine has at least.
