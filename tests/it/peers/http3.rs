@@ -156,7 +156,8 @@ fn exactly_the_allowance_is_served_on_one_connection_and_on_many() {
         let waits = told["waits"].as_array().expect("a list");
         assert!(!waits.is_empty(), "{told}");
         for wait in waits {
-            assert!(wait.as_u64().is_some_and(|wait| (1..=86_400).contains(&wait)), "{told}");
+            // A second more, rounded up, for one that came a moment before the request that opened the window.
+            assert!(wait.as_u64().is_some_and(|wait| (1..=86_401).contains(&wait)), "{told}");
         }
     }
 }
