@@ -54,7 +54,7 @@ pub(crate) use gateways::binary::binary;
 pub(crate) use gateways::fake_clock::FakeClock;
 pub(crate) use gateways::fleet::Fleet;
 pub(crate) use gateways::gateway::Gateway;
-pub(crate) use gateways::ports::{free_address, free_address_of_all};
+pub(crate) use gateways::ports::{free_address, free_address_of_all, free_address_of_datagrams};
 pub(crate) use gateways::{api, config, config_folder, fleet_config, upgraded};
 pub(crate) use logs::{field_list, log_files, nginx_day, replayed};
 pub(crate) use machine::load::Load;

@@ -1,7 +1,9 @@
 //! `alt-svc`, by which clients of TCP learn of HTTP/3.
 
 use super::http3_config;
-use crate::harness::{Authority, Backend, Client, Gateway, Http2, Next, everything_to, free_address};
+use crate::harness::{
+    Authority, Backend, Client, Gateway, Http2, Next, everything_to, free_address, free_address_of_datagrams,
+};
 
 #[test]
 fn clients_of_tcp_learn_of_http3_unless_a_route_says_otherwise() {
@@ -11,7 +13,7 @@ fn clients_of_tcp_learn_of_http3_unless_a_route_says_otherwise() {
     });
     let authority = Authority::new();
     authority.certify("a", &["a.test"]);
-    let (address, plain) = (free_address(), free_address());
+    let (address, plain) = (free_address_of_datagrams(), free_address());
     let routes = "[[routes]]\npath = \"/clear\"\nupstream = \"api\"\nset_response_headers = { alt-svc = \"clear\" }\n\
         [[routes]]\npath = \"/none\"\nupstream = \"api\"\nremove_response_headers = [\"alt-svc\"]\n\
         [[routes]]\npath = \"/fixed\"\nrespond = { status = 200, body = \"ok\" }\n";

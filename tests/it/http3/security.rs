@@ -11,7 +11,7 @@ use crate::harness::config_folder::ConfigFolder;
 use crate::harness::in_flight::{comes_to_hold, fits, limited};
 use crate::harness::{
     AllVersions, Authority, Backend, Body, DropProxy, Gateway, HoldingBackend, Http3, Next, eventually,
-    everything_to, free_address, h3_get, h3_request,
+    everything_to, free_address_of_datagrams, h3_get, h3_request,
 };
 
 const SECRET: &str = "a secret of 32 bytes or more, so.";
@@ -52,7 +52,7 @@ fn the_address_of_a_client_is_that_of_its_packets() {
 /// A request comes back by another version of HTTP.
 #[test]
 fn a_loop_is_found() {
-    let own = free_address();
+    let own = free_address_of_datagrams();
     let relay = DropProxy::start(own);
     let listen = format!(
         "listen = [{{ address = \"127.0.0.1:0\", http3 = true }}, {{ address = \"{own}\", tls = false }}]\n"

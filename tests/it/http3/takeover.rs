@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use super::{codes, http3_config, pattern};
 use crate::harness::upgraded::Upgraded;
 use crate::harness::{
-    Authority, Backend, Gateway, Http3, Http3Lost, Next, QuicClient, everything_to, free_address, h3_request,
+    Authority, Backend, Gateway, Http3, Http3Lost, Next, QuicClient, everything_to,
+    free_address_of_datagrams, h3_request,
 };
 
 /// RFC 9114 §8.1: the request was not looked at, so that a client sends it again.
@@ -22,7 +23,7 @@ impl Site {
     fn new(backend: Backend) -> Self {
         let authority = Authority::new();
         authority.certify("a", &["a.test"]);
-        Self { authority, address: free_address(), backend }
+        Self { authority, address: free_address_of_datagrams(), backend }
     }
 
     /// The file, by which `/who` is answered with this status.

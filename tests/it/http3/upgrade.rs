@@ -10,7 +10,9 @@ use rustls::ClientConfig;
 use super::Http3Gateway;
 use crate::harness::quic_client::{h3_head, quic_config};
 use crate::harness::upgraded::Upgraded;
-use crate::harness::{Authority, Backend, Next, QuicClient, QuicEnd, everything_to, free_address};
+use crate::harness::{
+    Authority, Backend, Next, QuicClient, QuicEnd, everything_to, free_address_of_datagrams,
+};
 
 /// So many ports that the kernel gives packets of some to each of two workers' sockets.
 const PORTS: usize = 8;
@@ -41,7 +43,7 @@ struct World {
 
 impl World {
     fn start(backend: &Backend) -> Self {
-        let address = free_address();
+        let address = free_address_of_datagrams();
         let listen = format!("listen = [{{ address = \"{address}\", http3 = true }}]\nworkers = 2\n");
         let Http3Gateway { authority, gateway } =
             Http3Gateway::start_listening(&listen, &everything_to(backend, ""));
@@ -116,7 +118,7 @@ fn connections_outlive_an_upgrade_to_a_file_without_http3() {
 #[test]
 fn connections_outlive_an_upgrade_that_takes_http3_from_one_address() {
     let backend = gated();
-    let addresses = [free_address(), free_address()];
+    let addresses = [free_address_of_datagrams(), free_address_of_datagrams()];
     let listen = |lists: [bool; 2]| {
         let list = |(address, http3)| format!("{{ address = \"{address}\", http3 = {http3} }}");
         let lists: Vec<_> = addresses.iter().zip(lists).map(list).collect();

@@ -13,7 +13,8 @@ use super::{WebSocketServer, told};
 use crate::harness::pages::root;
 use crate::harness::upgraded::Upgraded;
 use crate::harness::{
-    Authority, Backend, Gateway, Http2Backend, Next, everything_to, free_address, send_all, tools,
+    Authority, Backend, Gateway, Http2Backend, Next, everything_to, free_address_of_datagrams, send_all,
+    tools,
 };
 
 const LARGE: usize = 10 << 20;
@@ -266,7 +267,8 @@ fn an_upgrade_loses_no_request_of_aioquic() {
     let backend = backend();
     let authority = Authority::new();
     authority.certify("a", &["a.test"]);
-    let listen = format!("listen = [{{ address = \"{}\", http3 = true }}]\nworkers = 3", free_address());
+    let listen =
+        format!("listen = [{{ address = \"{}\", http3 = true }}]\nworkers = 3", free_address_of_datagrams());
     let tls = authority.server("a");
     let config = |status: u16| {
         let who = format!("[[routes]]\npath = \"/who\"\nrespond = {{ status = {status} }}\n");

@@ -1,6 +1,6 @@
 //! Addresses that a test knows before the process that listens there starts.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
 use socket2::{Domain, Socket, Type};
 
@@ -14,6 +14,21 @@ pub(crate) fn free_address() -> SocketAddr {
 /// The same for a listener on all addresses: a socket on any other address of the machine would keep it from the port.
 pub(crate) fn free_address_of_all() -> SocketAddr {
     reserved(Ipv4Addr::UNSPECIFIED)
+}
+
+/// The same for TCP and UDP. Its port is below those that the kernel gives to sockets by itself, since a socket cannot keep a
+/// port of UDP free for another one.
+pub(crate) fn free_address_of_datagrams() -> SocketAddr {
+    let reserve = || {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, fastrand::u16(20_000..32_000)));
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).ok()?;
+        // Not before, since two sockets that both set it may reserve the same port.
+        socket.bind(&address.into()).and_then(|()| socket.set_reuse_address(true)).ok()?;
+        UdpSocket::bind(address).ok()?;
+        std::mem::forget(socket);
+        Some(address)
+    };
+    std::iter::repeat_with(reserve).take(1_000).flatten().next().expect("a free port")
 }
 
 fn reserved(address: Ipv4Addr) -> SocketAddr {
