@@ -137,7 +137,7 @@ pub(crate) async fn assert_down_at_once(asker: &Asker) {
     for _ in 0..1_000 {
         assert_eq!(asker.ask(1).await, Err(CallError::Down));
     }
-    assert!(started.elapsed() < Duration::from_millis(500), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 }
 
 /// What was logged while `future` ran.
