@@ -295,7 +295,8 @@ fn invented_key(index: LimitIndex, limit: &Limit, draft: &FileDraft, diagnostics
         0 => String::new(),
         count => format!(" (and on {count} more)"),
     };
-    let key: Vec<String> = parts.iter().map(Part::to_string).collect();
+    let key: Vec<String> =
+        parts.iter().filter(|part| part.invented_by_client()).map(Part::to_string).collect();
     let message = format!(
         "a client can invent the key {} of limit {}, and no limit by `ip` stands beside it on route {}{others}",
         listed(key.iter().map(String::as_str)),
@@ -326,8 +327,10 @@ fn header_as_allow_list(limit: &limits::LimitDraft, sound: &Limit, diagnostics: 
     }
 }
 
+/// Whether one address has one counter: with a part that clients invent it has as many as it likes.
 fn counts_addresses(limit: &Limit) -> bool {
-    limit.key.parts.iter().any(Part::is_address)
+    let parts = &limit.key.parts;
+    parts.iter().any(Part::is_address) && !parts.iter().any(Part::invented_by_client)
 }
 
 /// Whether a limit bounds what a client can do that invents keys: by its address, or by the consumer alone where the route

@@ -258,7 +258,8 @@ fn sharing_words(limit: &Limit) -> String {
 /// `; without the store 503`, of a limit on shared counters.
 fn on_error_words(limit: &Limit) -> &'static str {
     match limit.on_error {
-        _ if limit.mode == Mode::Shadow => "",
+        // A maximum that is found is this gateway's own.
+        _ if limit.mode == Mode::Shadow || limit.is_adaptive() => "",
         OnError::Local if limit.lease().is_some() => {
             "; without the store it spends its units in advance, then refuses with 503"
         }

@@ -249,7 +249,7 @@ impl Part {
 
     /// Whether it tells clients apart.
     pub fn is_of_client(&self) -> bool {
-        !matches!(self, Self::Host | Self::Path | Self::Method | Self::Route | Self::Global)
+        !matches!(self, Self::Host | Self::Path | Self::Method | Self::Route | Self::Upstream | Self::Global)
     }
 
     /// Whether its value is that of a consumer, which is known on routes with `auth` only.

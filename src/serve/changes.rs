@@ -64,11 +64,13 @@ fn connection_limits(plan: &Plan) -> String {
     limits.iter().map(|used| &*plan.limit(used.limit).name).collect::<Vec<_>>().join(", ")
 }
 
-/// All routes but the one that stands for new connections.
+/// All routes but the one that stands for new connections, and those of calls where no listener takes calls.
 fn routes(plan: &Plan) -> Vec<&Route> {
     let connections = plan.connections().map(|index| index.0);
     let routes = plan.routes.iter().enumerate().filter(|(index, _)| Some(*index) != connections);
-    routes.map(|(_, route)| route).collect()
+    let takes_calls = plan.decisions.is_some();
+    let is_used = |route: &&Route| takes_calls || !matches!(route.action, RouteAction::Decide);
+    routes.map(|(_, route)| route).filter(is_used).collect()
 }
 
 /// The first lines, and how many there are beyond them.

@@ -1,4 +1,4 @@
-//! What the servers refuse beside deciding: the user has not the rights, or a key is another program's.
+//! What the servers refuse beside deciding: the user has not the rights, a key is another program's, or the memory is full.
 
 use parking_lot::Mutex;
 
@@ -13,8 +13,8 @@ impl MissingRights {
         if !known.contains(&what) {
             known.push(what);
             tracing::warn!(
-                "the store refuses what {what} need: they are off until it does not, and limits go on\n  = help: \
-                 docs/shared-limits.md lists the commands that its user needs"
+                "the store refuses what {what} need: they are off until it does not, and limits go on\n  = help: its \
+                 user lacks commands that docs/shared-limits.md lists, or its memory is full"
             );
         }
     }

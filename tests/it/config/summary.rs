@@ -135,3 +135,19 @@ all other requests: 404
         assert_eq!(summary(listen, route).ends_with("\nall other requests: 404\n"), has_others, "{route}");
     }
 }
+
+/// The places of a maximum that is found are counted in the gateway alone, with a store and without one.
+#[test]
+fn only_limits_on_shared_counters_are_told_what_they_do_without_the_store() {
+    let summary = |max: &str| {
+        let file = format!(
+            "[store]\nbackend = \"redis\"\nurl = \"redis://127.0.0.1\"\n[upstreams]\ndemo = \"builtin:echo\"\n\
+             [limits.places]\nalgorithm = \"concurrency\"\nkey = \"upstream\"\nmax = {max}\n\
+             [[routes]]\npath = \"/*\"\nupstream = \"demo\"\nlimits = [\"places\"]\n"
+        );
+        let loaded = parse(file).unwrap_or_else(|report| panic!("{report}"));
+        config::summary(&loaded.plan, "gateway.toml")
+    };
+    assert!(summary("4").contains("; without the store it counts in memory"), "{}", summary("4"));
+    assert!(!summary("\"auto\"").contains("without the store"), "{}", summary("\"auto\""));
+}

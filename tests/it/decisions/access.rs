@@ -153,6 +153,15 @@ fn a_reload_changes_the_token_and_never_opens_the_listener() {
     assert_eq!((status("a-new-token"), status("")), (200, 401));
 }
 
+/// A listener of calls begins with the process, and so do the routes of calls.
+#[test]
+fn a_reload_that_adds_the_listener_changes_nothing() {
+    let gateway = Gateway::start(ROUTES);
+    let file = format!("[decisions]\nlisten = \"127.0.0.1:0\"\n{ROUTES}");
+    gateway.reload(&file, "reloaded: nothing changes before a restart");
+    gateway.reload(ROUTES, "reloaded: no changes");
+}
+
 #[test]
 fn others_cannot_take_all_connections_of_a_client() {
     let file =
