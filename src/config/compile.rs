@@ -389,7 +389,7 @@ fn never_admitted(
     };
     let holds = smallest.algorithm.max_cost();
     if cost <= holds {
-        return;
+        return refused_without_number(route, used, (limit, smallest), diagnostics);
     }
     let tier =
         limit.tiers.iter().find(|tier| tier.policies.iter().any(|policy| std::ptr::eq(policy, smallest)));
@@ -412,6 +412,32 @@ fn never_admitted(
     );
     let span: SourceSpan = used.cost_span.unwrap_or(used.span);
     diagnostics.fault(span, message, format!("{} to {cost} or more, or {lower}", raise(limit, smallest)));
+}
+
+/// A cost by a number in the request may be beyond the quota for all requests without that number.
+fn refused_without_number(
+    route: &routes::RouteDraft,
+    used: &RouteLimit,
+    (limit, smallest): (&Limit, &Policy),
+    diagnostics: &Diagnostics<'_>,
+) {
+    let holds = smallest.algorithm.max_cost();
+    let Some(missing) = used.limit_use.cost.without_number().filter(|units| u64::from(*units) > holds) else {
+        return;
+    };
+    let consequence = match limit.mode {
+        Mode::Enforce => "is refused",
+        Mode::Shadow => "counts as limited",
+    };
+    let message = format!(
+        "route {} charges {missing} where the number of its cost is missing, but limit {} holds only {holds}, so every such \
+         request {consequence}",
+        quoted(&route.name),
+        quoted(&limit.name),
+    );
+    let help =
+        format!("{} to {missing} or more, or write `missing` of {holds} or less", raise(limit, smallest));
+    diagnostics.warn(used.cost_span.unwrap_or(used.span), message, help);
 }
 
 /// The parameter to raise for a larger quota.

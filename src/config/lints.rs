@@ -334,15 +334,19 @@ fn counts_addresses(limit: &Limit) -> bool {
 }
 
 /// Whether a limit bounds what a client can do that invents keys: by its address, or by the consumer alone where the route
-/// has only known ones. A limit with errors may be meant as one.
+/// has only known ones. It does so for all keys and at a cost. A limit with errors may be meant as one.
 fn has_address_limit(route: &routes::RouteDraft, draft: &FileDraft) -> bool {
     let auth = route.route.as_ref().and_then(|route| route.auth.as_ref());
     let knows_consumers = auth.is_some_and(|auth| !auth.optional);
     let counts_consumers = |limit: &Limit| knows_consumers && limit.key.parts == [Part::Consumer];
-    let guards =
-        |limit: &Limit| limit.mode == Mode::Enforce && (counts_addresses(limit) || counts_consumers(limit));
+    let guards = |limit: &Limit| {
+        limit.mode == Mode::Enforce
+            && limit.trial.is_none()
+            && (counts_addresses(limit) || counts_consumers(limit))
+    };
+    let charged = route.uses.iter().filter(|used| used.limit_use.cost != CostRule::Free);
     let limit = |used: &RouteLimit| draft.limits[used.limit_use.limit.0].limit.as_ref();
-    route.uses.iter().map(limit).any(|limit| limit.is_none_or(guards))
+    charged.map(limit).any(|limit| limit.is_none_or(guards))
 }
 
 /// The store counts each event of a sliding log; a log that is longer than the store loses its oldest events.

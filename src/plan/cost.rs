@@ -159,6 +159,17 @@ impl CostRule {
         }
     }
 
+    /// The units of a request without the number that its cost is measured by. `None`: the cost is the same for all.
+    pub fn without_number(&self) -> Option<u32> {
+        let mut measured = self.measured()?;
+        loop {
+            match &measured.missing {
+                MissingNumber::Units(units) => return Some(*units),
+                MissingNumber::Measured(next) => measured = next,
+            }
+        }
+    }
+
     /// The number that a request is measured by. `None`: it is the same for all.
     pub fn measured(&self) -> Option<&MeasuredCost> {
         match self {
